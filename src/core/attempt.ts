@@ -1,0 +1,177 @@
+// One attempt that holds a key by lease: it runs the effect, keeps the lease alive meanwhile, and writes what it came to. The
+// token decides every write: an attempt that was taken over can neither report success nor touch the entry.
+
+import { backoffMs } from './backoff.ts'
+import { sleep } from './clock.ts'
+import type { Clock, Random } from './clock.ts'
+import { startEffect } from './effect.ts'
+import type { Ended, Op } from './effect.ts'
+import { OnceError } from './errors.ts'
+import { publish } from './events.ts'
+import { describeKey } from './key.ts'
+import type { Settings } from './settings.ts'
+import { callStore } from './store-call.ts'
+import type { StoreCalls } from './store-call.ts'
+import type { Claim, Fenced, Retention, Store } from './store.ts'
+
+/** What every call stands on. */
+export interface Ground {
+  readonly store: Store
+  readonly clock: Clock
+  readonly random: Random
+  readonly calls: StoreCalls
+  /** Work that goes on after a caller was answered; `close` waits for it. */
+  background(work: Promise<unknown>): void
+}
+
+export interface Attempt {
+  readonly ended: Promise<Ended>
+  settle(outcome: Uint8Array, retention: Retention): Promise<Fenced>
+  release(how: 'open' | 'forget'): Promise<Fenced>
+  /** Stop extending the lease and write nothing. */
+  leave(): void
+}
+
+export function beginAttempt(ground: Ground, claim: Claim, settings: Settings, effect: (op: Op) => unknown): Attempt {
+  const { clock, store } = ground
+  const startedMs = clock.elapsed()
+  let lost = false
+  const learnLost = (): void => {
+    lost = true
+    publish('lost', claim.key, { attempt: claim.attempt, durationMs: clock.elapsed() - startedMs })
+  }
+  const stopHeartbeat = startHeartbeat(ground, claim, settings, (why) => {
+    if (why === 'lost') learnLost()
+    running.abort(claimLost(claim, settings))
+  })
+  const onDeadline = (): OnceError => {
+    // A heartbeat that outlives its handler would wedge the key.
+    stopHeartbeat()
+    return deadlinePassed(claim, settings)
+  }
+  const running = startEffect(
+    clock,
+    { claim, attemptMs: settings.attemptMs, onDeadline, graceMs: settings.leaseMs },
+    effect,
+  )
+
+  async function write(during: 'settle' | 'release', call: () => Promise<Fenced>): Promise<Fenced> {
+    if (lost) return 'lost'
+    try {
+      const fenced = await persist(ground, claim, settings, during, call)
+      if (fenced === 'lost') learnLost()
+      return fenced
+    } finally {
+      stopHeartbeat()
+    }
+  }
+
+  return {
+    ended: running.ended,
+    settle: (outcome, retention) => write('settle', () => store.settle(claim, outcome, retention)),
+    release: (how) => write('release', () => store.release(claim, how)),
+    leave: stopHeartbeat,
+  }
+}
+
+/**
+ * Extends the lease at a third of it, so that two extensions may fail before it ends. `onEnd` is told when the store says
+ * the claim is lost, or when a whole lease passed without an answer (`silent`: it may be lost; only the token can tell).
+ */
+function startHeartbeat(
+  ground: Ground,
+  claim: Claim,
+  settings: Settings,
+  onEnd: (why: 'lost' | 'silent') => void,
+): () => void {
+  const { clock, store } = ground
+  const { leaseMs } = settings
+  const periodMs = leaseMs / 3
+  let stopped = false
+  let aliveMs = clock.elapsed()
+  let cancel = clock.schedule(() => void beat(), periodMs)
+  const leftMs = (): number => aliveMs + leaseMs - clock.elapsed()
+
+  async function beat(): Promise<void> {
+    const beganMs = clock.elapsed()
+    if (leftMs() <= 0) return end('silent')
+    const calls = { ...ground.calls, timeoutMs: Math.min(ground.calls.timeoutMs, leftMs()) }
+    const fenced = await callStore(calls, 'extend', claim.key, () => store.extend(claim, leaseMs)).catch(
+      () => undefined,
+    )
+    if (stopped) return
+    if (fenced === 'lost') return end('lost')
+    // The lease counts from when the store wrote it, at the earliest when we asked.
+    if (fenced === 'done') aliveMs = beganMs
+    const pauseMs = Math.min(periodMs - (clock.elapsed() - beganMs), leftMs())
+    cancel = clock.schedule(() => void beat(), Math.max(0, pauseMs))
+  }
+
+  function end(why: 'lost' | 'silent'): void {
+    stopped = true
+    onEnd(why)
+  }
+
+  return () => {
+    stopped = true
+    cancel()
+  }
+}
+
+const writeBackoff = { firstMs: 50, factor: 2, maxMs: 2_000 }
+
+/**
+ * Writes with the token are safe to repeat, so a store that fails is asked again until the lease would be over. The caller
+ * is kept for one store time-out only and is then told that the outcome is unknown; the writing goes on without it.
+ */
+async function persist(
+  ground: Ground,
+  claim: Claim,
+  settings: Settings,
+  during: 'settle' | 'release',
+  call: () => Promise<Fenced>,
+): Promise<Fenced> {
+  const { clock, random } = ground
+  const untilMs = clock.elapsed() + Math.max(settings.leaseMs, ground.calls.timeoutMs)
+  let lastError: unknown
+  const writing = (async (): Promise<Fenced | undefined> => {
+    for (let tries = 0; ; tries++) {
+      try {
+        return await callStore(ground.calls, during, claim.key, call)
+      } catch (error) {
+        lastError = error
+        if (clock.elapsed() >= untilMs) return undefined
+        await sleep(clock, backoffMs(writeBackoff, tries, random))
+      }
+    }
+  })()
+  const impatient = Promise.withResolvers<undefined>()
+  const cancel = clock.schedule(() => impatient.resolve(undefined), ground.calls.timeoutMs)
+  const fenced = await Promise.race([writing, impatient.promise])
+  cancel()
+  if (fenced !== undefined) return fenced
+  ground.background(writing)
+  throw new OnceError('OUTCOME_UNKNOWN', {
+    message:
+      `The effect for ${describeKey(claim.key)} (attempt ${claim.attempt}) has ended, but the store did not confirm the ${during}. ` +
+      'Ask again with the same key: the answer will be the stored outcome, or the effect will be taken up when the lease ends.',
+    cause: lastError,
+  })
+}
+
+export function claimLost(claim: Claim, settings: Settings, cause?: unknown): OnceError {
+  return new OnceError('CLAIM_LOST', {
+    message:
+      `The effect for ${describeKey(claim.key)} (attempt ${claim.attempt}) outlived its ${settings.leaseMs} ms lease and another attempt ` +
+      'may have taken over; its result was not stored. Raise leaseMs above the slowest pause, or keep the event loop free so that the heartbeat can run.',
+    cause,
+  })
+}
+
+function deadlinePassed(claim: Claim, settings: Settings): OnceError {
+  return new OnceError('DEADLINE_PASSED', {
+    message:
+      `The effect for ${describeKey(claim.key)} (attempt ${claim.attempt}) did not end within its attemptMs of ${settings.attemptMs}; ` +
+      'its key can be claimed again when the lease ends. Raise attemptMs, or end the effect when op.signal aborts.',
+  })
+}

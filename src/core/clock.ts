@@ -1,0 +1,65 @@
+// Time and chance, injected: core reads no clock, sets no timer and draws no number of its own, so that a simulation can
+// run the shipped code. This file and its system versions are the only home of Date.now, setTimeout and randomness in core.
+
+export interface Clock {
+  /** Wall time in milliseconds. For ids and for people; never for leases, which are the store's time. */
+  now(): number
+  /** Milliseconds since some start; never jumps. All durations are measured with it. */
+  elapsed(): number
+  /** Call `run` after `delayMs`; the returned function cancels. A pending timer does not keep the process alive when `background`. */
+  schedule(run: () => void, delayMs: number, background?: 'background'): () => void
+}
+
+export interface Random {
+  /** An unpredictable UUID (version 4). */
+  uuid(): string
+  /** A number in [0, 1). */
+  fraction(): number
+  /** `count` unpredictable bytes. */
+  bytes(count: number): Uint8Array
+}
+
+// setTimeout takes a signed 32-bit number of milliseconds (24.8 days) and fires at once beyond it.
+const timerMsMax = 2 ** 31 - 1
+
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  elapsed: () => performance.now(),
+  schedule(run, delayMs, background) {
+    let timer: NodeJS.Timeout
+    const arm = (leftMs: number): void => {
+      timer = setTimeout(
+        () => (leftMs > timerMsMax ? arm(leftMs - timerMsMax) : run()),
+        Math.min(Math.max(leftMs, 0), timerMsMax),
+      )
+      if (background) timer.unref()
+    }
+    arm(delayMs)
+    return () => clearTimeout(timer)
+  },
+}
+
+export const systemRandom: Random = {
+  uuid: () => crypto.randomUUID(),
+  fraction: () => Math.random(),
+  bytes: (count) => crypto.getRandomValues(new Uint8Array(count)),
+}
+
+/** Wait, or stop waiting as soon as `signal` aborts; resolves in both cases. A `background` wait does not keep the process alive. */
+export function sleep(
+  clock: Clock,
+  delayMs: number,
+  options: { readonly signal?: AbortSignal; readonly background?: 'background' } = {},
+): Promise<void> {
+  const { signal, background } = options
+  return new Promise((resolve) => {
+    if (signal?.aborted) return resolve()
+    const done = (): void => {
+      signal?.removeEventListener('abort', done)
+      cancel()
+      resolve()
+    }
+    const cancel = clock.schedule(done, delayMs, background)
+    signal?.addEventListener('abort', done, { once: true })
+  })
+}

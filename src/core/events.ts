@@ -1,0 +1,61 @@
+// The library never logs: it publishes on node:diagnostics_channel, `onceonly:<event>`. Events carry a hash of the key, never
+// the key, the fingerprint or the outcome. A channel without subscribers costs one branch.
+
+import { channel } from 'node:diagnostics_channel'
+import type { Channel } from 'node:diagnostics_channel'
+import { hashKey } from './key.ts'
+import type { Key } from './key.ts'
+
+export interface Events {
+  claimed: { attempt: number; how: 'fresh' | 'reopened' | 'taken-over'; durationMs: number }
+  /** Published beside `claimed` when the lease of an earlier attempt was over. */
+  'taken-over': { attempt: number }
+  replayed: { attempt: number; durationMs: number }
+  settled: { attempt: number; kind: 'value' | 'failure' | 'not-stored'; durationMs: number }
+  released: { attempt: number; how: 'open' | 'forget' | 'left-to-lease'; durationMs: number }
+  /** Another attempt holds the key, or the store did not answer while the lease ran out. */
+  lost: { attempt: number; durationMs: number }
+  mismatched: Record<never, never>
+  expired: Record<never, never>
+  /** A duplicate that came while the effect ran: how long it waited, and what for. */
+  waited: { durationMs: number; ended: 'verdict' | 'in-flight' }
+  doubted: { attempt: number }
+  /** The store failed; `during` says what was being asked of it. */
+  'store-failed': { during: 'claim' | 'extend' | 'settle' | 'release' | 'sweep' | 'inspect'; message: string }
+  swept: { tombstoned: number; forgotten: number }
+  mended: { action: 'release' | 'forget' }
+}
+
+export type EventName = keyof Events
+/** `swept` concerns no single key and has neither. */
+export type PublishedEvent<Name extends EventName> = Events[Name] & {
+  readonly scope?: string
+  readonly keyHash?: string
+}
+
+export const eventNames: readonly EventName[] = [
+  'claimed',
+  'taken-over',
+  'replayed',
+  'settled',
+  'released',
+  'lost',
+  'mismatched',
+  'expired',
+  'waited',
+  'doubted',
+  'store-failed',
+  'swept',
+  'mended',
+]
+
+const channels = Object.fromEntries(eventNames.map((name) => [name, channel(`onceonly:${name}`)])) as Record<
+  EventName,
+  Channel
+>
+
+export function publish<Name extends EventName>(name: Name, key: Key | undefined, event: Events[Name]): void {
+  const target = channels[name]
+  if (!target.hasSubscribers) return
+  target.publish({ scope: key?.scope, keyHash: key && hashKey(key), ...event })
+}

@@ -1,0 +1,688 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import { memoryData, memoryStore } from '../stores/memory.ts'
+import type { MemoryData } from '../stores/memory.ts'
+import { manualClock } from '../testing/manual-clock.ts'
+import type { ManualClock } from '../testing/manual-clock.ts'
+import { FinalError, InDoubtError, NotBegunError, OnceError } from './errors.ts'
+import { eventNames } from './events.ts'
+import { key } from './key.ts'
+import { createOnce } from './once.ts'
+import type { Once } from './once.ts'
+import type { OnceOptions } from './settings.ts'
+import type { Store } from './store.ts'
+
+interface World {
+  readonly clock: ManualClock
+  readonly data: MemoryData
+  /** As another process on the same store would have it. */
+  process(options?: Partial<OnceOptions>): Once
+}
+
+function world(): World {
+  const clock = manualClock()
+  const data = memoryData(clock)
+  return {
+    clock,
+    data,
+    process: (options = {}) => createOnce({ store: memoryStore({ data }), scope: 'payments', clock, ...options }),
+  }
+}
+
+const gate = <T = void>(): PromiseWithResolvers<T> => Promise.withResolvers<T>()
+
+async function failure(work: Promise<unknown>): Promise<OnceError> {
+  const error: unknown = await work.then(
+    () => expect.fail('expected an error'),
+    (thrown: unknown) => thrown,
+  )
+  expect(error).toBeInstanceOf(OnceError)
+  return error as OnceError
+}
+
+describe('run', () => {
+  test('an effect runs once, and a retry is told what it came to', async () => {
+    const once = world().process()
+    const effect = vi.fn(() => ({ charged: 5 }))
+    expect(await once.run('42', effect)).toEqual({ value: { charged: 5 }, replayed: false, attempt: 1 })
+    expect(await once.run('42', effect)).toEqual({ value: { charged: 5 }, replayed: true, attempt: 1 })
+    expect(effect).toHaveBeenCalledTimes(1)
+  })
+
+  test('a thousand concurrent duplicates are one effect', async () => {
+    const { process, clock } = world()
+    const once = process({ waitMs: 1_000 })
+    const effect = vi.fn(async () => 'paid')
+    const results = Promise.all(Array.from({ length: 1_000 }, () => once.run('42', effect)))
+    await clock.advance(1_000)
+    expect((await results).map(({ value }) => value)).toEqual(Array(1_000).fill('paid'))
+    expect(effect).toHaveBeenCalledTimes(1)
+  })
+
+  test('the same key with another request is a mismatch in every state, and runs nothing', async () => {
+    const { process, clock } = world()
+    const once = process()
+    const never = vi.fn()
+    const mismatch = async (): Promise<void> => {
+      const error = await failure(once.run('42', never, { fingerprint: { amount: 6 } }))
+      expect(error).toMatchObject({ code: 'MISMATCH', executed: 'no', retryable: false })
+    }
+    const running = gate()
+    const first = once.run('42', () => running.promise, { fingerprint: { amount: 5 } })
+    await clock.advance(0)
+    await mismatch()
+    running.reject(new Error('provider down'))
+    await expect(first).rejects.toThrow('provider down')
+    await mismatch()
+    await once.run('42', () => 'ok', { fingerprint: { amount: 5 } })
+    await mismatch()
+    expect(never).not.toHaveBeenCalled()
+    expect(await once.run('42', never, { fingerprint: { amount: 5 } })).toMatchObject({ value: 'ok', replayed: true })
+  })
+
+  test('a call without a fingerprint does not match one with', async () => {
+    const once = world().process()
+    await once.run('42', () => 1)
+    expect((await failure(once.run('42', () => 2, { fingerprint: null }))).code).toBe('MISMATCH')
+  })
+
+  test('the effect cannot change what is recorded', async () => {
+    const once = world().process()
+    const order = { amount: 5 }
+    const options = { fingerprint: order, keepMs: 1_000 }
+    await once.run(
+      '42',
+      () => {
+        order.amount = 500
+        options.keepMs = 1
+      },
+      options,
+    )
+    expect(await once.run('42', () => {}, { fingerprint: { amount: 5 } })).toMatchObject({ replayed: true })
+    expect((await once.get('42'))!.expiresAtMs - (await once.get('42'))!.leaseUntilMs).toBe(1_000)
+  })
+
+  test('another scope is another key', async () => {
+    const once = world().process()
+    await once.run(key('tenant-a', '42'), () => 'a')
+    expect(await once.run(key('tenant-b', '42'), () => 'b')).toMatchObject({ value: 'b', replayed: false })
+    expect(await once.run('42', () => 'c')).toMatchObject({ value: 'c', replayed: false })
+  })
+
+  test('a derived key is the same on every attempt, differs by name and key, and has 36 characters', async () => {
+    const once = world().process()
+    const seen: string[] = []
+    const failing = once.run('42', (op) => {
+      seen.push(op.keyFor('charge'))
+      throw new Error('down')
+    })
+    await expect(failing).rejects.toThrow('down')
+    await once.run('42', (op) => void seen.push(op.keyFor('charge'), op.keyFor('mail')))
+    await once.run('43', (op) => void seen.push(op.keyFor('charge')))
+    expect(seen[0]).toBe(seen[1])
+    expect(new Set(seen).size).toBe(3)
+    expect(seen[0]).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-8[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/)
+  })
+})
+
+describe('outcomes', () => {
+  test.each([
+    ['undefined', undefined],
+    ['null', null],
+    ['an empty string', ''],
+    ['false', false],
+    ['nested JSON', { a: [1, { b: 'ü' }], c: null }],
+    ['bytes', new Uint8Array([0, 255, 128])],
+    ['no bytes', new Uint8Array()],
+  ])('%s is replayed as it was', async (_, value) => {
+    const once = world().process()
+    expect((await once.run('42', () => value)).value).toEqual(value)
+    expect(await once.run('42', () => 'other')).toMatchObject({ value, replayed: true })
+  })
+
+  test('the first caller is given what every replay is given', async () => {
+    const once = world().process()
+    const first = await once.run('42', () => ({ at: new Date(0), gone: undefined }))
+    expect(first.value).toEqual({ at: '1970-01-01T00:00:00.000Z' })
+    expect((await once.run('42', () => null as never)).value).toEqual(first.value)
+  })
+
+  const cyclic: { self?: unknown } = {}
+  cyclic.self = cyclic
+  test.each([
+    ['a function', () => () => {}],
+    ['a function inside', () => ({ f: () => {} })],
+    ['a BigInt', () => 5n],
+    ['a cycle', () => cyclic],
+    ['NaN', () => Number.NaN],
+    ['a Map', () => new Map()],
+    ['a symbol', () => Symbol('x')],
+  ] as [string, () => unknown][])(
+    '%s cannot be stored: the error says the effect did run, and it never runs again',
+    async (_, effect) => {
+      const once = world().process()
+      const again = vi.fn()
+      expect(await failure(once.run('42', effect))).toMatchObject({ code: 'OUTCOME_NOT_STORED', executed: 'yes' })
+      expect(await failure(once.run('42', again))).toMatchObject({ code: 'OUTCOME_NOT_STORED', executed: 'yes' })
+      expect(again).not.toHaveBeenCalled()
+      expect((await once.get('42'))!.state).toBe('settled')
+    },
+  )
+
+  test('a codec stores what JSON cannot', async () => {
+    const codec = {
+      encode: (value: unknown) => Buffer.from(String(value)),
+      decode: (bytes: Uint8Array) => BigInt(Buffer.from(bytes).toString()),
+    }
+    const once = world().process({ codec })
+    expect((await once.run('42', () => 5n)).value).toBe(5n)
+    expect(await once.run('42', () => 6n)).toMatchObject({ value: 5n, replayed: true })
+  })
+
+  test('unreadable stored data is an error, never a second run', async () => {
+    const { process, data } = world()
+    const once = process()
+    const again = vi.fn()
+    await once.run('42', () => 1)
+    const [name, entry] = [...data.entries][0]!
+    for (const bytes of ['', 'j{"a":', 'x1', 'c1', 'f{}', 'j\xff']) {
+      data.entries.set(name, { ...entry, outcome: Buffer.from(bytes, 'latin1') })
+      expect(await failure(once.run('42', again))).toMatchObject({ code: 'OUTCOME_UNREADABLE', executed: 'yes' })
+    }
+    expect(again).not.toHaveBeenCalled()
+  })
+
+  test('an outcome of an older version is replayed as it was, upgraded, or refused', async () => {
+    const { process } = world()
+    await process({ version: 1 }).run('42', () => ({ cents: 500 }))
+    expect((await process({ version: 2 }).run('42', () => null)).value).toEqual({ cents: 500 })
+    const upgrade = (value: unknown, version: number): unknown => ({
+      version,
+      euros: (value as { cents: number }).cents / 100,
+    })
+    expect((await process({ version: 2, upgrade }).run('42', () => null)).value).toEqual({ version: 1, euros: 5 })
+    const refuse = (): never => {
+      throw new Error('too old')
+    }
+    expect((await failure(process({ version: 3, upgrade: refuse }).run('42', () => null))).code).toBe(
+      'OUTCOME_UNREADABLE',
+    )
+    expect((await process({ version: 1, upgrade: refuse }).run('42', () => null)).value).toEqual({ cents: 500 })
+  })
+})
+
+describe('throws', () => {
+  test('a FinalError is the answer: stored, and thrown again the same', async () => {
+    const once = world().process()
+    const again = vi.fn()
+    const declined = new FinalError('card declined', { data: { reason: 'funds' } })
+    await expect(once.run('42', () => Promise.reject(declined))).rejects.toBe(declined)
+    await expect(once.run('42', again)).rejects.toEqual(declined)
+    await expect(once.run('42', again)).rejects.toMatchObject({ name: 'FinalError', data: { reason: 'funds' } })
+    expect(again).not.toHaveBeenCalled()
+  })
+
+  test('another throw releases the key, and the retry is the next attempt', async () => {
+    const once = world().process()
+    await expect(once.run('42', () => Promise.reject(new Error('down')))).rejects.toThrow('down')
+    expect(await once.run('42', (op) => op.attempt)).toEqual({ value: 2, replayed: false, attempt: 2 })
+  })
+
+  test('a throw before the first await is no different', async () => {
+    const once = world().process()
+    const effect = (): never => {
+      throw new Error('sync')
+    }
+    await expect(once.run('42', effect)).rejects.toThrow('sync')
+    expect((await once.get('42'))!.state).toBe('open')
+  })
+
+  test("onThrow 'store' makes any throw the answer", async () => {
+    const once = world().process({ onThrow: 'store' })
+    const again = vi.fn()
+    await expect(once.run('42', () => Promise.reject(new TypeError('no')))).rejects.toThrow(TypeError)
+    await expect(once.run('42', again)).rejects.toMatchObject({ name: 'FinalError', message: 'no' })
+    expect(again).not.toHaveBeenCalled()
+  })
+
+  test.each([
+    ['InDoubtError', { onThrow: 'release' as const }, new InDoubtError('timed out after the request was sent')],
+    ["onThrow 'doubt'", { onThrow: 'doubt' as const }, new Error('socket hang up')],
+  ])('%s leaves the key claimed until its lease ends, then onTakeover decides', async (_, options, error) => {
+    const { process, clock } = world()
+    const once = process({ ...options, leaseMs: 30_000 })
+    await expect(once.run('42', () => Promise.reject(error))).rejects.toBe(error)
+    expect(await failure(once.run('42', () => 1))).toMatchObject({ code: 'IN_FLIGHT' })
+    await clock.advance(30_000)
+    expect(await failure(once.run('42', () => 1, { onTakeover: 'refuse' }))).toMatchObject({
+      code: 'IN_DOUBT',
+      executed: 'unknown',
+    })
+    expect(await once.run('42', () => 1)).toMatchObject({ replayed: false, attempt: 2 })
+  })
+
+  test('an effect that never began leaves no trace: another request may use the key', async () => {
+    const once = world().process()
+    await expect(
+      once.run('42', () => Promise.reject(new NotBegunError('invalid')), { fingerprint: 1 }),
+    ).rejects.toThrow('invalid')
+    expect(await once.get('42')).toBeUndefined()
+    expect(await once.run('42', () => 'ok', { fingerprint: 2 })).toMatchObject({ value: 'ok', attempt: 1 })
+  })
+})
+
+describe('lease and heartbeat', () => {
+  test('a slow effect keeps its lease, and calm costs no claim', async () => {
+    const { process, clock } = world()
+    const once = process({ leaseMs: 3_000 })
+    const slow = gate<string>()
+    const first = once.run('42', () => slow.promise)
+    await clock.advance(30_000)
+    expect((await failure(once.run('42', () => 'second'))).code).toBe('IN_FLIGHT')
+    slow.resolve('first')
+    expect(await first).toMatchObject({ value: 'first', attempt: 1 })
+  })
+
+  test('a process that dies holds its key for one lease, then another takes over', async () => {
+    const { data, clock, process } = world()
+    await memoryStore({ data }).claim(key('payments', '42'), {
+      token: 'dead',
+      fingerprint: 'x',
+      leaseMs: 30_000,
+      retention: { keepMs: 1e6, tombstoneMs: 0 },
+      version: 0,
+      onTakeover: 'rerun',
+      onExpired: 'gone',
+    })
+    const [name, entry] = [...data.entries][0]!
+    const once = process()
+    // The dead process asked without a fingerprint, too.
+    await once.run('other', () => 1)
+    data.entries.set(name, { ...entry, fingerprint: [...data.entries.values()][1]!.fingerprint })
+    expect((await failure(once.run('42', () => 1))).code).toBe('IN_FLIGHT')
+    await clock.advance(30_000)
+    expect(await once.run('42', () => 1)).toMatchObject({ attempt: 2, replayed: false })
+  })
+
+  test('a claim that was taken over never reports success, and its signal aborts', async () => {
+    const { process, clock, data } = world()
+    const zombieStore: Store = { ...memoryStore({ data }), extend: () => new Promise(() => {}) }
+    const zombie = process({ store: zombieStore, leaseMs: 3_000, storeTimeoutMs: 500 })
+    const slow = gate<string>()
+    let signal: AbortSignal | undefined
+    const first = zombie.run('42', (op) => ((signal = op.signal), slow.promise))
+    const lost = failure(first)
+    await clock.advance(3_000)
+    expect(await process().run('42', () => 'second')).toMatchObject({ value: 'second', attempt: 2 })
+    slow.resolve('first')
+    expect(await lost).toMatchObject({ code: 'CLAIM_LOST', executed: 'unknown' })
+    expect(signal!.aborted).toBe(true)
+    expect(await process().run('42', () => 'third')).toMatchObject({ value: 'second', replayed: true })
+  })
+
+  test('an attempt that outlives its deadline stops its heartbeat, so that a hang does not wedge the key', async () => {
+    const { process, clock } = world()
+    const once = process({ leaseMs: 3_000, attemptMs: 9_000 })
+    let signal: AbortSignal | undefined
+    const hung = failure(once.run('42', (op) => ((signal = op.signal), new Promise(() => {}))))
+    await clock.advance(9_000)
+    expect(signal!.aborted).toBe(true)
+    await clock.advance(3_000)
+    expect(await hung).toMatchObject({ code: 'DEADLINE_PASSED', executed: 'unknown' })
+    expect(await once.run('42', () => 'second')).toMatchObject({ attempt: 2 })
+    expect(clock.pending).toBe(0)
+  })
+
+  test('an effect that ends when its signal aborts releases the key at once', async () => {
+    const { process, clock } = world()
+    const once = process({ leaseMs: 30_000, attemptMs: 1_000 })
+    const work = failure(
+      once.run(
+        '42',
+        (op) =>
+          new Promise((_, reject) => op.signal.addEventListener('abort', () => reject(op.signal.reason as Error))),
+      ),
+    )
+    await clock.advance(1_000)
+    expect((await work).code).toBe('DEADLINE_PASSED')
+    expect(await once.run('42', () => 1)).toMatchObject({ attempt: 2 })
+  })
+})
+
+describe('waiting', () => {
+  test('waitMs 0 answers at once, with a hint', async () => {
+    const { process, clock } = world()
+    const once = process({ leaseMs: 30_000 })
+    const slow = gate()
+    const first = once.run('42', () => slow.promise)
+    await clock.advance(10_000)
+    expect(await failure(once.run('42', () => {}))).toMatchObject({
+      code: 'IN_FLIGHT',
+      executed: 'unknown',
+      retryable: true,
+      retryAfterMs: 30_000,
+    })
+    slow.resolve()
+    await first
+  })
+
+  test('a duplicate waits for the running effect and gets its outcome', async () => {
+    const { process, clock } = world()
+    const slow = gate<string>()
+    const first = process().run('42', () => slow.promise)
+    // Another process: nothing local can wake it.
+    const second = process({ waitMs: 5_000 }).run('42', () => 'second')
+    await clock.advance(2_000)
+    slow.resolve('first')
+    await clock.advance(1_000)
+    expect(await second).toEqual({ value: 'first', replayed: true, attempt: 1 })
+    await first
+  })
+
+  test('the end of a local effect wakes its duplicates without a poll', async () => {
+    const { process, clock } = world()
+    const once = process({ waitMs: 5_000 })
+    const slow = gate<string>()
+    const first = once.run('42', () => slow.promise)
+    const second = once.run('42', () => 'second')
+    await clock.advance(3_000)
+    slow.resolve('first')
+    await clock.advance(0)
+    expect(await second).toMatchObject({ value: 'first', replayed: true })
+    await first
+  })
+
+  test('a wait that is over ends in IN_FLIGHT', async () => {
+    const { process, clock } = world()
+    const slow = gate()
+    const first = process().run('42', () => slow.promise)
+    const second = failure(process({ waitMs: 5_000 }).run('42', () => {}))
+    await clock.advance(5_000)
+    expect((await second).code).toBe('IN_FLIGHT')
+    slow.resolve()
+    await first
+  })
+
+  test('a thousand local duplicates share one wait, not a thousand polls', async () => {
+    const { process, clock, data } = world()
+    const slow = gate<string>()
+    const first = process().run('42', () => slow.promise)
+    await clock.advance(0)
+    const store = memoryStore({ data })
+    const claim = vi.spyOn(store, 'claim')
+    const once = process({ store, waitMs: 10_000 })
+    const duplicates = Promise.all(Array.from({ length: 1_000 }, () => once.run('42', () => 'dup')))
+    await clock.advance(5_000)
+    const polls = claim.mock.calls.length - 1_000
+    expect(polls).toBeGreaterThan(3)
+    expect(polls).toBeLessThan(40)
+    slow.resolve('first')
+    await clock.advance(1_000)
+    expect(new Set((await duplicates).map(({ value }) => value))).toEqual(new Set(['first']))
+    await first
+  })
+
+  test('when the first is released, exactly one waiter takes over and the others get its outcome', async () => {
+    const { process, clock } = world()
+    const once = process({ waitMs: 5_000 })
+    const slow = gate<string>()
+    const first = expect(once.run('42', () => slow.promise)).rejects.toThrow('down')
+    await clock.advance(0)
+    const effect = vi.fn(() => 'again')
+    const duplicates = Promise.all(Array.from({ length: 50 }, () => once.run('42', effect)))
+    await clock.advance(1_000)
+    slow.reject(new Error('down'))
+    await clock.advance(2_000)
+    expect((await duplicates).filter(({ replayed }) => !replayed)).toHaveLength(1)
+    expect(effect).toHaveBeenCalledTimes(1)
+    await first
+  })
+})
+
+describe('expiry', () => {
+  test('after keepMs a retry is told EXPIRED and nothing runs; after the tombstone the key is new', async () => {
+    const { process, clock } = world()
+    const once = process({ keepMs: 1_000, tombstoneMs: 2_000 })
+    const again = vi.fn(() => 'again')
+    await once.run('42', () => 'first')
+    await clock.advance(999)
+    expect(await once.run('42', again)).toMatchObject({ replayed: true })
+    await clock.advance(1)
+    expect(await failure(once.run('42', again))).toMatchObject({ code: 'EXPIRED', executed: 'unknown' })
+    expect(again).not.toHaveBeenCalled()
+    await clock.advance(2_000)
+    expect(await once.run('42', again)).toMatchObject({ value: 'again', replayed: false, attempt: 1 })
+  })
+
+  test("onExpired 'execute' runs it as new", async () => {
+    const { process, clock } = world()
+    const once = process({ keepMs: 1_000, onExpired: 'execute' })
+    await once.run('42', () => 'first')
+    await clock.advance(1_000)
+    expect(await once.run('42', () => 'again')).toMatchObject({ value: 'again', replayed: false })
+  })
+
+  test('a retention above 24.8 days does not overflow a timer', async () => {
+    const { process, clock } = world()
+    const once = process({ keepMs: 60 * 86_400_000 })
+    await once.run('42', () => 1)
+    await clock.advance(59 * 86_400_000)
+    expect(await once.run('42', () => 2)).toMatchObject({ replayed: true })
+  })
+
+  test('sweepEveryMs expires entries in the background, until close', async () => {
+    const { process, clock, data } = world()
+    const once = process({ keepMs: 1_000, tombstoneMs: 1_000, sweepEveryMs: 500 })
+    for (let index = 0; index < 20; index++) await once.run(`key ${index}`, () => index)
+    await clock.advance(1_600)
+    expect([...data.entries.values()].every((entry) => entry.outcome === undefined)).toBe(true)
+    await clock.advance(1_600)
+    expect(data.entries.size).toBe(0)
+    await once.close()
+    expect(clock.pending).toBe(0)
+  })
+})
+
+describe('a store that fails', () => {
+  const down = (): Promise<never> => Promise.reject(new Error('ECONNREFUSED'))
+
+  test('down before the effect: STORE_UNAVAILABLE, and the effect has not run', async () => {
+    const { process, data, clock } = world()
+    const effect = vi.fn()
+    const once = process({ store: { ...memoryStore({ data }), claim: down } })
+    expect(await failure(once.run('42', effect))).toMatchObject({
+      code: 'STORE_UNAVAILABLE',
+      executed: 'no',
+      retryable: true,
+    })
+    expect(effect).not.toHaveBeenCalled()
+    await clock.advance(10_000)
+    await once.close()
+  })
+
+  test('a store that does not answer is given up after storeTimeoutMs', async () => {
+    const { process, data, clock } = world()
+    const once = process({
+      store: { ...memoryStore({ data }), claim: () => new Promise(() => {}) },
+      storeTimeoutMs: 700,
+    })
+    const error = failure(once.run('42', () => {}))
+    await clock.advance(700)
+    expect((await error).code).toBe('STORE_UNAVAILABLE')
+  })
+
+  test('a claim that landed although its reply was lost does not block the key', async () => {
+    const { process, data, clock } = world()
+    const store = memoryStore({ data })
+    const deaf: Store = { ...store, claim: async (...args) => (await store.claim(...args), down()) }
+    const effect = vi.fn()
+    expect((await failure(process({ store: deaf }).run('42', effect, { fingerprint: 1 }))).code).toBe(
+      'STORE_UNAVAILABLE',
+    )
+    await clock.advance(1)
+    expect(await process().run('42', () => 'ok', { fingerprint: 2 })).toMatchObject({ value: 'ok', attempt: 1 })
+    expect(effect).not.toHaveBeenCalled()
+  })
+
+  test('a claim that lands after its caller gave up is released when it does', async () => {
+    const { process, data, clock } = world()
+    const store = memoryStore({ data })
+    const late = gate()
+    const slow: Store = { ...store, claim: async (...args) => (await late.promise, store.claim(...args)) }
+    const error = failure(process({ store: slow, storeTimeoutMs: 100, leaseMs: 60_000 }).run('42', () => {}))
+    await clock.advance(20_000)
+    expect((await error).code).toBe('STORE_UNAVAILABLE')
+    late.resolve()
+    await clock.advance(1)
+    expect(await process().run('42', () => 'ok')).toMatchObject({ value: 'ok', attempt: 1 })
+  })
+
+  test('down after the effect: executed unknown, and the retry tells the truth', async () => {
+    const { process, data, clock } = world()
+    const store = memoryStore({ data })
+    let up = false
+    const flaky: Store = { ...store, settle: async (...args) => (up ? store.settle(...args) : down()) }
+    const once = process({ store: flaky, storeTimeoutMs: 1_000, leaseMs: 30_000 })
+    const effect = vi.fn(() => 'charged')
+    const first = failure(once.run('42', effect))
+    await clock.advance(1_000)
+    expect(await first).toMatchObject({ code: 'OUTCOME_UNKNOWN', executed: 'unknown', retryable: true })
+    up = true
+    await clock.advance(3_000)
+    expect(await once.run('42', effect)).toMatchObject({ value: 'charged', replayed: true })
+    expect(effect).toHaveBeenCalledTimes(1)
+    await once.close()
+  })
+
+  test('a settle whose reply is lost is repeated and recognised', async () => {
+    const { process, data, clock } = world()
+    const store = memoryStore({ data })
+    let replies = 0
+    const lossy: Store = {
+      ...store,
+      settle: async (...args) => (await store.settle(...args), replies++ === 0 ? down() : store.settle(...args)),
+    }
+    const first = process({ store: lossy }).run('42', () => 'charged')
+    await clock.advance(1_000)
+    expect(await first).toMatchObject({ value: 'charged', replayed: false })
+  })
+})
+
+describe('by hand', () => {
+  test('get shows an entry with its outcome', async () => {
+    const once = world().process()
+    expect(await once.get('42')).toBeUndefined()
+    await once.run('42', () => ({ paid: true }))
+    expect(await once.get('42')).toMatchObject({
+      state: 'settled',
+      attempt: 1,
+      outcome: { kind: 'value', value: { paid: true } },
+    })
+  })
+
+  test('release fences the holder off, and the next request runs', async () => {
+    const { process, clock } = world()
+    const once = process()
+    const slow = gate<string>()
+    const first = failure(once.run('42', () => slow.promise))
+    await clock.advance(0)
+    expect(await once.release('42', 'the pod is gone')).toMatchObject({ state: 'running' })
+    expect(await once.run('42', () => 'second')).toMatchObject({ attempt: 2 })
+    slow.resolve('first')
+    expect((await first).code).toBe('CLAIM_LOST')
+    expect(await once.run('42', () => 'third')).toMatchObject({ value: 'second' })
+  })
+
+  test('forget makes the key new', async () => {
+    const once = world().process()
+    await once.run('42', () => 'first')
+    expect(await once.forget('42', 'charged back')).toMatchObject({ state: 'settled' })
+    expect(await once.run('42', () => 'second')).toMatchObject({ value: 'second', attempt: 1 })
+  })
+
+  test.each(['release', 'forget'] as const)('%s wants a reason', async (action) => {
+    const once = world().process()
+    expect((await failure(once[action]('42', ' '))).code).toBe('INVALID_ARGUMENT')
+  })
+})
+
+describe('events', () => {
+  const heard: { name: string; message: Record<string, unknown> }[] = []
+  const listeners = eventNames.map((name) => {
+    const listener = (message: unknown): void => void heard.push({ name, message: message as Record<string, unknown> })
+    return { channel: `onceonly:${name}`, listener }
+  })
+  afterEach(() => listeners.forEach(({ channel, listener }) => unsubscribe(channel, listener)))
+
+  test('the life of a key is told, with a hash and never with the key or the value', async () => {
+    listeners.forEach(({ channel, listener }) => subscribe(channel, listener))
+    const { process, clock } = world()
+    const once = process({ keepMs: 1_000 })
+    await once.run('secret-key', () => 'secret-value', { fingerprint: 'secret-body' })
+    await once.run('secret-key', () => 'secret-value', { fingerprint: 'secret-body' })
+    await failure(once.run('secret-key', () => 1))
+    await once.run('other', () => Promise.reject(new Error('secret-error'))).catch(() => {})
+    await clock.advance(1_000)
+    await failure(once.run('secret-key', () => 1))
+    expect(heard.map(({ name }) => name)).toEqual([
+      'claimed',
+      'settled',
+      'replayed',
+      'mismatched',
+      'claimed',
+      'released',
+      'expired',
+    ])
+    expect(JSON.stringify(heard)).not.toContain('secret')
+    expect(heard[0]!.message).toMatchObject({ scope: 'payments', attempt: 1, how: 'fresh', durationMs: 0 })
+    expect(
+      new Set(heard.filter((_, index) => ![4, 5].includes(index)).map(({ message }) => message['keyHash'])).size,
+    ).toBe(1)
+  })
+})
+
+describe('bad input', () => {
+  const once = world().process()
+  const never = (): never => expect.fail('the effect ran')
+  test.each<[string, () => Promise<unknown>, RegExp]>([
+    ['an empty id', () => once.run('', never), /1 to 255 bytes/],
+    ['an id of 256 bytes', () => once.run('ü'.repeat(128), never), /got 256/],
+    ['a control character', () => once.run('a\nb', never), /control characters/],
+    ['a lone surrogate', () => once.run('\ud800', never), /lone surrogate/],
+    ['a number as id', () => once.run(42 as never, never), /scope and id/],
+    ['no effect', () => once.run('42', undefined as never), /function/],
+    ['a misspelt option', () => once.run('42', never, { lease: 5 } as never), /did you mean "leaseMs"/],
+    [
+      'a duration as text',
+      () => once.run('42', never, { leaseMs: '30s' as never }),
+      /expected leaseMs to be a positive integer of milliseconds, got "30s"/,
+    ],
+    ['a wrong choice', () => once.run('42', never, { onThrow: 'relese' as never }), /did you mean "release"/],
+    ['options that are none', () => once.run('42', never, null as never), /object of options/],
+    ['a fingerprint without a JSON form', () => once.run('42', never, { fingerprint: () => {} }), /no JSON form/],
+    ['a fingerprint that contains itself', () => once.run('42', never, { fingerprint: loop() }), /contains itself/],
+    ['transaction on a store without', () => once.transaction('42', never), /no transactions/],
+    ['within on a store without', () => once.within({} as never).run('42', never), /no transactions/],
+  ])('%s is refused before anything is written', async (_, call, message) => {
+    const error = await failure(call())
+    expect(error.message).toMatch(message)
+    expect(error.executed).toBe('no')
+    expect(await (once.store as ReturnType<typeof memoryStore>).list({ limit: 10 })).toEqual([])
+  })
+
+  test.each<[string, unknown, RegExp]>([
+    ['no options', undefined, /object of options/],
+    ['no store', { scope: 'x' }, /store to be an object with the methods/],
+    ['no scope', { store: memoryStore() }, /scope/],
+    ['an unknown option', { store: memoryStore(), scope: 'x', retries: 3 }, /unknown option "retries"/],
+    ['a lease of 0', { store: memoryStore(), scope: 'x', leaseMs: 0 }, /positive integer/],
+  ])('createOnce with %s is refused', (_, options, message) => {
+    expect(() => createOnce(options as OnceOptions)).toThrow(message)
+  })
+})
+
+function loop(): unknown {
+  const value: { self?: unknown } = {}
+  value.self = value
+  return value
+}

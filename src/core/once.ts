@@ -1,0 +1,219 @@
+// The front door: ask for an effect by its key, and it runs once however often it is asked for. The claim is written before
+// the effect starts, and an answer is given only after its outcome is settled (or its transaction committed).
+
+import { beginAttempt, claimLost } from './attempt.ts'
+import type { Attempt, Ground } from './attempt.ts'
+import { sleep } from './clock.ts'
+import type { Ended, Op } from './effect.ts'
+import { FinalError, InDoubtError, invalidArgument, NotBegunError, OnceError } from './errors.ts'
+import { publish } from './events.ts'
+import type { Key } from './key.ts'
+import { decodeOutcome, failureOf } from './outcome.ts'
+import type { Outcome } from './outcome.ts'
+import { createProtocol, keyFrom, valueOf } from './protocol.ts'
+import type { Call, Protocol, Result } from './protocol.ts'
+import { readOnceOptions } from './settings.ts'
+import type { OnceOptions, RunOptions, Settings } from './settings.ts'
+import { callStore } from './store-call.ts'
+import type { Claim, ClaimRequest, Entry, Inspectable, Store, SyncTransactional, Transactional } from './store.ts'
+import { startSweeping } from './sweeping.ts'
+import { createTransactions } from './transaction.ts'
+import type { Within } from './transaction.ts'
+import type { Asked } from './waiting.ts'
+
+/** What the store's transactions are written with; `never` for a store that has none. */
+export type TxOf<S> = S extends Transactional<infer Tx> ? Tx : never
+export type SyncTxOf<S> = S extends SyncTransactional<infer Tx> ? Tx : never
+
+/** An entry as `get` shows it: the stored outcome is decoded. */
+export type ShownEntry = Omit<Entry, 'outcome'> & { readonly outcome?: Outcome }
+
+export interface Once<S extends Store = Store> {
+  readonly store: S
+  readonly scope: string
+  /** Run the effect, or be told what it came to. */
+  run<T>(id: string | Key, effect: (op: Op) => T | Promise<T>, options?: RunOptions): Promise<Result<T>>
+  /** Effect and record in one transaction of the store: they commit together or not at all. */
+  transaction<T>(
+    id: string | Key,
+    effect: (tx: TxOf<S>, op: Op) => T | Promise<T>,
+    options?: RunOptions,
+  ): Promise<Result<T>>
+  /** The same in a transaction that the caller opened and will end. */
+  within(tx: TxOf<S> | SyncTxOf<S>): Within
+  get(id: string | Key): Promise<ShownEntry | undefined>
+  /** Open a running or abandoned entry by hand: its holder is fenced off and the next request runs. Audited. */
+  release(id: string | Key, reason: string): Promise<ShownEntry | undefined>
+  /** Delete an entry by hand: the next request runs as new. Audited. */
+  forget(id: string | Key, reason: string): Promise<ShownEntry | undefined>
+  /** Stop what runs in the background and wait for what is being written. The store stays open: it is yours. */
+  close(): Promise<void>
+}
+
+export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S> {
+  const { settings, clock, random } = readOnceOptions(options)
+  const { store, scope } = options
+  const backgroundWork = new Set<Promise<unknown>>()
+  const closing = new AbortController()
+  const ground: Ground = {
+    store,
+    clock,
+    random,
+    calls: { clock, storeName: store.name, timeoutMs: settings.storeTimeoutMs },
+    background(work) {
+      const tracked = work.catch(() => {}).finally(() => backgroundWork.delete(tracked))
+      backgroundWork.add(tracked)
+    },
+  }
+  const protocol = createProtocol(options, settings, ground)
+  if (options.sweepEveryMs !== undefined) startSweeping(ground, options.sweepEveryMs, closing.signal)
+
+  async function inspect(
+    what: string,
+    id: string | Key,
+    look: (store: Inspectable, key: Key) => Promise<Entry | undefined>,
+  ) {
+    const subject = keyFrom(scope, id)
+    const entry = await callStore(ground.calls, 'inspect', subject, () => look(inspectable(store, what), subject))
+    return entry && shown(entry, options)
+  }
+
+  async function mend(id: string | Key, action: 'release' | 'forget', reason: string): Promise<ShownEntry | undefined> {
+    if (typeof reason !== 'string' || reason.trim() === '') {
+      throw invalidArgument(`${action}: expected a reason, for the audit trail, got ${JSON.stringify(reason)}`)
+    }
+    const entry = await inspect(action, id, (inspected, subject) => inspected.mend(subject, action, reason))
+    if (entry) publish('mended', entry.key, { action })
+    return entry
+  }
+
+  return {
+    store,
+    scope,
+    run: async (id, effect, runOptions = {}) => run(protocol, protocol.call('run', id, effect, runOptions), effect),
+    ...createTransactions(protocol),
+    get: (id) => inspect('get', id, (inspected, subject) => inspected.show(subject)),
+    release: (id, reason) => mend(id, 'release', reason),
+    forget: (id, reason) => mend(id, 'forget', reason),
+    async close() {
+      closing.abort()
+      await Promise.all(backgroundWork)
+    },
+  }
+}
+
+async function run<T>(protocol: Protocol, call: Call, effect: (op: Op) => T | Promise<T>): Promise<Result<T>> {
+  const { ground } = protocol
+  const startedMs = ground.clock.elapsed()
+  const { verdict } = await protocol.ask(call, (request) => claim(ground, call, request))
+  if (verdict.is !== 'granted') return protocol.answer(call, verdict, startedMs)
+  const durationMs = ground.clock.elapsed() - startedMs
+  publish('claimed', call.key, { attempt: verdict.claim.attempt, how: verdict.how, durationMs })
+  if (verdict.how === 'taken-over') publish('taken-over', call.key, { attempt: verdict.claim.attempt })
+  const attempt = beginAttempt(ground, verdict.claim, call.settings, effect)
+  try {
+    const plan = planFor(await attempt.ended, call.settings)
+    if (plan.do === 'settle') return await settle(protocol, call, verdict.claim, attempt, plan)
+    throw await giveBack(protocol, call, verdict.claim, attempt, plan)
+  } finally {
+    attempt.leave()
+    protocol.wake(call)
+  }
+}
+
+/** What to do with the key, now that the effect has ended. */
+type Plan =
+  | { readonly do: 'settle'; readonly outcome: Outcome; readonly thrown?: unknown }
+  | { readonly do: 'open' | 'forget' | 'left-to-lease'; readonly thrown: unknown }
+
+function planFor(ended: Ended, settings: Settings): Plan {
+  if (ended.is === 'returned') return { do: 'settle', outcome: { kind: 'value', value: ended.value } }
+  const { thrown } = ended
+  // It still runs somewhere and may still do anything: only the lease can end it.
+  if (ended.is === 'hung') return { do: 'left-to-lease', thrown }
+  if (thrown instanceof FinalError) return { do: 'settle', outcome: { kind: 'failure', error: thrown }, thrown }
+  if (thrown instanceof NotBegunError) return { do: 'forget', thrown }
+  if (thrown instanceof InDoubtError || settings.onThrow === 'doubt') return { do: 'left-to-lease', thrown }
+  if (settings.onThrow === 'store')
+    return { do: 'settle', outcome: { kind: 'failure', error: failureOf(thrown) }, thrown }
+  return { do: 'open', thrown }
+}
+
+async function settle<T>(
+  protocol: Protocol,
+  call: Call,
+  held: Claim,
+  attempt: Attempt,
+  plan: Plan & { do: 'settle' },
+): Promise<Result<T>> {
+  const { clock } = protocol.ground
+  const startedMs = clock.elapsed()
+  const stored = protocol.encode(plan.outcome)
+  if ((await attempt.settle(stored.bytes, call.request.retention)) === 'lost')
+    throw claimLost(held, call.settings, plan.thrown)
+  publish('settled', call.key, {
+    attempt: held.attempt,
+    kind: stored.outcome.kind,
+    durationMs: clock.elapsed() - startedMs,
+  })
+  if (stored.outcome.kind === 'failure') throw plan.thrown
+  return { value: valueOf(call.key, stored.outcome) as T, replayed: false, attempt: held.attempt }
+}
+
+/** Answers what to throw. The user's own error matters more than a release that failed or came too late: the lease will end. */
+async function giveBack(
+  protocol: Protocol,
+  call: Call,
+  held: Claim,
+  attempt: Attempt,
+  plan: Exclude<Plan, { do: 'settle' }>,
+): Promise<unknown> {
+  const { clock } = protocol.ground
+  const startedMs = clock.elapsed()
+  if (plan.do !== 'left-to-lease') await attempt.release(plan.do).catch(() => {})
+  publish('released', call.key, { attempt: held.attempt, how: plan.do, durationMs: clock.elapsed() - startedMs })
+  return plan.thrown
+}
+
+async function claim(ground: Ground, call: Call, request: ClaimRequest): Promise<Asked> {
+  const disown = (): void => ground.background(releaseUnheard(ground, call.key, request))
+  const late = (verdict: Asked['verdict']): void => {
+    if (verdict.is === 'granted') disown()
+  }
+  try {
+    return {
+      verdict: await callStore(ground.calls, 'claim', call.key, () => ground.store.claim(call.key, request), late),
+    }
+  } catch (error) {
+    // The claim may have landed although nobody heard of it. Its effect will not run, so it must not block the key.
+    if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') disown()
+    throw error
+  }
+}
+
+/** A claim that was cut off may still be on its way to the store: the release is repeated; by its token it can harm no one. */
+const unheardReleaseDelaysMs = [0, 100, 1_000, 5_000]
+
+async function releaseUnheard(ground: Ground, key: Key, request: ClaimRequest): Promise<void> {
+  const unheard: Claim = { key, token: request.token, attempt: 0, fence: 0 }
+  for (const delayMs of unheardReleaseDelaysMs) {
+    if (delayMs >= request.leaseMs) return
+    await sleep(ground.clock, delayMs, { background: 'background' })
+    const fenced = await callStore(ground.calls, 'release', key, () => ground.store.release(unheard, 'forget')).catch(
+      () => undefined,
+    )
+    if (fenced === 'lost') return
+  }
+}
+
+function shown(entry: Entry, options: OnceOptions): ShownEntry {
+  const { outcome, ...rest } = entry
+  return outcome ? { ...rest, outcome: decodeOutcome(outcome, options.codec, entry.key) } : rest
+}
+
+function inspectable(store: Store, what: string): Inspectable {
+  if ('show' in store && 'mend' in store) return store as Store & Inspectable
+  throw new OnceError('UNSUPPORTED', {
+    message: `${what}: the ${store.name} store cannot show or mend single entries.`,
+  })
+}

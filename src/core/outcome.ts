@@ -1,0 +1,124 @@
+// What an effect came to, as bytes: one letter for the kind, then the content. A store keeps these bytes and never looks
+// inside. What cannot be read back is an error, never "nothing there": the effect behind it did run.
+
+import { FinalError, OnceError } from './errors.ts'
+import { describeKey } from './key.ts'
+import type { Key } from './key.ts'
+
+/** Turns values into bytes and back, for what JSON cannot hold (BigInt, Date, Map) or must not show (encryption). */
+export interface Codec {
+  encode(value: unknown): Uint8Array
+  decode(bytes: Uint8Array): unknown
+}
+
+export type Outcome =
+  | { readonly kind: 'value'; readonly value: unknown }
+  | { readonly kind: 'failure'; readonly error: FinalError }
+  /** The effect ran, but its value could not be stored; why is kept. */
+  | { readonly kind: 'not-stored'; readonly reason: string }
+
+const letters = { json: 0x6a, bytes: 0x62, undefined: 0x75, codec: 0x63, failure: 0x66, notStored: 0x6e } as const
+
+/**
+ * Encodes the outcome, and answers with it what every replay will decode, so that the first caller is given the same.
+ * A value that cannot be stored becomes `not-stored`; this never throws, as the effect has already taken place.
+ */
+export function encodeOutcome(outcome: Outcome, codec: Codec | undefined): { bytes: Uint8Array; outcome: Outcome } {
+  try {
+    const bytes = encode(outcome, codec)
+    return { bytes, outcome: decode(bytes, codec) }
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error)
+    const notStored: Outcome = { kind: 'not-stored', reason: reason.slice(0, 500) }
+    return { bytes: tagged('notStored', Buffer.from(notStored.reason)), outcome: notStored }
+  }
+}
+
+export function decodeOutcome(bytes: Uint8Array, codec: Codec | undefined, key: Key): Outcome {
+  try {
+    return decode(bytes, codec)
+  } catch (cause) {
+    throw new OnceError('OUTCOME_UNREADABLE', {
+      message:
+        `The outcome stored for ${describeKey(key)} cannot be read: ${cause instanceof Error ? cause.message : String(cause)}. ` +
+        'The effect has run and was not run again. Restore the entry, give the codec that wrote it, or forget the key by hand.',
+      cause,
+    })
+  }
+}
+
+function encode(outcome: Outcome, codec: Codec | undefined): Uint8Array {
+  if (outcome.kind === 'failure') {
+    const { message, data } = outcome.error
+    return tagged('failure', Buffer.from(storableJson(data === undefined ? { message } : { message, data })))
+  }
+  if (outcome.kind === 'not-stored') return tagged('notStored', Buffer.from(outcome.reason))
+  const { value } = outcome
+  if (value === undefined) return tagged('undefined', new Uint8Array())
+  if (value instanceof Uint8Array && !codec) return tagged('bytes', value)
+  if (codec) return tagged('codec', codec.encode(value))
+  return tagged('json', Buffer.from(storableJson(value)))
+}
+
+function decode(stored: Uint8Array, codec: Codec | undefined): Outcome {
+  const content = stored.subarray(1)
+  const text = (): string => new TextDecoder('utf-8', { fatal: true }).decode(content)
+  switch (stored[0]) {
+    case letters.json:
+      return { kind: 'value', value: JSON.parse(text()) as unknown }
+    case letters.bytes:
+      return { kind: 'value', value: new Uint8Array(content) }
+    case letters.undefined:
+      return { kind: 'value', value: undefined }
+    case letters.codec:
+      if (!codec) throw new Error('it was written with a codec, and none is given')
+      return { kind: 'value', value: codec.decode(content) }
+    case letters.failure:
+      return { kind: 'failure', error: decodeFailure(text()) }
+    case letters.notStored:
+      return { kind: 'not-stored', reason: text() }
+    default:
+      throw new Error(`it begins with byte ${stored[0] ?? 'none'}, which no version of onceonly writes`)
+  }
+}
+
+/** What `onThrow: 'store'` keeps of an error that is no FinalError. */
+export function failureOf(thrown: unknown): FinalError {
+  return thrown instanceof FinalError
+    ? thrown
+    : new FinalError(thrown instanceof Error ? thrown.message : String(thrown), { cause: thrown })
+}
+
+function decodeFailure(text: string): FinalError {
+  const failure = JSON.parse(text) as { message: unknown; data?: unknown }
+  if (typeof failure?.message !== 'string') throw new Error('it holds a failure without a message')
+  return new FinalError(failure.message, { data: failure.data })
+}
+
+function tagged(kind: keyof typeof letters, content: Uint8Array): Uint8Array {
+  const bytes = new Uint8Array(content.length + 1)
+  bytes[0] = letters[kind]
+  bytes.set(content, 1)
+  return bytes
+}
+
+// JSON.stringify drops functions and symbols and writes NaN as null: a replay would differ from what the effect returned.
+// What has a JSON form of its own (Date) is stored as that form, and the first caller is given that form too.
+function storableJson(value: unknown): string {
+  const text = JSON.stringify(value, (name, member: unknown) => {
+    if (typeof member === 'function' || typeof member === 'symbol')
+      throw new Error(`a ${typeof member}${at(name)} cannot be stored`)
+    if (typeof member === 'bigint') throw new Error(`a BigInt${at(name)} cannot be stored as JSON; give a codec`)
+    if (typeof member === 'number' && !Number.isFinite(member))
+      throw new Error(`${member}${at(name)} cannot be stored as JSON`)
+    if (member instanceof Map || member instanceof Set)
+      throw new Error(`a ${member.constructor.name}${at(name)} cannot be stored as JSON; give a codec`)
+    return member
+  })
+  if (text === undefined) throw new Error(`a ${typeof value} cannot be stored`)
+  return text
+}
+
+function at(name: string): string {
+  return name === '' ? '' : ` in "${name}"`
+}

@@ -1,0 +1,130 @@
+// The options of createOnce and of single calls, their defaults and their checks.
+
+import { systemClock, systemRandom } from './clock.ts'
+import type { Clock, Random } from './clock.ts'
+import { key } from './key.ts'
+import {
+  aFunction,
+  checkOptions,
+  nonNegativeMs,
+  oneOf,
+  optional,
+  positiveMs,
+  versionNumber,
+  withMethods,
+} from './options.ts'
+import type { Rule } from './options.ts'
+import type { Codec } from './outcome.ts'
+import type { Store } from './store.ts'
+
+/** What can be said for all calls and again for each one. */
+export interface CallOptions {
+  /** How long a claim keeps others away; extended by a heartbeat at a third of it while the effect runs. Default 30 s. */
+  readonly leaseMs?: number
+  /** How long an outcome is replayed, counted from completion. Default 24 h. */
+  readonly keepMs?: number
+  /** How long after that a late retry is still told "gone". Default 7 days. */
+  readonly tombstoneMs?: number
+  /** How long a duplicate waits for the running effect before it is told IN_FLIGHT. Default 0. */
+  readonly waitMs?: number
+  /** The deadline of one attempt: its signal aborts and its heartbeat stops. Default 20 leases. */
+  readonly attemptMs?: number
+  /** A retry that comes after keepMs: `gone` refuses it (EXPIRED), `execute` runs it as new. Default gone. */
+  readonly onExpired?: 'gone' | 'execute'
+  /** An attempt whose lease is over: `rerun` takes it over, `refuse` says IN_DOUBT. Default rerun. */
+  readonly onTakeover?: 'rerun' | 'refuse'
+  /** A throw that is none of our errors: `release` the key, `store` it as the answer, or leave it in `doubt`. Default release. */
+  readonly onThrow?: 'release' | 'store' | 'doubt'
+}
+
+export interface RunOptions extends CallOptions {
+  /** What is asked: bytes, a string or any JSON value. The same key with another fingerprint is a MISMATCH. */
+  readonly fingerprint?: unknown
+}
+
+export interface OnceOptions<S extends Store = Store> extends CallOptions {
+  readonly store: S
+  /** Whose keys these are: service, tenant, operation. Ids given as plain strings are in this scope. */
+  readonly scope: string
+  /** The bound on any one call to the store. Default 5 s. */
+  readonly storeTimeoutMs?: number
+  /** The version of the code that writes outcomes. Default 0. */
+  readonly version?: number
+  /** Brings a value that another version wrote up to date before it is replayed; without it, it is replayed as it was. */
+  readonly upgrade?: (value: unknown, version: number) => unknown
+  readonly codec?: Codec
+  /** Expire entries in the background, this often. Default: not at all. */
+  readonly sweepEveryMs?: number
+  readonly clock?: Clock
+  readonly random?: Random
+}
+
+export interface Settings extends Required<CallOptions> {
+  readonly storeTimeoutMs: number
+  readonly version: number
+}
+
+const callRules: Readonly<Record<keyof CallOptions, Rule>> = {
+  leaseMs: optional(positiveMs),
+  keepMs: optional(positiveMs),
+  tombstoneMs: optional(nonNegativeMs),
+  waitMs: optional(nonNegativeMs),
+  attemptMs: optional(positiveMs),
+  onExpired: optional(oneOf('gone', 'execute')),
+  onTakeover: optional(oneOf('rerun', 'refuse')),
+  onThrow: optional(oneOf('release', 'store', 'doubt')),
+}
+
+const onceRules: Readonly<Record<keyof OnceOptions, Rule>> = {
+  ...callRules,
+  store: withMethods('claim', 'extend', 'settle', 'release'),
+  scope: () => undefined, // checked as part of a key
+  storeTimeoutMs: optional(positiveMs),
+  version: optional(versionNumber),
+  upgrade: optional(aFunction),
+  codec: optional(withMethods('encode', 'decode')),
+  sweepEveryMs: optional(positiveMs),
+  clock: optional(withMethods('now', 'elapsed', 'schedule')),
+  random: optional(withMethods('uuid', 'fraction', 'bytes')),
+}
+
+/** An attempt that outlives twenty leases hangs rather than works; without a deadline its heartbeat would wedge the key. */
+const leasesPerAttempt = 20
+
+export function readOnceOptions(options: OnceOptions): { settings: Settings; clock: Clock; random: Random } {
+  checkOptions('createOnce', options, onceRules)
+  key(options.scope, 'any')
+  const leaseMs = options.leaseMs ?? 30_000
+  const settings: Settings = {
+    leaseMs,
+    keepMs: options.keepMs ?? 24 * 3_600_000,
+    tombstoneMs: options.tombstoneMs ?? 7 * 24 * 3_600_000,
+    waitMs: options.waitMs ?? 0,
+    attemptMs: options.attemptMs ?? leaseMs * leasesPerAttempt,
+    onExpired: options.onExpired ?? 'gone',
+    onTakeover: options.onTakeover ?? 'rerun',
+    onThrow: options.onThrow ?? 'release',
+    storeTimeoutMs: options.storeTimeoutMs ?? 5_000,
+    version: options.version ?? 0,
+  }
+  return { settings, clock: options.clock ?? systemClock, random: options.random ?? systemRandom }
+}
+
+const runRules: Readonly<Record<keyof RunOptions, Rule>> = { ...callRules, fingerprint: () => undefined }
+
+export function readRunOptions(what: string, settings: Settings, options: RunOptions): Settings {
+  checkOptions(what, options, runRules)
+  const leaseMs = options.leaseMs ?? settings.leaseMs
+  return {
+    ...settings,
+    leaseMs,
+    keepMs: options.keepMs ?? settings.keepMs,
+    tombstoneMs: options.tombstoneMs ?? settings.tombstoneMs,
+    waitMs: options.waitMs ?? settings.waitMs,
+    // A call with a lease of its own and no deadline of its own has a deadline that fits that lease.
+    attemptMs: options.attemptMs ?? Math.max(settings.attemptMs, options.leaseMs ? leaseMs * leasesPerAttempt : 0),
+    onExpired: options.onExpired ?? settings.onExpired,
+    onTakeover: options.onTakeover ?? settings.onTakeover,
+    onThrow: options.onThrow ?? settings.onThrow,
+  }
+}

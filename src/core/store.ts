@@ -1,0 +1,198 @@
+// The contract between the idea and a place that remembers. A store decides with one atomic step and never waits; all time
+// is the store's own clock, so callers whose clocks disagree still agree on who holds a key.
+//
+// The life of an entry, as every store must keep it (`now` is the store's clock; `leaseUntil` is when the lease ends, or,
+// once settled or released, when it ended):
+//   running     now <  leaseUntil                        somebody works on it
+//   abandoned   now >= leaseUntil, never settled         may be taken over
+//   open        released after a failure                 may be claimed again
+//   settled     has its outcome                          is replayed
+//   tombstone   now >= leaseUntil + keepMs               was here; its answer is gone (any of abandoned, open, settled)
+//   absent      now >= leaseUntil + keepMs + tombstoneMs as if it had never been
+// Whether an entry is a tombstone or absent follows from these times alone, whether or not a sweep has been there.
+
+import type { Key } from './key.ts'
+
+export interface Store {
+  /** Names the store in errors: 'postgres'. */
+  readonly name: string
+  /**
+   * Take the key, or learn what became of it. One atomic step; never waits for anyone. A claim that comes again with the
+   * token that already holds the key (a network retry) is granted again, with the lease anew. A claim whose token already
+   * gave the key back (a delayed duplicate) is `busy` with `retryAfterMs` 0: nobody would be there to run it.
+   */
+  claim(key: Key, request: ClaimRequest): Promise<Verdict>
+  /** Push the end of the lease out to now + `leaseMs`. */
+  extend(claim: Claim, leaseMs: number): Promise<Fenced>
+  /** Write the outcome, once, while the claim still holds the key. */
+  settle(claim: Claim, outcome: Uint8Array, retention: Retention): Promise<Fenced>
+  /**
+   * Give the key back. `open` keeps attempt and steps. `forget` is for an effect that never began: a first attempt leaves no
+   * trace, a later one leaves the entry open, as the attempts before it did begin.
+   */
+  release(claim: Claim, how: 'open' | 'forget'): Promise<Fenced>
+}
+
+export interface ClaimRequest {
+  /** A random UUID, new for every attempt: the only thing that decides who may write. */
+  readonly token: string
+  /** 43 characters, see fingerprint.ts. */
+  readonly fingerprint: string
+  readonly leaseMs: number
+  readonly retention: Retention
+  /** The version of the caller's code, kept with the entry. */
+  readonly version: number
+  /** What an abandoned entry is answered with: taken over, or `doubt`. */
+  readonly onTakeover: 'rerun' | 'refuse'
+  /** What a tombstone is answered with: `expired`, or a fresh life. */
+  readonly onExpired: 'gone' | 'execute'
+  /** What an operation was asked with, kept so that a worker can take it up without the caller. */
+  readonly input?: Uint8Array
+}
+
+/** How long a settled, open or abandoned entry is kept, and how long its tombstone after that. */
+export interface Retention {
+  readonly keepMs: number
+  readonly tombstoneMs: number
+}
+
+/** Proof of holding a key. */
+export interface Claim {
+  readonly key: Key
+  readonly token: string
+  /** 1 for the first attempt of an entry's life. */
+  readonly attempt: number
+  /**
+   * Grows with every attempt of the key, also across lives and rolled back transactions: the store's clock in microseconds,
+   * and at least one more than the entry's last. For downstream systems that refuse an older one.
+   */
+  readonly fence: number
+}
+
+export type Verdict =
+  | { readonly is: 'granted'; readonly claim: Claim; readonly how: 'fresh' | 'reopened' | 'taken-over' }
+  | { readonly is: 'settled'; readonly outcome: Uint8Array; readonly version: number; readonly attempt: number }
+  | { readonly is: 'busy'; readonly retryAfterMs: number }
+  | { readonly is: 'mismatch' }
+  | { readonly is: 'doubt'; readonly attempt: number }
+  | { readonly is: 'expired' }
+
+/**
+ * 'lost': another attempt holds the key, or its entry has expired, and nothing was written. The same call repeated with
+ * the same token after a lost reply answers 'done' again.
+ */
+export type Fenced = 'done' | 'lost'
+
+/** A store whose records can commit together with the caller's own writes. `Tx` is what the caller's code writes with. */
+export interface Transactional<Tx> {
+  /** The store inside a transaction that the caller opened and will end. */
+  within(tx: Tx): InTransaction
+  /** Open a transaction, and claim in it, in as few round trips as the store can. */
+  begin(key: Key, request: ClaimRequest): Promise<Began<Tx>>
+  /** Did this error roll the transaction back because of others (deadlock, serialization), so that all of it may run again? */
+  isConflict(error: unknown): boolean
+}
+
+/**
+ * A claim made here is invisible to others until the transaction commits; they are answered `busy` meanwhile. The
+ * transaction itself keeps others away, so there is no lease to extend.
+ */
+export interface InTransaction {
+  claim(key: Key, request: ClaimRequest): Promise<Verdict>
+  settle(claim: Claim, outcome: Uint8Array, retention: Retention): Promise<Fenced>
+  /** Take back everything since the claim was granted, except the claim; the transaction can go on. */
+  undoEffect(claim: Claim): Promise<void>
+  /** Take back everything since the claim was granted, and the claim. */
+  undoClaim(claim: Claim): Promise<void>
+}
+
+/** `granted` is there just when the verdict is; otherwise the transaction is over already. */
+export interface Began<Tx> {
+  readonly verdict: Verdict
+  readonly granted?: {
+    readonly tx: Tx
+    /** Settle and commit. 'lost' rolled back. An error after which the commit may have happened is OUTCOME_UNKNOWN. */
+    commit(outcome: Uint8Array, retention: Retention): Promise<Fenced>
+    undoEffect(): Promise<void>
+    /** Take everything back; the effect has ended, so the connection can serve others. */
+    rollback(): Promise<void>
+    /** Take everything back under an effect that still runs: whatever it writes with `tx` from now on must reach nobody. */
+    abandon(): Promise<void>
+  }
+}
+
+/** The same for a database whose transactions are synchronous (better-sqlite3, node:sqlite). */
+export interface SyncTransactional<Tx> {
+  withinSync(tx: Tx): SyncInTransaction
+}
+
+export interface SyncInTransaction {
+  claim(key: Key, request: ClaimRequest): Verdict
+  settle(claim: Claim, outcome: Uint8Array, retention: Retention): Fenced
+  undoEffect(claim: Claim): void
+  undoClaim(claim: Claim): void
+}
+
+/** Expiry: strips entries that became tombstones of what they hold and deletes tombstones that are over. */
+export interface Sweepable {
+  /** One bounded step, safe from several machines; running entries are never touched. */
+  sweep(options: { readonly limit: number }): Promise<Swept>
+}
+
+export interface Swept {
+  readonly tombstoned: number
+  readonly forgotten: number
+  /** There may be more to do at once. */
+  readonly more: boolean
+}
+
+/** Looking at entries, and mending them by hand; every manual change is written to an audit trail first. */
+export interface Inspectable {
+  show(key: Key): Promise<Entry | undefined>
+  list(filter: EntryFilter): Promise<readonly Entry[]>
+  /** `release` opens a running or abandoned entry, `forget` deletes one in any state. Answers the entry as it was. */
+  mend(key: Key, action: 'release' | 'forget', reason: string): Promise<Entry | undefined>
+  audit(key: Key): Promise<readonly AuditRecord[]>
+}
+
+export type EntryState = 'running' | 'abandoned' | 'open' | 'settled' | 'tombstone'
+
+export interface Entry {
+  readonly key: Key
+  readonly state: EntryState
+  readonly attempt: number
+  readonly fence: number
+  readonly fingerprint: string
+  readonly version: number
+  /** Times are the store's clock, in milliseconds since 1970. */
+  readonly firstClaimedAtMs: number
+  readonly leaseUntilMs: number
+  readonly expiresAtMs: number
+  readonly forgottenAtMs: number
+  readonly outcome?: Uint8Array
+  readonly input?: Uint8Array
+}
+
+export interface EntryFilter {
+  readonly scope?: string
+  readonly state?: EntryState
+  /** Entries come in the order of scope and id; this one and all before it are passed over. */
+  readonly after?: Key
+  readonly limit: number
+}
+
+export interface AuditRecord {
+  readonly key: Key
+  readonly atMs: number
+  readonly action: 'release' | 'forget'
+  readonly reason: string
+  readonly before: EntryState
+}
+
+/** A store with a schema of its own. */
+export interface Migratable {
+  /** Idempotent, versioned, safe from several processes at once. */
+  migrate(): Promise<void>
+  /** The same as SQL, for people who run their own migrations. */
+  schema(): string
+}
