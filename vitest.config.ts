@@ -1,29 +1,33 @@
 import { defineConfig } from 'vitest/config'
 
-// Tests that start servers run in processes of their own, one file at a time on each core; all others share threads.
-const withServers = ['src/stores/{postgres,redis,mysql,dynamodb,mongodb}*.test.ts', 'test/**/*.test.ts']
-const withoutServers = ['test/tidy.test.ts']
+// Tests that start servers run in processes of their own; all others share threads, without isolation, and are quick.
+const servers = ['src/stores/{postgres,redis,mysql,dynamodb,mongodb}*.test.ts', 'test/**/*.test.ts']
+const tidy = 'test/tidy.test.ts'
 
 export default defineConfig({
   test: {
+    globalSetup: ['test/servers/global-setup.ts'],
+    reporters: ['default', './test/reporter.ts'],
     projects: [
       {
         test: {
           name: 'unit',
-          include: ['src/**/*.test.ts', ...withoutServers],
-          exclude: withServers.slice(0, 1),
+          include: ['src/**/*.test.ts', tidy],
+          exclude: servers.filter((pattern) => pattern.startsWith('src/')),
           pool: 'threads',
           isolate: false,
+          testTimeout: 60_000,
         },
       },
       {
+        extends: true,
         test: {
           name: 'servers',
-          include: withServers,
-          exclude: withoutServers,
+          include: servers,
+          exclude: [tidy],
           pool: 'forks',
-          testTimeout: 120_000,
-          hookTimeout: 120_000,
+          testTimeout: 180_000,
+          hookTimeout: 180_000,
         },
       },
     ],

@@ -1,0 +1,25 @@
+// The servers that the tests can have. To add one: a file of the same shape beside the others, and a line here; then
+// `needs`, `npm run servers`, STORES and the summary of skipped servers know it.
+import { mariadb } from './mariadb.ts'
+import { postgres } from './postgres.ts'
+import { redis } from './redis.ts'
+import type { Found, Missing } from './server.ts'
+
+export const servers = { postgres, redis, mariadb }
+
+export type ServerName = keyof typeof servers
+
+// Stores that live inside the test process: always there, but selected by STORES like the others.
+export const embeddedStores = ['memory', 'sqlite'] as const
+
+export type StoreName = ServerName | (typeof embeddedStores)[number]
+
+export const storeNames: readonly StoreName[] = [...embeddedStores, ...(Object.keys(servers) as ServerName[])]
+
+export function findStore(name: StoreName): Found | Missing {
+  return isServer(name) ? servers[name].find() : { found: true, where: 'this process', ours: true }
+}
+
+function isServer(name: StoreName): name is ServerName {
+  return name in servers
+}

