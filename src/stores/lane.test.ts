@@ -1,0 +1,126 @@
+// Lane batching: who shares a dispatch with whom, and that every request gets its own answer, also when things go wrong.
+
+import { setImmediate } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { lane } from './lane.ts'
+import type { LaneOptions } from './lane.ts'
+
+/** A lane of numbers, answered doubled, whose dispatches end when the test says so. */
+function slowLane(options: Partial<LaneOptions<number, number>> = {}) {
+  const batches: { readonly batch: readonly number[]; end(): void; fail(error: Error): void }[] = []
+  const ask = lane<number, number>({
+    batchMax: 100,
+    dispatchesMax: 1,
+    dispatch(batch) {
+      const { promise, resolve, reject } = Promise.withResolvers<readonly number[]>()
+      batches.push({ batch, end: () => resolve(batch.map((each) => each * 2)), fail: reject })
+      return promise
+    },
+    ...options,
+  })
+  return { ask, batches, asked: () => batches.map(({ batch }) => batch) }
+}
+
+test('an idle lane dispatches at once, without a timer', async () => {
+  const { ask, batches } = slowLane()
+  const answer = ask(1)
+  await Promise.resolve()
+  expect(batches).toHaveLength(1)
+  batches[0]!.end()
+  expect(await answer).toBe(2)
+})
+
+test('calls made in one go are one batch, and each gets its own answer', async () => {
+  const { ask, batches, asked } = slowLane()
+  const answers = Promise.all([1, 2, 3].map(ask))
+  await setImmediate()
+  expect(asked()).toEqual([[1, 2, 3]])
+  batches[0]!.end()
+  expect(await answers).toEqual([2, 4, 6])
+})
+
+test('what arrives while a batch is under way forms the next one', async () => {
+  const { ask, batches, asked } = slowLane()
+  const answers = [ask(1)]
+  await setImmediate()
+  answers.push(ask(2))
+  await setImmediate()
+  answers.push(ask(3))
+  await setImmediate()
+  expect(asked()).toEqual([[1]])
+  batches[0]!.end()
+  await setImmediate()
+  expect(asked()).toEqual([[1], [2, 3]])
+  batches[1]!.end()
+  expect(await Promise.all(answers)).toEqual([2, 4, 6])
+})
+
+test('no dispatch takes more than batchMax, in the order of arrival', async () => {
+  const { ask, batches, asked } = slowLane({ batchMax: 2 })
+  const answers = Promise.all([1, 2, 3, 4, 5].map(ask))
+  for (const index of [0, 1, 2]) {
+    await setImmediate()
+    expect(batches).toHaveLength(index + 1)
+    batches[index]!.end()
+  }
+  expect(await answers).toEqual([2, 4, 6, 8, 10])
+  expect(asked()).toEqual([[1, 2], [3, 4], [5]])
+})
+
+test('no more than dispatchesMax are under way at once, and whichever ends first makes room', async () => {
+  const { ask, batches, asked } = slowLane({ batchMax: 1, dispatchesMax: 2 })
+  const answers = Promise.all([1, 2, 3].map(ask))
+  await setImmediate()
+  expect(asked()).toEqual([[1], [2]])
+  batches[1]!.end()
+  await setImmediate()
+  expect(asked()).toEqual([[1], [2], [3]])
+  batches[2]!.end()
+  batches[0]!.end()
+  expect(await answers).toEqual([2, 4, 6])
+})
+
+test('a dispatch that rejects fails its own batch and no other', async () => {
+  const { ask, batches } = slowLane({ batchMax: 2 })
+  const answers = Promise.allSettled([1, 2, 3].map(ask))
+  await setImmediate()
+  batches[0]!.fail(new Error('no'))
+  await setImmediate()
+  batches[1]!.end()
+  const failed = { status: 'rejected', reason: new Error('no') }
+  expect(await answers).toEqual([failed, failed, { status: 'fulfilled', value: 6 }])
+})
+
+test('a dispatch that throws instead of rejecting fails its batch, and the lane goes on', async () => {
+  let broken = true
+  const ask = lane<number, number>({
+    batchMax: 10,
+    dispatchesMax: 1,
+    dispatch(batch) {
+      if (broken) throw new Error('thrown')
+      return Promise.resolve(batch)
+    },
+  })
+  await expect(ask(1)).rejects.toThrow('thrown')
+  broken = false
+  expect(await ask(2)).toBe(2)
+})
+
+test('a dispatch with too few or too many answers is a bug that everybody of its batch is told', async () => {
+  const ask = lane<number, number>({ batchMax: 10, dispatchesMax: 1, dispatch: async (batch) => batch.slice(1) })
+  const answers = await Promise.allSettled([ask(1), ask(2)])
+  for (const answer of answers) {
+    expect(answer).toMatchObject({
+      status: 'rejected',
+      reason: new Error('Bug! A batch of 2 requests was answered by 1 replies.'),
+    })
+  }
+})
+
+test('a caller that asks again as soon as it is answered is served', async () => {
+  const ask = lane<number, number>({ batchMax: 4, dispatchesMax: 1, dispatch: async (batch) => batch })
+  const callers = [1, 2, 3, 4, 5, 6, 7].map(async (caller) => {
+    for (let round = 0; round < 20; round++) expect(await ask(caller * 100 + round)).toBe(caller * 100 + round)
+  })
+  await Promise.all(callers)
+})

@@ -1,0 +1,15 @@
+// A contract that passes everything proves nothing: here is a wrong store for each guarantee, with the case that must find
+// it. They are also what a checker of one's own can be tried on.
+
+import { brokenAnswers } from './broken-answers.ts'
+import { brokenHolders } from './broken-holders.ts'
+import { brokenRetention } from './broken-retention.ts'
+import type { BrokenStore } from './broken-store.ts'
+import { brokenTransactions } from './broken-transactions.ts'
+
+export const brokenStores: readonly BrokenStore[] = [
+  ...brokenHolders,
+  ...brokenAnswers,
+  ...brokenRetention,
+  ...brokenTransactions,
+]

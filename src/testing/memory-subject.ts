@@ -1,0 +1,28 @@
+// The memory store as the contract's subject.
+
+import { keyString } from '../core/key.ts'
+import { memoryData, memoryStore } from '../stores/memory.ts'
+import type { ContractSubject } from './contract-subject.ts'
+import { manualClock } from './manual-clock.ts'
+import type { Cannot } from './store-contract.ts'
+
+export const memoryCannot: Cannot = {
+  transactions: 'memory has no transactions',
+  'crash-recovery': 'memory dies with its process',
+  'connection-faults': 'memory has no connection to lose',
+}
+
+export async function memorySubject(): Promise<ContractSubject> {
+  const clock = manualClock()
+  const data = memoryData(clock)
+  return {
+    store: memoryStore({ data }),
+    // An instance has no clock of its own that could be wrong: time belongs to the data.
+    another: async () => memoryStore({ data }),
+    advance: (ms) => clock.advance(ms),
+    async corrupt(key, bytes) {
+      data.entries.set(keyString(key), { ...data.entries.get(keyString(key))!, outcome: bytes })
+    },
+    destroy: async () => undefined,
+  }
+}

@@ -1,0 +1,114 @@
+// The store contract: what every store promises, one test for each promise, run against the real thing. A promise that a
+// store cannot keep is excepted by name and with its reason, or it fails: nothing is skipped in silence.
+
+import { invalidArgument } from '../core/errors.ts'
+import { aFunction, aString, checkOptions, optional } from '../core/options.ts'
+import type { Rule } from '../core/options.ts'
+import { answerCases } from './contract-answers.ts'
+import { beginCases } from './contract-begin.ts'
+import { guarantees } from './contract-case.ts'
+import type { ContractCase, Guarantee } from './contract-case.ts'
+import { claimCases } from './contract-claims.ts'
+import { expiryCases } from './contract-expiry.ts'
+import { faultCases } from './contract-faults.ts'
+import { inspectionCases } from './contract-inspection.ts'
+import { keyCases } from './contract-keys.ts'
+import type { ContractSubject } from './contract-subject.ts'
+import { sweepCases } from './contract-sweep.ts'
+import { transactionCases } from './contract-transactions.ts'
+import { writeCases } from './contract-writes.ts'
+
+export interface StoreContractOptions {
+  /** Stands before the name of every test: 'postgres'. */
+  readonly name?: string
+  /** A store on empty data, new for every case, with what the contract needs around it. */
+  create(): Promise<ContractSubject>
+  /** What this store cannot promise, and why. Its cases are shown as skipped, with the reason. */
+  readonly cannot?: Cannot
+  /** The runner's `test`. Without it, a global `test` or `it` is taken (jest, mocha), else that of node:test. */
+  readonly test?: ContractTest
+}
+
+export type Cannot = { readonly [Name in Guarantee]?: string }
+
+/** The part of a test runner's `test` that is used; those of vitest, jest, mocha (`it`) and node:test fit. */
+export interface ContractTest {
+  (name: string, run: () => Promise<void>, timeoutMs?: number): unknown
+  skip(name: string, run: () => Promise<void>): unknown
+}
+
+export const storeContractCases: readonly ContractCase[] = [
+  ...claimCases,
+  ...writeCases,
+  ...answerCases,
+  ...keyCases,
+  ...expiryCases,
+  ...sweepCases,
+  ...inspectionCases,
+  ...transactionCases,
+  ...beginCases,
+  ...faultCases,
+]
+
+// For the slowest case (a crash of the server) on the slowest machine; the usual case takes milliseconds.
+const caseMsMax = 120_000
+
+/** Registers a test for every case of the contract. */
+export function storeContract(options: StoreContractOptions): void {
+  checkOptions('storeContract', options, {
+    name: optional(aString),
+    create: aFunction,
+    cannot: optional(anObject),
+    test: optional(aFunction),
+  })
+  const cannot = options.cannot ?? {}
+  checkCannot(cannot)
+  const test = options.test ?? runnersTest()
+  for (const each of storeContractCases) {
+    const title = options.name === undefined ? each.name : `${options.name}: ${each.name}`
+    const reason = reasonNotTo(each, cannot)
+    const run = (): Promise<void> => runContractCase(each, options.create)
+    if (reason === undefined) test(title, run, caseMsMax)
+    else test.skip(`${title} (cannot: ${reason})`, run)
+  }
+}
+
+/** One case, on a subject of its own. */
+export async function runContractCase(each: ContractCase, create: () => Promise<ContractSubject>): Promise<void> {
+  const subject = await create()
+  try {
+    await each.run(subject)
+  } catch (error) {
+    // What the case found is worth more than a failing tear-down after it.
+    await subject.destroy().catch(() => undefined)
+    throw error
+  }
+  await subject.destroy()
+}
+
+/** Why a store that makes these exceptions does not take this case; undefined when it does. */
+export function reasonNotTo(each: ContractCase, cannot: Cannot): string | undefined {
+  // What is about transactions cannot be asked of a store that has none, and need not be excepted twice.
+  return cannot[each.guarantee] ?? (aboutTransactions.includes(each.guarantee) ? cannot.transactions : undefined)
+}
+
+const aboutTransactions: readonly Guarantee[] = ['no-waiting', 'abandoned-effects', 'commit-faults']
+
+function checkCannot(cannot: Cannot): void {
+  const reason: Rule = (value) => (aString(value) === undefined ? undefined : 'the reason, in words')
+  const rules = Object.fromEntries(Object.keys(guarantees).map((name) => [name, optional(reason)]))
+  checkOptions('storeContract, cannot', cannot, rules)
+}
+
+const anObject: Rule = (value) => (typeof value === 'object' && value !== null ? undefined : 'an object of reasons')
+
+function runnersTest(): ContractTest {
+  const { test, it } = globalThis as { test?: ContractTest; it?: ContractTest }
+  const found = test ?? it
+  if (found) return found
+  if ('__vitest_worker__' in globalThis) {
+    // The tests of node:test would run beside this runner, which would report success whatever they find.
+    throw invalidArgument('storeContract: vitest has no global `test` here; pass its own: storeContract({ test, … })')
+  }
+  return process.getBuiltinModule('node:test').test as ContractTest
+}
