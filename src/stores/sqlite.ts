@@ -1,0 +1,189 @@
+// The embedded store: one SQLite file, shared by any number of processes. Calls of one moment share one transaction and one
+// commit; what is settled is answered by a read, which in WAL mode waits for nobody. The machine's clock is the store's clock.
+//
+// "A claim never waits for anyone": SQLite has one writer, and shows nobody what is not committed. A claim that must write
+// waits for the writer, for lockWaitMs at the most, and is STORE_UNAVAILABLE after that; for a key that is uncommitted in a
+// transaction of this store it is `busy` at once.
+
+import type { DatabaseSync } from 'node:sqlite'
+import { systemClock } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
+import { invalidArgument, OnceError } from '../core/errors.ts'
+import type { Key } from '../core/key.ts'
+import {
+  aString,
+  checkOptions,
+  identifier,
+  oneOf,
+  optional,
+  positiveInteger,
+  positiveMs,
+  withMethods,
+} from '../core/options.ts'
+import type {
+  ClaimRequest,
+  Inspectable,
+  Migratable,
+  Store,
+  Sweepable,
+  SyncTransactional,
+  Transactional,
+  Verdict,
+} from '../core/store.ts'
+import { callsOn } from './sqlite-calls.ts'
+import type { SqliteGround } from './sqlite-calls.ts'
+import { asOnceError, checkDurability, fileOf, isBusy } from './sqlite-connection.ts'
+import type { Durability, SqliteDatabase } from './sqlite-connection.ts'
+import { moments } from './sqlite-entries.ts'
+import { schemaSql } from './sqlite-schema.ts'
+import { transactionsOn } from './sqlite-transactions.ts'
+import { turns } from './sqlite-turns.ts'
+import { uncommittedKeys, withinOn } from './sqlite-within.ts'
+
+export type { Durability, SqliteDatabase, SqliteStatement, SqliteValue } from './sqlite-connection.ts'
+
+interface CommonOptions {
+  /** The name of the table, and the beginning of the names of those that belong to it. */
+  readonly table?: string
+  /** 'relaxed' gives up the promise for power cuts: commits need not be synced, neither ours nor those of `database`. */
+  readonly durability?: Durability
+  /**
+   * How long a call waits for its turn among the writers of this process, and then for the lock of another process. Below
+   * the 5 s of storeTimeoutMs, so that the error of this store is seen.
+   */
+  readonly lockWaitMs?: number
+  readonly clock?: Clock
+}
+
+export interface SqliteFileOptions extends CommonOptions {
+  /** The file; it is created when it is not there. Opened with node:sqlite. */
+  readonly path: string
+  readonly database?: undefined
+}
+
+/**
+ * An open database of node:sqlite or better-sqlite3, for `within` and `withinSync`. The store's own calls run on connections
+ * of its own to the same file, by the same library: on the user's, they would fall into whatever transaction is open there.
+ */
+export interface SqliteDatabaseOptions<Database extends SqliteDatabase> extends CommonOptions {
+  readonly database: Database
+  readonly path?: undefined
+}
+
+export interface SqliteStore<Tx extends SqliteDatabase = DatabaseSync>
+  extends Store, Transactional<Tx>, SyncTransactional<Tx>, Sweepable, Inspectable, Migratable {
+  /** Closes the connections of the store; `database` stays open. */
+  close(): void
+}
+
+// Some 5 µs an entry: one step keeps the event loop about as long as a commit does.
+const sweepLimitMax = 1_000
+
+const rules = {
+  path: optional(aString),
+  database: optional(withMethods('exec', 'prepare', 'close')),
+  table: optional(identifier),
+  durability: optional(oneOf('full', 'relaxed')),
+  lockWaitMs: optional(positiveMs),
+  clock: optional(withMethods('now', 'elapsed', 'schedule')),
+}
+
+export function sqliteStore(options: SqliteFileOptions): SqliteStore<DatabaseSync>
+export function sqliteStore<Database extends SqliteDatabase>(
+  options: SqliteDatabaseOptions<Database>,
+): SqliteStore<Database>
+export function sqliteStore(
+  options: SqliteFileOptions | SqliteDatabaseOptions<SqliteDatabase>,
+): SqliteStore<SqliteDatabase> {
+  checkOptions('sqliteStore', options, rules)
+  const ground = layGround(options)
+  const calls = callsOn(ground)
+  // At once, so that a wrong path is told here and not at the first request; if others are at it, that one sees to it.
+  try {
+    calls.makeReady()
+  } catch (error) {
+    if (!isBusy(error)) {
+      calls.close()
+      throw asOnceError(error)
+    }
+  }
+  const uncommitted = uncommittedKeys()
+  const transactions = transactionsOn(ground, uncommitted)
+  const look = (key: Key, request: ClaimRequest): Verdict | undefined =>
+    calls.look(key, request) ?? uncommitted.verdict(key)
+  return {
+    name: 'sqlite',
+    claim: async (key, request) => look(key, request) ?? calls.write((entries) => entries.claim(key, request)),
+    extend: (claim, leaseMs) => calls.write((entries) => entries.extend(claim, leaseMs)),
+    settle: (claim, outcome, retention) => calls.write((entries) => entries.settle(claim, outcome, retention)),
+    release: (claim, how) => calls.write((entries) => entries.release(claim, how)),
+    async begin(key, request) {
+      await calls.read(() => undefined) // which sees to it that the tables are there
+      const verdict = look(key, request)
+      return verdict ? { verdict } : transactions.begin(key, request)
+    },
+    ...withinOn(ground, uncommitted),
+    isConflict: (error) => isBusy(error) || (error instanceof OnceError && error.code === 'TRANSACTION_CONFLICT'),
+    async sweep(given) {
+      checkOptions('sweep', given, { limit: positiveInteger })
+      return calls.write((entries) => entries.sweep(Math.min(given.limit, sweepLimitMax)))
+    },
+    show: (key) => calls.read((entries) => entries.show(key)),
+    list: (filter) => calls.read((entries) => entries.list(filter)),
+    mend: (key, action, reason) => calls.write((entries) => entries.mend(key, action, reason)),
+    audit: (key) => calls.read((entries) => entries.audit(key)),
+    migrate: () => calls.migrate(),
+    schema: () => schemaSql(ground.table),
+    close() {
+      transactions.close()
+      calls.close()
+    },
+  }
+}
+
+function layGround(options: SqliteFileOptions | SqliteDatabaseOptions<SqliteDatabase>): SqliteGround {
+  const { path, database, table = 'onceonly', durability = 'full', lockWaitMs = 4_000, clock = systemClock } = options
+  if ((path === undefined) === (database === undefined)) {
+    throw invalidArgument('sqliteStore: expected either path or database')
+  }
+  const common = { table, durability, lockWaitMs, clock, moments: moments(clock), turns: turns(clock) }
+  try {
+    // WAL is a property of the file: it is set on a file of our own, and only checked on the user's.
+    if (database === undefined) return { ...common, ...connectWithNode(path), journal: 'wal' }
+    checkDurability(database, durability)
+    return { ...common, ...connectLike(database), journal: 'as it is' }
+  } catch (error) {
+    throw asOnceError(error)
+  }
+}
+
+type Connect = Pick<SqliteGround, 'first' | 'connect'>
+
+function connectWithNode(path: string): Connect {
+  const { DatabaseSync } = process.getBuiltinModule('node:sqlite')
+  const first = new DatabaseSync(path)
+  // The same file also for those that come later, when the process may be in another folder.
+  const file = fileInDisk(first)
+  return { first, connect: () => new DatabaseSync(file) }
+}
+
+/**
+ * By the library of this database: two copies of SQLite in one process (node:sqlite and better-sqlite3 bring one each) do
+ * not know of each other's POSIX locks. When one closes the file, the system drops the other's locks, and two can write.
+ */
+function connectLike(database: SqliteDatabase): Connect {
+  const Library = database.constructor as new (file: string) => SqliteDatabase
+  if ((Library as unknown) === Object) {
+    throw invalidArgument('sqliteStore: expected a database of node:sqlite or better-sqlite3, got a plain object')
+  }
+  const file = fileInDisk(database)
+  return { first: new Library(file), connect: () => new Library(file) }
+}
+
+function fileInDisk(database: SqliteDatabase): string {
+  const file = fileOf(database)
+  if (file !== '') return file
+  throw invalidArgument(
+    'sqliteStore: expected a file, got a database in memory, which no second connection can see. Use memoryStore().',
+  )
+}
