@@ -15,15 +15,18 @@ import type { Call, Protocol, Result } from './protocol.ts'
 import { readOnceOptions } from './settings.ts'
 import type { OnceOptions, RunOptions, Settings } from './settings.ts'
 import { callStore } from './store-call.ts'
-import type { Claim, ClaimRequest, Entry, Inspectable, Store, SyncTransactional, Transactional } from './store.ts'
+import type { Began, Claim, ClaimRequest, Entry, Inspectable, Store, SyncTransactional } from './store.ts'
 import { startSweeping } from './sweeping.ts'
 import { createTransactions } from './transaction.ts'
 import type { Within } from './transaction.ts'
 import type { Asked } from './waiting.ts'
 
 /** What the store's transactions are written with; `never` for a store that has none. */
-export type TxOf<S> = S extends Transactional<infer Tx> ? Tx : never
-export type SyncTxOf<S> = S extends SyncTransactional<infer Tx> ? Tx : never
+export type TxOf<S> = S extends { begin(...args: never): Promise<Began<infer Tx>> } ? Tx : never
+/** Every kind of transaction that the store can join. */
+export type ForeignTxOf<S> =
+  | (S extends { within(tx: infer Tx): unknown } ? Tx : never)
+  | (S extends SyncTransactional<infer Tx> ? Tx : never)
 
 /** An entry as `get` shows it: the stored outcome is decoded. */
 export type ShownEntry = Omit<Entry, 'outcome'> & { readonly outcome?: Outcome }
@@ -40,7 +43,7 @@ export interface Once<S extends Store = Store> {
     options?: RunOptions,
   ): Promise<Result<T>>
   /** The same in a transaction that the caller opened and will end. */
-  within(tx: TxOf<S> | SyncTxOf<S>): Within
+  within(tx: ForeignTxOf<S>): Within
   get(id: string | Key): Promise<ShownEntry | undefined>
   /** Open a running or abandoned entry by hand: its holder is fenced off and the next request runs. Audited. */
   release(id: string | Key, reason: string): Promise<ShownEntry | undefined>

@@ -83,10 +83,13 @@ export type Verdict =
  */
 export type Fenced = 'done' | 'lost'
 
-/** A store whose records can commit together with the caller's own writes. `Tx` is what the caller's code writes with. */
-export interface Transactional<Tx> {
+/**
+ * A store whose records can commit together with the caller's own writes. `Tx` is what an effect is given to write with in a
+ * transaction of the store's; `Foreign` is every kind of transaction that the store can join.
+ */
+export interface Transactional<Tx, Foreign = Tx> {
   /** The store inside a transaction that the caller opened and will end. */
-  within(tx: Tx): InTransaction
+  within(tx: Foreign): InTransaction
   /** Open a transaction, and claim in it, in as few round trips as the store can. */
   begin(key: Key, request: ClaimRequest): Promise<Began<Tx>>
   /** Did this error roll the transaction back because of others (deadlock, serialization), so that all of it may run again? */
