@@ -1,0 +1,145 @@
+// The package as a user has it: built, packed, imported by its subpaths, its program run, its examples and README as written.
+
+import { execFile } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { needs } from './servers/needs.ts'
+import { startPostgres } from './servers/postgres.ts'
+import type { RunningPostgres } from './servers/postgres.ts'
+
+const root = join(import.meta.dirname, '..')
+const run = promisify(execFile)
+const readme = readFileSync(join(root, 'README.md'), 'utf8')
+let folder: string
+
+beforeAll(async () => {
+  await run(process.execPath, [join(root, 'scripts', 'build.ts')])
+  // A user's folder: the package and the drivers are in node_modules, and nothing else is near.
+  folder = mkdtempSync(join(tmpdir(), 'onceonly-package-'))
+  mkdirSync(join(folder, 'node_modules'))
+  writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
+  for (const name of ['pg', 'better-sqlite3'])
+    symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name))
+  symlinkSync(root, join(folder, 'node_modules', 'onceonly'))
+})
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+async function node(args: readonly string[], env: Record<string, string> = {}): Promise<string> {
+  const { stdout } = await run(process.execPath, args, { cwd: folder, env: { ...process.env, ...env } })
+  return stdout.trim()
+}
+
+async function snippet(name: string, text: string, env: Record<string, string> = {}): Promise<string> {
+  const file = join(folder, `${name}.ts`)
+  writeFileSync(file, text)
+  return node([file], env)
+}
+
+/** The code blocks of the README, in order. */
+const blocks = Array.from(readme.matchAll(/```ts\n([\s\S]*?)```/g), (match) => match[1]!)
+
+describe('the package', () => {
+  test('ships what it needs and nothing else', async () => {
+    const { stdout } = await run('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root })
+    const packed = JSON.parse(stdout) as [{ files: { path: string }[] }] | Record<string, { files: { path: string }[] }>
+    const paths = Object.values(packed)[0]!.files.map(({ path }) => path)
+    expect(paths).toContain('dist/index.js')
+    expect(paths).toContain('dist/index.d.ts')
+    expect(paths).toContain('README.md')
+    expect(paths).toContain('LICENSE')
+    expect(paths.filter((path) => !/^(dist|docs)\/|^[A-Z]+(\.md)?$|^package\.json$/.test(path))).toEqual([])
+    expect(paths.filter((path) => /\.test\./.test(path))).toEqual([])
+  })
+
+  test('every subpath can be imported, and none starts anything', async () => {
+    const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+      exports: Record<string, unknown>
+    }
+    const names = Object.keys(exports).filter((name) => name !== './package.json')
+    const code = names
+      .map((name) => `console.log(Object.keys(await import('onceonly${name.slice(1)}')).length > 0)`)
+      .join('\n')
+    expect((await snippet('subpaths', code)).split('\n')).toEqual(names.map(() => 'true'))
+  })
+})
+
+describe('the program', () => {
+  const program = join(root, 'dist', 'cli', 'main.js')
+
+  test('npm start shows one charge for three requests', async () => {
+    const shown = await node([program, 'demo'])
+    expect(shown).toContain('Three requests, 1 charge.')
+    expect(shown.match(/charges in the ledger: \d/g)).toEqual([
+      'charges in the ledger: 0',
+      'charges in the ledger: 1',
+      'charges in the ledger: 1',
+    ])
+  })
+
+  test('--help helps, and a wrong call is exit code 2', async () => {
+    expect(await node([program, '--help'])).toContain('Usage: onceonly <command>')
+    expect(await node([program, 'demo', '--help'])).toContain('Usage: onceonly demo')
+    await expect(node([program])).rejects.toMatchObject({ code: 2 })
+    await expect(node([program, 'dance'])).rejects.toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('unknown command "dance"'),
+    })
+    await expect(node([program, 'demo', '--dance'])).rejects.toMatchObject({ code: 2 })
+  })
+})
+
+describe('examples', () => {
+  const example = (name: string): string => join(root, 'examples', name)
+
+  test('quickstart: two asks, one charge', async () => {
+    const shown = await node([example('quickstart.ts'), join(folder, 'quickstart.db')])
+    expect(JSON.parse(shown)).toEqual({ charges: 1, replayed: [false, true], same: true })
+  })
+
+  test('killed-process: killed between effect and record, run again: one effect', async () => {
+    const path = join(folder, 'killed.db')
+    await expect(node([example('killed-process.ts'), path, 'kill'])).rejects.toMatchObject({ signal: 'SIGKILL' })
+    expect(JSON.parse(await node([example('killed-process.ts'), path]))).toEqual({ charges: 1, replayed: false })
+    expect(JSON.parse(await node([example('killed-process.ts'), path]))).toEqual({ charges: 1, replayed: true })
+  })
+
+  test('own-store: the contract runs under node:test', async () => {
+    const shown = await node(['--test', '--test-reporter=tap', example('own-store.ts')])
+    expect(shown).toMatch(/^# fail 0$/m)
+    expect(Number(/^# pass (\d+)$/m.exec(shown)![1])).toBeGreaterThan(40)
+  })
+
+  test('the README begins with code that runs', async () => {
+    const prelude = `const order = { id: 'order-42', cents: 500 }
+      const provider = { charge: async (cents: number, options: { idempotencyKey: string }) => ({ cents, ...options }) }\n`
+    const shown = await snippet('readme-first', `${prelude}${blocks[0]}\nconsole.log(value.cents, replayed)`)
+    expect(shown).toBe('500 false')
+  })
+})
+
+needs('postgres').describe('examples on PostgreSQL', () => {
+  let server: RunningPostgres
+  beforeAll(async () => void (server = await startPostgres()))
+  afterAll(() => server.stop())
+
+  test('postgres-transaction: twenty-two asks, one order, and a declined one leaves no row', async () => {
+    const shown = await node([join(root, 'examples', 'postgres-transaction.ts')], {
+      DATABASE_URL: await server.createDatabase(),
+    })
+    expect(JSON.parse(shown)).toEqual({ orders: 1, asked: 22, declined: true })
+  })
+
+  test("the README's transaction runs as written", async () => {
+    const block = blocks.find((text) => text.includes('postgresStore'))!
+    const setUp = `await pool.query('create table orders (id text, cents integer)')\n`
+    const text = block.replace('await store.migrate()\n', `await store.migrate()\n${setUp}`)
+    const tail = `console.log((await pool.query('select * from orders')).rows.length)\nawait pool.end()`
+    expect(
+      await snippet('readme-transaction', `${text}\n${tail}`, { DATABASE_URL: await server.createDatabase() }),
+    ).toBe('1')
+  })
+})
