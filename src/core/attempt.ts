@@ -131,32 +131,45 @@ async function persist(
   during: 'settle' | 'release',
   call: () => Promise<Fenced>,
 ): Promise<Fenced> {
-  const { clock, random } = ground
-  const untilMs = clock.elapsed() + Math.max(settings.leaseMs, ground.calls.timeoutMs)
-  let lastError: unknown
-  const writing = (async (): Promise<Fenced | undefined> => {
-    for (let tries = 0; ; tries++) {
-      try {
-        return await callStore(ground.calls, during, claim.key, call)
-      } catch (error) {
-        lastError = error
-        if (clock.elapsed() >= untilMs) return undefined
-        await sleep(clock, backoffMs(writeBackoff, tries, random))
-      }
-    }
-  })()
+  const { clock, calls } = ground
+  const startedMs = clock.elapsed()
+  const once = (): Promise<Fenced> => callStore(calls, during, claim.key, call)
+  try {
+    return await once()
+  } catch (error) {
+    const untilMs = startedMs + Math.max(settings.leaseMs, calls.timeoutMs)
+    const writing = repeat(ground, once, untilMs)
+    ground.background(writing)
+    const fenced = await within(clock, startedMs + calls.timeoutMs - clock.elapsed(), writing)
+    if (fenced !== undefined) return fenced
+    throw new OnceError('OUTCOME_UNKNOWN', {
+      message:
+        `The effect for ${describeKey(claim.key)} (attempt ${claim.attempt}) has ended, but the store did not confirm the ${during}. ` +
+        'Ask again with the same key: the answer will be the stored outcome, or the effect will be taken up when the lease ends.',
+      cause: error,
+    })
+  }
+}
+
+async function repeat<T>({ clock, random }: Ground, call: () => Promise<T>, untilMs: number): Promise<T | undefined> {
+  for (let tries = 0; clock.elapsed() < untilMs; tries++) {
+    await sleep(clock, backoffMs(writeBackoff, tries, random))
+    try {
+      return await call()
+    } catch {} // it was published as store-failed
+  }
+  return undefined
+}
+
+/** What `work` comes to, or undefined when it has not ended by then. */
+async function within<T>(clock: Clock, patienceMs: number, work: Promise<T>): Promise<T | undefined> {
   const impatient = Promise.withResolvers<undefined>()
-  const cancel = clock.schedule(() => impatient.resolve(undefined), ground.calls.timeoutMs)
-  const fenced = await Promise.race([writing, impatient.promise])
-  cancel()
-  if (fenced !== undefined) return fenced
-  ground.background(writing)
-  throw new OnceError('OUTCOME_UNKNOWN', {
-    message:
-      `The effect for ${describeKey(claim.key)} (attempt ${claim.attempt}) has ended, but the store did not confirm the ${during}. ` +
-      'Ask again with the same key: the answer will be the stored outcome, or the effect will be taken up when the lease ends.',
-    cause: lastError,
-  })
+  const cancel = clock.schedule(() => impatient.resolve(undefined), patienceMs)
+  try {
+    return await Promise.race([work, impatient.promise])
+  } finally {
+    cancel()
+  }
 }
 
 export function claimLost(claim: Claim, settings: Settings, cause?: unknown): OnceError {

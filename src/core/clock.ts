@@ -39,10 +39,22 @@ export const systemClock: Clock = {
   },
 }
 
+// One call to the system costs some microseconds, however few bytes it is for.
+const pool = new Uint8Array(4_096)
+let poolUsed = pool.length
+
 export const systemRandom: Random = {
   uuid: () => crypto.randomUUID(),
   fraction: () => Math.random(),
-  bytes: (count) => crypto.getRandomValues(new Uint8Array(count)),
+  bytes(count) {
+    if (count > pool.length) return crypto.getRandomValues(new Uint8Array(count))
+    if (poolUsed + count > pool.length) {
+      crypto.getRandomValues(pool)
+      poolUsed = 0
+    }
+    poolUsed += count
+    return pool.slice(poolUsed - count, poolUsed)
+  },
 }
 
 /** Wait, or stop waiting as soon as `signal` aborts; resolves in both cases. A `background` wait does not keep the process alive. */

@@ -40,29 +40,48 @@ export interface RunningEffect {
   abort(error: OnceError): void
 }
 
-export function createOp(claim: Claim, signal: AbortSignal): Op {
+export function createOp(claim: Claim, signal: () => AbortSignal): Op {
   const { key, attempt, token, fence } = claim
-  return Object.freeze({ key, attempt, token, fence, signal, keyFor: (name: string) => deriveKey(key, name) })
+  return {
+    key,
+    attempt,
+    token,
+    fence,
+    // Made when it is asked for: most effects never do, and a signal costs as much as the rest of a call.
+    get signal() {
+      return signal()
+    },
+    keyFor: (name) => deriveKey(key, name),
+  }
 }
 
 export function startEffect(clock: Clock, options: EffectOptions, effect: (op: Op) => unknown): RunningEffect {
-  const controller = new AbortController()
-  const hung = Promise.withResolvers<Ended>()
-  let cancelGrace: () => void = () => {}
+  const ended = Promise.withResolvers<Ended>()
+  let controller: AbortController | undefined
+  let aborted: OnceError | undefined
+  let cancelTimer = clock.schedule(() => abort(options.onDeadline()), options.attemptMs)
 
-  const abort = (error: OnceError): void => {
-    if (controller.signal.aborted) return
-    cancelGrace = clock.schedule(() => hung.resolve({ is: 'hung', thrown: error }), options.graceMs)
-    controller.abort(error)
+  const signal = (): AbortSignal => {
+    controller ??= new AbortController()
+    if (aborted) controller.abort(aborted)
+    return controller.signal
   }
-  const cancelDeadline = clock.schedule(() => abort(options.onDeadline()), options.attemptMs)
-  const running = (async () => effect(createOp(options.claim, controller.signal)))().then(
-    (value): Ended => ({ is: 'returned', value }),
-    (thrown: unknown): Ended => ({ is: 'threw', thrown }),
+  const abort = (error: OnceError): void => {
+    if (aborted) return
+    aborted = error
+    cancelTimer()
+    cancelTimer = clock.schedule(() => ended.resolve({ is: 'hung', thrown: error }), options.graceMs)
+    controller?.abort(error)
+  }
+  const end = (how: Ended): void => {
+    cancelTimer()
+    ended.resolve(how)
+  }
+  // In a promise chain of its own, so that an effect that throws synchronously is no different.
+  const running = async (): Promise<unknown> => effect(createOp(options.claim, signal))
+  running().then(
+    (value) => end({ is: 'returned', value }),
+    (thrown: unknown) => end({ is: 'threw', thrown }),
   )
-  const ended = Promise.race([running, hung.promise]).finally(() => {
-    cancelDeadline()
-    cancelGrace()
-  })
-  return { ended, abort }
+  return { ended: ended.promise, abort }
 }

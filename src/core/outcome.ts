@@ -17,7 +17,8 @@ export type Outcome =
   /** The effect ran, but its value could not be stored; why is kept. */
   | { readonly kind: 'not-stored'; readonly reason: string }
 
-const letters = { json: 0x6a, bytes: 0x62, undefined: 0x75, codec: 0x63, failure: 0x66, notStored: 0x6e } as const
+/** The letter that each kind of stored outcome begins with. */
+const letters = { json: 'j', bytes: 'b', undefined: 'u', codec: 'c', failure: 'f', notStored: 'n' } as const
 
 /**
  * Encodes the outcome, and answers with it what every replay will decode, so that the first caller is given the same.
@@ -25,12 +26,10 @@ const letters = { json: 0x6a, bytes: 0x62, undefined: 0x75, codec: 0x63, failure
  */
 export function encodeOutcome(outcome: Outcome, codec: Codec | undefined): { bytes: Uint8Array; outcome: Outcome } {
   try {
-    const bytes = encode(outcome, codec)
-    return { bytes, outcome: decode(bytes, codec) }
+    return encode(outcome, codec)
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error)
-    const notStored: Outcome = { kind: 'not-stored', reason: reason.slice(0, 500) }
-    return { bytes: tagged('notStored', Buffer.from(notStored.reason)), outcome: notStored }
+    const reason = (error instanceof Error ? error.message : String(error)).slice(0, 500)
+    return { bytes: taggedText('notStored', reason), outcome: { kind: 'not-stored', reason } }
   }
 }
 
@@ -47,23 +46,29 @@ export function decodeOutcome(bytes: Uint8Array, codec: Codec | undefined, key: 
   }
 }
 
-function encode(outcome: Outcome, codec: Codec | undefined): Uint8Array {
+function encode(outcome: Outcome, codec: Codec | undefined): { bytes: Uint8Array; outcome: Outcome } {
   if (outcome.kind === 'failure') {
     const { message, data } = outcome.error
-    return tagged('failure', Buffer.from(storableJson(data === undefined ? { message } : { message, data })))
+    const text = storableJson(data === undefined ? { message } : { message, data })
+    return { bytes: taggedText('failure', text), outcome: { kind: 'failure', error: decodeFailure(text) } }
   }
-  if (outcome.kind === 'not-stored') return tagged('notStored', Buffer.from(outcome.reason))
+  if (outcome.kind === 'not-stored') return { bytes: taggedText('notStored', outcome.reason), outcome }
   const { value } = outcome
-  if (value === undefined) return tagged('undefined', new Uint8Array())
-  if (value instanceof Uint8Array && !codec) return tagged('bytes', value)
-  if (codec) return tagged('codec', codec.encode(value))
-  return tagged('json', Buffer.from(storableJson(value)))
+  if (value === undefined) return { bytes: taggedText('undefined', ''), outcome }
+  if (codec || value instanceof Uint8Array) {
+    const bytes = codec ? tagged('codec', codec.encode(value)) : tagged('bytes', value as Uint8Array)
+    return { bytes, outcome: decode(bytes, codec) }
+  }
+  const text = storableJson(value)
+  return { bytes: taggedText('json', text), outcome: { kind: 'value', value: JSON.parse(text) as unknown } }
 }
+
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
 function decode(stored: Uint8Array, codec: Codec | undefined): Outcome {
   const content = stored.subarray(1)
-  const text = (): string => new TextDecoder('utf-8', { fatal: true }).decode(content)
-  switch (stored[0]) {
+  const text = (): string => utf8.decode(content)
+  switch (String.fromCharCode(stored[0] ?? 0)) {
     case letters.json:
       return { kind: 'value', value: JSON.parse(text()) as unknown }
     case letters.bytes:
@@ -95,11 +100,12 @@ function decodeFailure(text: string): FinalError {
   return new FinalError(failure.message, { data: failure.data })
 }
 
+function taggedText(kind: keyof typeof letters, text: string): Uint8Array {
+  return Buffer.from(letters[kind] + text)
+}
+
 function tagged(kind: keyof typeof letters, content: Uint8Array): Uint8Array {
-  const bytes = new Uint8Array(content.length + 1)
-  bytes[0] = letters[kind]
-  bytes.set(content, 1)
-  return bytes
+  return Buffer.concat([Buffer.from(letters[kind]), content])
 }
 
 // JSON.stringify drops functions and symbols and writes NaN as null: a replay would differ from what the effect returned.

@@ -5,6 +5,7 @@ import type { Clock, Random } from './clock.ts'
 import { key } from './key.ts'
 import {
   aFunction,
+  checkGiven,
   checkOptions,
   nonNegativeMs,
   oneOf,
@@ -113,7 +114,7 @@ export function readOnceOptions(options: OnceOptions): { settings: Settings; clo
 const runRules: Readonly<Record<keyof RunOptions, Rule>> = { ...callRules, fingerprint: () => undefined }
 
 export function readRunOptions(what: string, settings: Settings, options: RunOptions): Settings {
-  checkOptions(what, options, runRules)
+  checkGiven(what, options, runRules)
   const leaseMs = options.leaseMs ?? settings.leaseMs
   return {
     ...settings,

@@ -206,7 +206,7 @@ function runWithinSync<T>(protocol: Protocol, call: Call, store: SyncInTransacti
   const verdict = store.claim(call.key, { ...call.request, token: protocol.ground.random.uuid() })
   if (verdict.is !== 'granted') return protocol.answer(call, verdict, startedMs)
   const { claim } = verdict
-  const ended = endSync(() => effect(createOp(claim, new AbortController().signal)), call.key)
+  const ended = endSync(() => effect(createOp(claim, () => new AbortController().signal)), call.key)
   const outcome = outcomeOf(ended, call)
   if (!outcome) {
     store.undoClaim(claim)
