@@ -9,10 +9,11 @@ import { lane } from './lane.ts'
 import { asOnceError, configure, isBusy, isOfOneRequest, rollBack } from './sqlite-connection.ts'
 import type { Durability, SqliteDatabase } from './sqlite-connection.ts'
 import { entriesOn } from './sqlite-entries.ts'
-import type { Entries, Moments } from './sqlite-entries.ts'
+import type { Entries } from './sqlite-entries.ts'
 import { inspectionOn } from './sqlite-inspection.ts'
 import type { Inspection } from './sqlite-inspection.ts'
 import { migrateSchema } from './sqlite-schema.ts'
+import type { Moments } from './sqlite-time.ts'
 import { whileBusy } from './sqlite-turns.ts'
 import type { TakeTurn } from './sqlite-turns.ts'
 
@@ -58,6 +59,7 @@ export function callsOn(ground: SqliteGround): Calls {
     configure(database, ground.journal, ground.durability)
     migrateSchema(database, table)
     entries = { ...entriesOn(database, table, ground.moments), ...inspectionOn(database, table, ground.moments.now) }
+    entries.timeMark.read()
     return entries
   }
 
@@ -114,6 +116,7 @@ export function callsOn(ground: SqliteGround): Calls {
 function commit(database: SqliteDatabase, entries: Entries & Inspection, batch: readonly Work<unknown>[]): Reply[] {
   database.exec('BEGIN IMMEDIATE')
   try {
+    entries.timeMark.keep()
     const replies = batch.map((work) => tryOne(work, entries))
     database.exec('COMMIT')
     return replies

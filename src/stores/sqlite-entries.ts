@@ -1,13 +1,14 @@
 // Entries in a SQLite table, read and written through one connection. Every function here is synchronous and runs inside a
 // transaction that holds the write lock, or will fail for want of it, so nothing can come between reading a row and writing it.
 
-import type { Clock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
 import { describeKey } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
 import type { Claim, ClaimRequest, EntryState, Fenced, Retention, Swept, Verdict } from '../core/store.ts'
 import { prepare } from './sqlite-connection.ts'
 import type { SqliteDatabase, SqliteStatement } from './sqlite-connection.ts'
+import { timeMarkOn } from './sqlite-time.ts'
+import type { Moments, TimeMark } from './sqlite-time.ts'
 
 export interface Entries {
   /** The verdict, when it can be told without writing. */
@@ -17,6 +18,7 @@ export interface Entries {
   settle(claim: Claim, outcome: Uint8Array, retention: Retention): Fenced
   release(claim: Claim, how: 'open' | 'forget'): Fenced
   sweep(limit: number): Swept
+  readonly timeMark: TimeMark
 }
 
 export interface EntryTimes {
@@ -39,29 +41,6 @@ export interface EntryRow extends EntryTimes {
   readonly sweep_at: number
   readonly outcome: Uint8Array | null
   readonly input: Uint8Array | null
-}
-
-/** Where the time and the fences come from: one for all connections of a process, so that fences grow across them. */
-export interface Moments {
-  now(): number
-  /** At least one more than `last`, and than every fence before. */
-  fence(last: number): number
-}
-
-// A transaction that was rolled back leaves no trace of its fence in the table, so the last one is also kept here, by clock.
-// Not promised: that another process, in the same millisecond as such a rollback, gives out a greater one.
-const lastFences = new WeakMap<Clock, number>()
-
-export function moments(clock: Clock): Moments {
-  const now = (): number => Math.floor(clock.now())
-  return {
-    now,
-    fence(last) {
-      const fence = Math.max(now() * 1_000, last + 1, (lastFences.get(clock) ?? 0) + 1)
-      lastFences.set(clock, fence)
-      return fence
-    },
-  }
 }
 
 export function entriesOn(database: SqliteDatabase, table: string, time: Moments): Entries {
@@ -95,6 +74,7 @@ export function entriesOn(database: SqliteDatabase, table: string, time: Moments
     },
     release: ({ key, token }, how) => release(statements, find(key), key, token, how, time.now()),
     sweep: (limit) => sweep(statements, limit, time.now()),
+    timeMark: timeMarkOn(database, table, time),
   }
 }
 

@@ -199,7 +199,7 @@ test('what a killed process claimed is busy until its lease ends, and what it se
   expect(await child.line()).toBe('both')
   await child.kill()
   let skipMs = 0
-  const store = sqliteStore({ path: file, clock: { ...systemClock, now: () => systemClock.now() + skipMs } })
+  const store = sqliteStore({ path: file, clock: { ...systemClock, elapsed: () => systemClock.elapsed() + skipMs } })
   expect(await store.claim(key('killed', 'settled'), request())).toMatchObject({ is: 'settled' })
   expect(await store.claim(key('killed', 'running'), request())).toMatchObject({ is: 'busy' })
   skipMs = 60_000

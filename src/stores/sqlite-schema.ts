@@ -40,6 +40,8 @@ CREATE TABLE IF NOT EXISTS ${table}_audit (
   before TEXT NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS ${table}_audit_key ON ${table}_audit (scope, id);
+CREATE TABLE IF NOT EXISTS ${table}_clock (at INTEGER NOT NULL) STRICT;
+INSERT INTO ${table}_clock (at) SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM ${table}_clock);
 CREATE TABLE IF NOT EXISTS ${table}_schema (version INTEGER PRIMARY KEY) STRICT;
 INSERT OR IGNORE INTO ${table}_schema (version) VALUES (${schemaVersion});
 `

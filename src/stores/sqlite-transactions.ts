@@ -59,6 +59,7 @@ export function transactionsOn(ground: SqliteGround, uncommitted: Uncommitted): 
           database.exec('BEGIN IMMEDIATE')
           return { database, entries }
         })
+        opened.entries.timeMark.keep()
         const verdict = opened.entries.claim(key, request)
         if (verdict.is === 'granted') {
           opened.database.exec('SAVEPOINT effect')

@@ -45,17 +45,19 @@ export function turns(clock: Clock): TakeTurn {
     })
 }
 
-/** Does `work` as soon as no other process's lock is in its way; gives up after `waitMs`. */
+/** Does `work` as soon as no other process's lock is in its way; gives up after `waitMs` of waiting. */
 export async function whileBusy<T>(clock: Clock, waitMs: number, work: () => T): Promise<T> {
-  const startedMs = clock.elapsed()
+  let waitedMs = 0
   for (let tries = 0; ; tries++) {
     try {
       return work()
     } catch (error) {
       if (!isBusy(error)) throw error
-      if (clock.elapsed() - startedMs >= waitMs) throw noLock(waitMs, error)
+      if (waitedMs >= waitMs) throw noLock(waitMs, error)
     }
-    await sleep(clock, backoffMs(lockBackoff, tries, systemRandom))
+    const pauseMs = backoffMs(lockBackoff, tries, systemRandom)
+    waitedMs += pauseMs
+    await sleep(clock, pauseMs)
   }
 }
 

@@ -105,6 +105,7 @@ export function withinOn(
 function claimInside(tx: Tx, entries: Entries, uncommitted: Uncommitted, key: Key, request: ClaimRequest): Verdict {
   tx.exec(`SAVEPOINT ${claimPoint(request)}`)
   try {
+    entries.timeMark.read()
     const verdict = entries.claim(key, request)
     if (verdict.is === 'granted') {
       tx.exec(`SAVEPOINT ${effectPoint(request)}`)

@@ -62,9 +62,10 @@ for (const [name, form] of Object.entries(forms)) {
 async function createSubject(form: Form): Promise<ContractSubject> {
   const folder = mkdtempSync(join(tmpdir(), 'onceonly-sqlite-'))
   const file = join(folder, 'test.db')
-  let now = 1_700_000_000_000
+  let elapsedMs = 0
   // The time of entries stands still; waiting for locks takes the time it takes.
-  const options = { clock: { ...systemClock, now: () => now }, lockWaitMs: 250 }
+  const clock = { ...systemClock, now: () => 1_700_000_000_000 + elapsedMs, elapsed: () => elapsedMs }
+  const options = { clock, lockWaitMs: 250 }
   const user = form.open(file)
   user.exec('CREATE TABLE effects (name TEXT NOT NULL)')
   const stores: SqliteStore<SqliteDatabase>[] = []
@@ -77,7 +78,7 @@ async function createSubject(form: Form): Promise<ContractSubject> {
     store: open() as ContractSubject['store'],
     another: async () => open(),
     async advance(ms) {
-      now += ms
+      elapsedMs += ms
     },
     async corrupt(key, bytes) {
       user.prepare('UPDATE onceonly SET outcome = ? WHERE scope = ? AND id = ?').run(bytes, key.scope, key.id)
