@@ -36,11 +36,14 @@ export function beginAttempt(ground: Ground, claim: Claim, settings: Settings, e
   const { clock, store } = ground
   const startedMs = clock.elapsed()
   let lost = false
+  let writing = false
   const learnLost = (): void => {
     lost = true
     publish('lost', claim.key, { attempt: claim.attempt, durationMs: clock.elapsed() - startedMs })
   }
   const stopHeartbeat = startHeartbeat(ground, claim, settings, (why) => {
+    // A heartbeat that our own settle has overtaken is told `lost`, too; the settle itself knows better.
+    if (writing) return
     if (why === 'lost') learnLost()
     running.abort(claimLost(claim, settings))
   })
@@ -57,6 +60,7 @@ export function beginAttempt(ground: Ground, claim: Claim, settings: Settings, e
 
   async function write(during: 'settle' | 'release', call: () => Promise<Fenced>): Promise<Fenced> {
     if (lost) return 'lost'
+    writing = true
     try {
       const fenced = await persist(ground, claim, settings, during, call)
       if (fenced === 'lost') learnLost()
@@ -94,7 +98,8 @@ function startHeartbeat(
 
   async function beat(): Promise<void> {
     const beganMs = clock.elapsed()
-    if (leftMs() <= 0) return end('silent')
+    // Below a millisecond nothing can be extended any more, and a timer for it would only come back here.
+    if (leftMs() < 1) return end('silent')
     const calls = { ...ground.calls, timeoutMs: Math.min(ground.calls.timeoutMs, leftMs()) }
     const fenced = await callStore(calls, 'extend', claim.key, () => store.extend(claim, leaseMs)).catch(
       () => undefined,

@@ -349,6 +349,33 @@ describe('lease and heartbeat', () => {
   })
 })
 
+test('a heartbeat that its own settle has overtaken is no loss', async () => {
+  const { process, clock, data } = world()
+  const store = memoryStore({ data })
+  const late = gate()
+  const slow: Store = { ...store, extend: async (...args) => (await late.promise, store.extend(...args)) }
+  const heard = vi.fn()
+  subscribe('onceonly:lost', heard)
+  const work = gate<string>()
+  let signal: AbortSignal | undefined
+  const settled = gate()
+  const settling: Store = { ...slow, settle: async (...args) => (await settled.promise, store.settle(...args)) }
+  const first = process({ store: settling, leaseMs: 3_000 }).run('42', (op) => ((signal = op.signal), work.promise))
+  await clock.advance(1_000)
+  work.resolve('done')
+  await clock.advance(1)
+  data.entries.forEach((entry, name) =>
+    data.entries.set(name, { ...entry, wrote: 'settle', outcome: Buffer.from('j"done"') }),
+  )
+  late.resolve()
+  await clock.advance(1)
+  settled.resolve()
+  expect(await first).toMatchObject({ value: 'done' })
+  unsubscribe('onceonly:lost', heard)
+  expect(heard).not.toHaveBeenCalled()
+  expect(signal!.aborted).toBe(false)
+})
+
 describe('waiting', () => {
   test('waitMs 0 answers at once, with a hint', async () => {
     const { process, clock } = world()

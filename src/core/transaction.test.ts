@@ -174,6 +174,32 @@ describe('once.transaction', () => {
     expect(charges()).toBe(1)
   })
 
+  test('a rollback that is never answered hangs nobody, and the connection is cut off', async () => {
+    const abandoned = vi.fn()
+    const mute = withGranted((granted) => ({
+      ...granted,
+      rollback: () => new Promise(() => {}),
+      abandon: async () => (abandoned(), granted.abandon()),
+    }))
+    const impatient = createOnce({ store: mute, scope: 'payments', storeTimeoutMs: 50 })
+    const failing = impatient.transaction('42', () => Promise.reject(new Error('down')))
+    await expect(failing).rejects.toThrow('down')
+    expect(abandoned).toHaveBeenCalledTimes(1)
+    await impatient.close()
+  })
+
+  test('a failure whose writes cannot be taken back is rolled back as a whole, and not executed', async () => {
+    const mute = withGranted((granted) => ({ ...granted, undoEffect: () => new Promise(() => {}) }))
+    const impatient = createOnce({ store: mute, scope: 'payments', storeTimeoutMs: 50 })
+    const declined = impatient.transaction('42', (tx) => {
+      charge(tx)
+      throw new FinalError('declined')
+    })
+    expect(await failure(declined)).toMatchObject({ code: 'STORE_UNAVAILABLE', executed: 'no' })
+    expect(charges()).toBe(0)
+    expect(await once.transaction('42', (tx) => charge(tx))).toMatchObject({ replayed: false })
+  })
+
   function withGranted(
     change: (granted: NonNullable<Began<DatabaseSync>['granted']>) => NonNullable<Began<DatabaseSync>['granted']>,
   ): SqliteStore {

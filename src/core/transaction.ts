@@ -111,8 +111,7 @@ async function tryTransaction<T, Tx>(
   const ended = await runEffect(ground, call, verdict.claim, (op) => effect(granted.tx, op))
   const outcome = outcomeOf(ended, call)
   if (!outcome) {
-    // The user's error matters more than a rollback that failed: a broken connection rolls back by itself.
-    await (ended.is === 'hung' ? granted.abandon() : granted.rollback()).catch(() => {})
+    await takeBack(ground, granted, ended.is === 'hung' ? 'abandon' : 'rollback')
     publish('released', call.key, { attempt, how: 'forget', durationMs: ground.clock.elapsed() - startedMs })
     throw ended.thrown
   }
@@ -125,28 +124,48 @@ async function tryTransaction<T, Tx>(
 
 function begin<Tx>(ground: Ground, call: Call, store: Transactional<Tx>, request: ClaimRequest): Promise<Began<Tx>> {
   const late = (began: Began<Tx>): void => {
-    if (began.granted) ground.background(began.granted.rollback())
+    if (began.granted) ground.background(takeBack(ground, began.granted, 'rollback'))
   }
   return callStore(ground.calls, 'claim', call.key, () => store.begin(call.key, request), late)
+}
+
+type Granted = NonNullable<Began<unknown>['granted']>
+
+/**
+ * Never fails and never hangs: the error that led here matters more, and a connection that does not even roll back is cut
+ * off, which rolls back by itself.
+ */
+async function takeBack(ground: Ground, granted: Granted, how: 'rollback' | 'abandon'): Promise<void> {
+  try {
+    await bounded(ground.calls, () => granted[how]())
+  } catch {
+    if (how === 'rollback') await takeBack(ground, granted, 'abandon')
+  }
 }
 
 /** A failure is committed without the writes that led to it. */
 async function commit(
   ground: Ground,
   call: Call,
-  granted: NonNullable<Began<unknown>['granted']>,
+  granted: Granted,
   stored: { bytes: Uint8Array; outcome: Outcome },
 ): Promise<Fenced> {
-  if (stored.outcome.kind === 'failure') {
-    await bounded(ground.calls, () => granted.undoEffect()).catch(async (error: unknown) => {
-      await granted.abandon().catch(() => {})
-      throw error
+  const asItIs = (error: unknown): boolean =>
+    error instanceof OnceError || (ground.store as Store & Transactional<unknown>).isConflict(error)
+  try {
+    if (stored.outcome.kind === 'failure') await bounded(ground.calls, () => granted.undoEffect())
+  } catch (error) {
+    await takeBack(ground, granted, 'abandon')
+    if (asItIs(error)) throw error
+    throw new OnceError('STORE_UNAVAILABLE', {
+      message: `The transaction for ${describeKey(call.key)} could not be taken back to its claim, and was rolled back as a whole. Ask again.`,
+      cause: error,
     })
   }
   try {
     return await bounded(ground.calls, () => granted.commit(stored.bytes, call.request.retention))
   } catch (error) {
-    if (error instanceof OnceError || (ground.store as Store & Transactional<unknown>).isConflict(error)) throw error
+    if (asItIs(error)) throw error
     throw new OnceError('OUTCOME_UNKNOWN', {
       message:
         `The transaction for ${describeKey(call.key)} was sent to be committed, and the store did not confirm it. ` +
