@@ -1,0 +1,19 @@
+// npm run bench: every target that stands, or those that are named (npm run bench -- postgres).
+
+import { benchPostgres } from './postgres.ts'
+import { summarize } from './report.ts'
+import { benchSqlite } from './sqlite.ts'
+
+const parts: Readonly<Record<string, () => Promise<void>>> = { sqlite: benchSqlite, postgres: benchPostgres }
+
+const asked = process.argv.slice(2)
+const unknown = asked.filter((name) => !Object.hasOwn(parts, name))
+if (unknown.length > 0) {
+  process.stderr.write(`unknown part ${unknown.join(', ')}; there are ${Object.keys(parts).join(', ')}\n`)
+  process.exit(2)
+}
+process.stdout.write(
+  'Ratios of variants interleaved in one run; absolute figures mean nothing on a shared machine.\n\n',
+)
+for (const [name, part] of Object.entries(parts)) if (asked.length === 0 || asked.includes(name)) await part()
+summarize()

@@ -1,0 +1,323 @@
+// The functions that decide: claims, and the writes that follow them. They are on the server because only there can a decision
+// be one atomic step for a whole batch in one round trip, with plans that do not depend on statistics.
+// Invariants: an entry is inserted only under the advisory lock of its key, and changed or deleted only under its row lock;
+// both are tried, never waited for. So no call of ours ever waits behind another one or behind somebody's transaction.
+
+import { lostState } from './postgres-errors.ts'
+import { clockMicroseconds, clockMs, functionName, lockNumber, pinnedPlan, qualified } from './postgres-names.ts'
+import type { SchemaNames } from './postgres-names.ts'
+
+const runningColumns = `fence, lease_until_ms, keep_ms, tombstone_ms, first_claimed_at_ms, sweep_at_ms, attempt, version,
+        state, how, token, fingerprint, scope, id, input`
+
+// One claim, with every decision there is. First a plain read: replays, the common case, take no lock and write nothing. Only an entry that is to be written is locked, read again (each
+// statement of a function has its own snapshot at READ COMMITTED; above it, a change since the snapshot is a serialization
+// failure) and written. The clock is read after the lock: were it read before, a transaction that claimed and rolled back in
+// between could have been given a greater fence.
+export function claimFunction(names: SchemaNames): string {
+  const name = qualified(names)
+  return `create or replace function ${functionName(names, 'claim')}(
+  a_scope text, an_id text, a_token uuid, a_fingerprint text, lease_ms bigint, a_keep_ms bigint, a_tombstone_ms bigint,
+  a_version integer, on_takeover text, on_expired text, an_input text
+) returns text language plpgsql ${pinnedPlan} as $$
+declare
+  entry ${name};
+  now_us bigint;
+  now_ms bigint;
+  granted "char"; -- fresh, reopened, taken over, or again: to the token that already holds it
+  locked boolean := false;
+begin
+  loop
+    if locked then
+      select * into entry from ${name} e where e.scope = a_scope and e.id = an_id for update skip locked;
+    else
+      select * into entry from ${name} e where e.scope = a_scope and e.id = an_id;
+    end if;
+    if found then
+      now_us := ${clockMicroseconds};
+      now_ms := now_us / 1000;
+      if now_ms >= entry.lease_until_ms + entry.keep_ms then
+        if on_expired = 'gone' and now_ms < entry.lease_until_ms + entry.keep_ms + entry.tombstone_ms then
+          return 'expired';
+        end if;
+        granted := 'f';
+      elsif entry.fingerprint <> a_fingerprint then
+        return 'mismatch';
+      elsif entry.state = 's' then
+        return concat('settled ', entry.attempt, ' ', entry.version, ' ', encode(entry.outcome, 'base64'));
+      elsif entry.token = a_token then
+        if entry.state = 'o' then
+          return 'busy 0';
+        end if;
+        granted := 'a';
+      elsif entry.state = 'o' then
+        granted := 'r';
+      elsif now_ms < entry.lease_until_ms then
+        return concat('busy ', entry.lease_until_ms - now_ms);
+      elsif on_takeover = 'refuse' then
+        return concat('doubt ', entry.attempt);
+      else
+        granted := 't';
+      end if;
+      exit when locked;
+    elsif locked then
+      perform from ${name} e where e.scope = a_scope and e.id = an_id;
+      if found then
+        return 'locked'; -- a write or a sweep has its row for a moment; an insert would wait for it
+      end if;
+    end if;
+
+    if not locked and not pg_try_advisory_xact_lock(${lockNumber(names, 'a_scope', 'an_id')}) then
+      return 'held';
+    end if;
+    if entry.state is null then
+      ${insertFresh(names)}
+      if found then
+        return concat('granted f 1 ', now_us);
+      end if;
+    end if;
+    locked := true;
+  end loop;
+
+  ${grantAgain(names)}
+end $$;`
+}
+
+function insertFresh(names: SchemaNames): string {
+  return `now_us := ${clockMicroseconds};
+      now_ms := now_us / 1000;
+      insert into ${qualified(names)} (${runningColumns}) values (
+        now_us, now_ms + lease_ms, a_keep_ms, a_tombstone_ms, now_ms, now_ms + a_keep_ms, 1, a_version,
+        'r', 'f', a_token, a_fingerprint, a_scope, an_id, decode(an_input, 'base64')
+      ) on conflict do nothing;`
+}
+
+// Whoever takes over brings the retention and the version; an attempt that was given no input leaves the one that is there.
+function grantAgain(names: SchemaNames): string {
+  const name = qualified(names)
+  return `if granted = 'a' then
+    update ${name} e set lease_until_ms = now_ms + lease_ms where e.scope = a_scope and e.id = an_id;
+    return concat('granted ', entry.how, ' ', entry.attempt, ' ', entry.fence);
+  end if;
+  entry.fence := greatest(now_us, entry.fence + 1);
+  entry.attempt := case when granted = 'f' then 1 else entry.attempt + 1 end;
+  update ${name} e set
+    fence = entry.fence,
+    lease_until_ms = now_ms + lease_ms,
+    keep_ms = a_keep_ms,
+    tombstone_ms = a_tombstone_ms,
+    first_claimed_at_ms = case when granted = 'f' then now_ms else entry.first_claimed_at_ms end,
+    sweep_at_ms = now_ms + a_keep_ms,
+    attempt = entry.attempt,
+    version = a_version,
+    state = 'r',
+    how = granted,
+    token = a_token,
+    fingerprint = a_fingerprint,
+    input = case when granted = 'f' then decode(an_input, 'base64')
+            else coalesce(decode(an_input, 'base64'), entry.input) end,
+    outcome = null
+  where e.scope = a_scope and e.id = an_id;
+  return concat('granted ', granted, ' ', entry.attempt, ' ', entry.fence);`
+}
+
+// Whatever is written after the claim. The first statement is the common case, and the whole of it; what comes after it finds
+// out why nothing was written. 'settle-within' is for a transaction, where an uncommitted entry cannot expire;
+// 'settle-or-fail' raises instead of answering 'lost', so that a COMMIT sent along with it is not carried out.
+export function writeFunction(names: SchemaNames): string {
+  const name = qualified(names)
+  const held = `(select h.ctid from ${name} h where h.scope = a_scope and h.id = an_id and h.token = a_token
+      and h.state = 'r' and (now_ms < h.lease_until_ms + h.keep_ms or verb like 'settle-%') for update skip locked)`
+  return `create or replace function ${functionName(names, 'write')}(
+  verb text, a_scope text, an_id text, a_token uuid, duration_ms bigint, a_tombstone_ms bigint, an_outcome text
+) returns text language plpgsql ${pinnedPlan} as $$
+declare
+  entry ${name};
+  now_ms bigint := ${clockMs};
+  expires_at_ms bigint;
+begin
+  if verb like 'settle%' then
+    update ${name} e set
+      state = 's', outcome = decode(an_outcome, 'base64'), lease_until_ms = now_ms, keep_ms = duration_ms,
+      tombstone_ms = a_tombstone_ms, sweep_at_ms = least(e.sweep_at_ms, now_ms + duration_ms)
+    where e.ctid = ${held};
+  elsif verb = 'extend' then
+    update ${name} e set lease_until_ms = now_ms + duration_ms where e.ctid = ${held};
+  elsif verb = 'forget' and pg_try_advisory_xact_lock(${lockNumber(names, 'a_scope', 'an_id')}) then
+    delete from ${name} e where e.ctid = ${held} and e.attempt = 1;
+  end if;
+  if found then
+    return 'done';
+  end if;
+  if verb in ('open', 'forget') then
+    update ${name} e set
+      state = 'o', lease_until_ms = now_ms, sweep_at_ms = least(e.sweep_at_ms, now_ms + e.keep_ms)
+    where e.ctid = ${held} and (verb = 'open' or e.attempt > 1);
+    if found then
+      return 'done';
+    end if;
+  end if;
+
+  select * into entry from ${name} e where e.scope = a_scope and e.id = an_id;
+  expires_at_ms := entry.lease_until_ms + entry.keep_ms;
+  if verb = 'forget' and (entry.state is null or now_ms >= expires_at_ms + entry.tombstone_ms) then
+    return 'done'; -- the trace is gone already
+  elsif entry.token = a_token and (now_ms < expires_at_ms or verb like 'settle-%') then
+    if entry.state = 'r' then
+      return 'locked'; -- it is ours, and yet it was passed over
+    elsif entry.state = 's' and verb like 'settle%' or entry.state = 'o' and verb in ('open', 'forget') then
+      return 'done'; -- the same call once more, after its first reply was lost
+    end if;
+  end if;
+  if verb = 'settle-or-fail' then
+    raise exception using errcode = '${lostState}', message = 'onceonly: the claim was lost';
+  end if;
+  return 'lost';
+end $$;`
+}
+
+// Many claims at once. What most of them are, answered as things stand or fresh, is done by one statement for all, at half the
+// price for each; the others go one by one. Nothing relies on the order in which an INSERT returns its rows: a claim that was inserted and
+// is not recognised here recognises itself by its token in the single function.
+export function claimsFunction(names: SchemaNames): string {
+  const name = qualified(names)
+  return `create or replace function ${functionName(names, 'claims')}(
+  scopes text[], ids text[], tokens uuid[], fingerprints text[], leases_ms bigint[], keeps_ms bigint[],
+  tombstones_ms bigint[], versions integer[], takeovers text[], expireds text[], inputs text[]
+) returns setof text language plpgsql ${pinnedPlan} as $$
+declare
+  answers text[];
+  inserted_tokens uuid[];
+  inserted_fences bigint[];
+  turn integer := 1;
+  now_ms bigint := ${clockMs};
+begin
+  select array_agg(case
+      when e.state is null then 'absent'
+      when now_ms >= e.lease_until_ms + e.keep_ms then null
+      when e.fingerprint <> a.fingerprint then 'mismatch'
+      when e.state = 's' then concat('settled ', e.attempt, ' ', e.version, ' ', encode(e.outcome, 'base64'))
+      when e.state = 'r' and e.token <> a.token and now_ms < e.lease_until_ms then concat('busy ', e.lease_until_ms - now_ms)
+    end order by a.number)
+  into answers
+  from unnest(scopes, ids, tokens, fingerprints) with ordinality as a (scope, id, token, fingerprint, number)
+  left join lateral (select * from ${name} t where t.scope = a.scope and t.id = a.id limit 1) e on true;
+
+  if 'absent' = any(answers) then
+    with inserted as (
+      insert into ${name} (${runningColumns})
+      select
+        a.now_us, a.now_us / 1000 + a.lease_ms, a.keep_ms, a.tombstone_ms, a.now_us / 1000, a.now_us / 1000 + a.keep_ms,
+        1, a.version, 'r', 'f', a.token, a.fingerprint, a.scope, a.id, decode(a.input, 'base64')
+      from (
+        select *, ${clockMicroseconds} as now_us
+        from unnest(scopes, ids, tokens, fingerprints, leases_ms, keeps_ms, tombstones_ms, versions, inputs, answers)
+          as c (scope, id, token, fingerprint, lease_ms, keep_ms, tombstone_ms, version, input, answer)
+        where c.answer = 'absent' and pg_try_advisory_xact_lock(${lockNumber(names, 'c.scope', 'c.id')})
+        offset 0
+      ) a
+      on conflict do nothing
+      returning token, fence
+    )
+    select array_agg(token), array_agg(fence) into inserted_tokens, inserted_fences from inserted;
+  end if;
+
+  for n in 1 .. cardinality(ids) loop
+    if answers[n] = 'absent' and tokens[n] = inserted_tokens[turn] then
+      answers[n] := concat('granted f 1 ', inserted_fences[turn]);
+      turn := turn + 1;
+    elsif answers[n] is null or answers[n] = 'absent' then
+      answers[n] := ${functionName(names, 'claim')}(
+        scopes[n], ids[n], tokens[n], fingerprints[n], leases_ms[n], keeps_ms[n], tombstones_ms[n], versions[n],
+        takeovers[n], expireds[n], inputs[n]
+      );
+    end if;
+  end loop;
+  return query select unnest(answers);
+end $$;`
+}
+
+// Many writes at once: the settles by one statement, the others, and settles that wrote nothing, one by one.
+export function writesFunction(names: SchemaNames): string {
+  const name = qualified(names)
+  return `create or replace function ${functionName(names, 'writes')}(
+  verbs text[], scopes text[], ids text[], tokens uuid[], durations_ms bigint[], tombstones_ms bigint[], outcomes text[]
+) returns setof text language plpgsql ${pinnedPlan} as $$
+declare
+  settled_tokens uuid[];
+  turn integer := 1;
+  now_ms bigint := ${clockMs};
+begin
+  with settled as (
+    update ${name} e set
+      state = 's', outcome = decode(a.outcome, 'base64'), lease_until_ms = now_ms, keep_ms = a.keep_ms,
+      tombstone_ms = a.tombstone_ms, sweep_at_ms = least(e.sweep_at_ms, now_ms + a.keep_ms)
+    from (
+      select c.*, held.at
+      from unnest(verbs, scopes, ids, tokens, durations_ms, tombstones_ms, outcomes)
+        as c (verb, scope, id, token, keep_ms, tombstone_ms, outcome)
+      cross join lateral (
+        select h.ctid as at from ${name} h
+        where h.scope = c.scope and h.id = c.id and h.token = c.token and h.state = 'r'
+          and now_ms < h.lease_until_ms + h.keep_ms
+        limit 1 for update skip locked
+      ) held
+      where c.verb = 'settle'
+      offset 0
+    ) a
+    where e.ctid = a.at
+    returning e.token
+  )
+  select array_agg(token) into settled_tokens from settled;
+
+  for n in 1 .. cardinality(ids) loop
+    if tokens[n] = settled_tokens[turn] then
+      turn := turn + 1;
+      return next 'done';
+    else
+      return next ${functionName(names, 'write')}(
+        verbs[n], scopes[n], ids[n], tokens[n], durations_ms[n], tombstones_ms[n], outcomes[n]
+      );
+    end if;
+  end loop;
+end $$;`
+}
+
+// For a transaction of our own. What keeps others away from a key that has no entry is the lock, not an entry that nobody can
+// see: nothing is written before the effect, and \`record\` writes the settled entry at once. Half the work, half the WAL.
+export function beginFunction(names: SchemaNames): string {
+  return `create or replace function ${functionName(names, 'begin')}(
+  a_scope text, an_id text, a_token uuid, a_fingerprint text, lease_ms bigint, a_keep_ms bigint, a_tombstone_ms bigint,
+  a_version integer, on_takeover text, on_expired text, an_input text
+) returns text language plpgsql ${pinnedPlan} as $$
+begin
+  if pg_try_advisory_xact_lock(${lockNumber(names, 'a_scope', 'an_id')}) then
+    perform from ${qualified(names)} e where e.scope = a_scope and e.id = an_id;
+    if not found then
+      return concat('granted n 1 ', ${clockMicroseconds});
+    end if;
+  end if;
+  return ${functionName(names, 'claim')}(
+    a_scope, an_id, a_token, a_fingerprint, lease_ms, a_keep_ms, a_tombstone_ms, a_version, on_takeover, on_expired, an_input
+  );
+end $$;`
+}
+
+export function recordFunction(names: SchemaNames): string {
+  const name = qualified(names)
+  return `create or replace procedure ${functionName(names, 'record')}(
+  a_scope text, an_id text, a_token uuid, a_fingerprint text, a_fence bigint, a_keep_ms bigint, a_tombstone_ms bigint,
+  a_version integer, an_input text, an_outcome text
+) language plpgsql as $$
+declare
+  now_ms bigint := ${clockMs};
+begin
+  insert into ${name} (${runningColumns}, outcome) values (
+    a_fence, now_ms, a_keep_ms, a_tombstone_ms, a_fence / 1000, now_ms + a_keep_ms, 1, a_version,
+    's', 'f', a_token, a_fingerprint, a_scope, an_id, decode(an_input, 'base64'), decode(an_outcome, 'base64')
+  ) on conflict do nothing;
+  if not found then
+    raise exception using errcode = '${lostState}', message = 'onceonly: the claim was lost';
+  end if;
+end $$;`
+}

@@ -1,0 +1,35 @@
+// What things are called in the database, and the few expressions that all functions share.
+
+export interface SchemaNames {
+  readonly table: string
+  readonly schema: string | undefined
+}
+
+/** The functions carry it in their names: during a rolling deployment old and new code each find their own. */
+export const schemaVersion = 1
+
+export function qualified({ table, schema }: SchemaNames, suffix = ''): string {
+  return schema === undefined ? `"${table}${suffix}"` : `"${schema}"."${table}${suffix}"`
+}
+
+export type FunctionName = 'claim' | 'claims' | 'write' | 'writes' | 'begin' | 'record' | 'sweep' | 'mend'
+
+export function functionName(names: SchemaNames, verb: FunctionName): string {
+  return qualified(names, `_${verb}_v${schemaVersion}`)
+}
+
+/** What the comment on the table says; migrate() reads it to see whether there is anything to do. */
+export const schemaComment: string = `onceonly schema version ${schemaVersion}`
+
+// clock_timestamp(), not now(): now() is when the transaction began, and a lease counted from there may be over already.
+export const clockMicroseconds = `(extract(epoch from clock_timestamp()) * 1000000)::bigint`
+export const clockMs: string = `(${clockMicroseconds} / 1000)`
+
+// The planner must not be left the choice: a plan that was made while the table was empty, and is kept, would read all of it
+// for every claim once it is large. So each look-up is one descent of the primary key. (0.7 µs a call.)
+export const pinnedPlan = `set enable_seqscan = off`
+
+/** The table's number is part of it: the same key in another table, or in another tenant's schema, is another lock. */
+export function lockNumber(names: SchemaNames, scope: string, id: string): string {
+  return `hashtextextended(${scope} || E'\\n' || ${id}, '${qualified(names)}'::regclass::oid::bigint)`
+}

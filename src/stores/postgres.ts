@@ -1,0 +1,225 @@
+// The durable store. Claims and writes of one moment share one statement, one round trip and one commit, and none of them
+// ever waits for somebody's transaction. The decisions are functions in the database (postgres-schema.ts); here is only who
+// asks what, when. No session state is kept, so a pooler in transaction mode (PgBouncer) may stand in between.
+
+import { sleep, systemClock, systemRandom } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
+import { backoffMs } from '../core/backoff.ts'
+import { OnceError } from '../core/errors.ts'
+import { describeKey } from '../core/key.ts'
+import { checkOptions, identifier, oneOf, optional, withMethods } from '../core/options.ts'
+import type {
+  Claim,
+  Fenced,
+  InTransaction,
+  Migratable,
+  Store,
+  Sweepable,
+  Inspectable,
+  Transactional,
+} from '../core/store.ts'
+import { lane } from './lane.ts'
+import { connectionsOf, sessionOf } from './postgres-client.ts'
+import type {
+  Connections,
+  PgPool,
+  PgPoolClient,
+  PostgresJs,
+  PostgresJsReserved,
+  PostgresTransaction,
+} from './postgres-client.ts'
+import { readiness } from './postgres-durability.ts'
+import { isConflict, isPassing, storeError } from './postgres-errors.ts'
+import { inspection } from './postgres-inspection.ts'
+import { schemaSql } from './postgres-schema.ts'
+import type { SchemaNames } from './postgres-names.ts'
+import {
+  batchStatement,
+  claimCall,
+  fencedOf,
+  migratedStatement,
+  migrationLock,
+  sweepStatement,
+} from './postgres-statements.ts'
+import { verdictOf, writeCall } from './postgres-statements.ts'
+import type { Call } from './postgres-statements.ts'
+import { begin, retried, within } from './postgres-transactions.ts'
+
+export type { PostgresTransaction } from './postgres-client.ts'
+
+export interface PostgresStoreOptions<Pool extends PgPool | PostgresJs = PgPool | PostgresJs> {
+  /** A `Pool` of pg, or the `sql` of postgres.js. */
+  readonly pool: Pool
+  /** 'onceonly' unless given. */
+  readonly table?: string
+  /** Unless given, the search path decides. */
+  readonly schema?: string
+  /**
+   * What to do about a setting that loses acknowledged commits in a crash (fsync, full_page_writes or synchronous_commit
+   * off, an unlogged table): refuse to work, or say so once with process.emitWarning.
+   */
+  readonly durability?: 'refuse' | 'warn'
+  readonly clock?: Clock
+}
+
+/** What the effect of `once.transaction` writes with: the client of a pg pool, the reserved sql of postgres.js. */
+export type PostgresClientOf<Pool> = Pool extends { reserve(): Promise<infer Reserved> }
+  ? Reserved
+  : Pool extends { connect: { (): Promise<infer Client>; (...rest: never): unknown } }
+    ? Client
+    : PgPoolClient | PostgresJsReserved
+
+export interface PostgresStore<Client = PgPoolClient | PostgresJsReserved>
+  extends Store, Transactional<Client>, Sweepable, Inspectable, Migratable {
+  /** An open transaction of pg, postgres.js, Drizzle, Kysely, Knex or Prisma on the same database. */
+  within(tx: Client | PostgresTransaction): InTransaction
+}
+
+/** Beyond some hundreds a larger batch saves nothing more, and its callers wait for each other. */
+const batchMax = 256
+
+/** One batch is on its way back while the next is being worked on; more would only make the batches smaller. */
+const dispatchesMax = 2
+
+/** A statement is one message that client and server hold in memory whole: a few outcomes of a mebibyte, not hundreds. */
+const statementLengthMax = 8 * 1024 * 1024
+
+/** A row that is locked now is mostly free a moment later; a transaction that took the key over may last. */
+const lockedBackoff = { firstMs: 2, factor: 2, maxMs: 200 }
+const claimTriesMax = 8
+const writeTriesMax = 30
+
+export function postgresStore<Pool extends PgPool | PostgresJs>(
+  options: PostgresStoreOptions<Pool>,
+): PostgresStore<PostgresClientOf<Pool>> {
+  checkOptions('postgresStore', options, {
+    pool: (value) =>
+      clientRules.some((rule) => rule(value) === undefined) ? undefined : 'a Pool of pg or the sql of postgres.js',
+    table: optional(identifier),
+    schema: optional(identifier),
+    durability: optional(oneOf('refuse', 'warn')),
+    clock: optional(withMethods('schedule')),
+  })
+  type Client = PostgresClientOf<Pool>
+  const { clock = systemClock, durability = 'refuse', schema, table = 'onceonly' } = options
+  const names = { table, schema }
+  const connections: Connections<Client> = connectionsOf<Client>(options.pool)
+  const ready = readiness(names, durability)
+  const ground = { names, clock, connections, ready }
+  const single = (statement: string, during: string): Promise<readonly string[]> =>
+    ready(connections)
+      .then((prefix) => retried(clock, isPassing, () => connections.run([...prefix, statement])))
+      .then((results) => results.at(-1)!.answers)
+      .catch((error: unknown) => Promise.reject(storeError(error, during, 'no')))
+  return {
+    name: 'postgres',
+    ...batchedCalls(names, clock, connections, ready),
+    within: (tx) => within(ground, sessionOf(tx)),
+    begin: (key, request) => begin(ground, key, request),
+    isConflict,
+    async sweep({ limit }) {
+      const [answer] = await single(sweepStatement(names, limit), 'sweep')
+      const [tombstoned, forgotten, more] = answer!.split(' ').map(Number)
+      return { tombstoned: tombstoned!, forgotten: forgotten!, more: more === 1 }
+    },
+    ...inspection(names, clock, single),
+    migrate: () => migrate(names, connections),
+    schema: () => schemaSql(names),
+  }
+}
+
+const clientRules = [withMethods('query', 'connect'), withMethods('unsafe', 'reserve')]
+
+function batchedCalls<Client>(
+  names: SchemaNames,
+  clock: Clock,
+  connections: Connections<Client>,
+  ready: (session: Connections<Client>) => Promise<readonly string[]>,
+): Pick<Store, 'claim' | 'extend' | 'settle' | 'release'> {
+  const dispatch = async (batch: readonly Call[]): Promise<readonly string[]> => {
+    const prefix = await ready(connections)
+    const answers: string[] = []
+    for (const part of partsOf(batch)) {
+      answers.push(...(await retried(clock, isPassing, () => carryOut(names, connections, prefix, part))))
+    }
+    return answers
+  }
+  const ask = lane({ dispatch, batchMax, dispatchesMax })
+  const write = (call: Call, claim: Claim, during: string): Promise<Fenced> =>
+    writeUntilKnown(clock, () => ask(call)).catch((error: unknown) =>
+      Promise.reject(storeError(error, `${during} of ${describeKey(claim.key)}`, 'unknown')),
+    )
+  return {
+    async claim(key, request) {
+      const call = claimCall(key, request)
+      try {
+        return verdictOf(key, request, await whileLocked(clock, claimTriesMax, () => ask(call)))
+      } catch (error) {
+        throw storeError(error, `claim of ${describeKey(key)}`, 'no')
+      }
+    },
+    extend: async (claim, leaseMs) => write(writeCall('extend', claim, leaseMs), claim, 'extend'),
+    settle: async (claim, outcome, retention) =>
+      write(writeCall('settle', claim, retention.keepMs, retention, outcome), claim, 'settle'),
+    release: async (claim, how) => write(writeCall(how, claim, 0), claim, 'release'),
+  }
+}
+
+/** As many calls as fit into one message, in their order. */
+function partsOf(batch: readonly Call[]): Call[][] {
+  const parts: Call[][] = [[]]
+  let length = 0
+  for (const call of batch) {
+    if (length > 0 && length + call.length > statementLengthMax) {
+      parts.push([])
+      length = 0
+    }
+    parts.at(-1)!.push(call)
+    length += call.length
+  }
+  return parts
+}
+
+// Writes before claims: a key that is settled and asked for in the same moment is answered with its outcome.
+async function carryOut(
+  names: SchemaNames,
+  session: Connections<unknown>,
+  prefix: readonly string[],
+  calls: readonly Call[],
+): Promise<readonly string[]> {
+  const kinds = (['write', 'claim'] as const)
+    .map((to) => ({ to, calls: calls.filter((call) => call.to === to) }))
+    .filter((kind) => kind.calls.length > 0)
+  const statements = kinds.map((kind) => batchStatement(names, kind.to, kind.calls))
+  const results = (await session.run([...prefix, ...statements])).filter((result) => result.answers.length > 0)
+  const answers = new Map<Call, string>()
+  kinds.forEach((kind, index) => kind.calls.forEach((call, row) => answers.set(call, results[index]!.answers[row]!)))
+  return calls.map((call) => answers.get(call)!)
+}
+
+async function writeUntilKnown(clock: Clock, write: () => Promise<string>): Promise<Fenced> {
+  const answer = fencedOf(await whileLocked(clock, writeTriesMax, write))
+  if (answer !== 'locked') return answer
+  const message = `Another transaction has had the entry locked for seconds, and has neither committed nor rolled back. Ask again.`
+  throw new OnceError('STORE_UNAVAILABLE', { message, executed: 'unknown' })
+}
+
+async function whileLocked(clock: Clock, triesMax: number, ask: () => Promise<string>): Promise<string> {
+  for (let tries = 1; ; tries++) {
+    const answer = await ask()
+    if (answer !== 'locked' || tries === triesMax) return answer
+    await sleep(clock, backoffMs(lockedBackoff, tries - 1, systemRandom))
+  }
+}
+
+// One message, hence one transaction. When there is nothing to do nothing is locked: CREATE INDEX IF NOT EXISTS waits for every
+// transaction that writes to the table, and claims would wait behind it.
+async function migrate(names: SchemaNames, connections: Connections<unknown>): Promise<void> {
+  try {
+    const [migrated] = await connections.run([migratedStatement(names)])
+    if (migrated!.answers[0] === 'yes') return
+    await connections.run([migrationLock, schemaSql(names)])
+  } catch (error) {
+    throw storeError(error, 'migration', 'no')
+  }
+}
