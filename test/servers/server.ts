@@ -17,8 +17,12 @@ export interface Missing {
 
 export interface Server<Options = never, Started extends Running = Running> {
   name: string
-  // Debian packages that provide it.
+  // Debian packages that provide it, or what it runs on; those that are missing.
   aptPackages: string[]
+  // Maven artefacts, 'group:artefact:version'; they and what they need are copied to `mavenFolder` (maven-folder.ts).
+  mavenArtefacts?: string[]
+  // An npm package of its own, too heavy for everybody's `npm ci`: test/servers/packages/<npmPackage>/package.json.
+  npmPackage?: string
   // The environment variable that names a server which is already there.
   urlVariable: string
   find(): Found | Missing

@@ -1,0 +1,135 @@
+// The store past one machine: one DynamoDB table, shared by any number of processes. It rests on conditional writes alone: a
+// claim is one PutItem that is refused with what is there instead. DynamoDB has no clock for us, so each process goes by its
+// own, and a time has passed when it has passed by every clock that is no more than clockSkewMs off another.
+
+import { systemClock } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
+import {
+  checkOptions,
+  nonNegativeMs,
+  oneOf,
+  optional,
+  positiveInteger,
+  positiveMs,
+  withMethods,
+} from '../core/options.ts'
+import type { Rule } from '../core/options.ts'
+import type { Claim, Fenced, Inspectable, Migratable, Retention, Store, Sweepable } from '../core/store.ts'
+import { claim } from './dynamodb-claims.ts'
+import type { DynamodbClient, DynamodbGround, TransactWriteItem } from './dynamodb-client.ts'
+import { clockCheck } from './dynamodb-clock.ts'
+import { storeError } from './dynamodb-errors.ts'
+import { audit, list, mend, show } from './dynamodb-inspection.ts'
+import { sweep } from './dynamodb-sweep.ts'
+import type { SweepCursor } from './dynamodb-sweep.ts'
+import { migrate, tableSchema } from './dynamodb-table.ts'
+import { extend, release, settle, settleWith } from './dynamodb-writes.ts'
+
+export type { DynamodbClient, TransactWriteItem } from './dynamodb-client.ts'
+
+export interface DynamodbStoreOptions {
+  /** `new DynamoDB({ region })` of @aws-sdk/client-dynamodb: a DynamoDBClient that has the operations as methods. */
+  readonly client: DynamodbClient
+  /** Name or ARN of the table. */
+  readonly table: string
+  /**
+   * By how much the clocks of any two machines that use the table may differ; the same on all of them. A lease is over, and
+   * an entry expired, that much later than by one's own clock. Beyond it nothing is promised, as two machines could hold a key
+   * at once; a machine that is seen to be more than half of it off DynamoDB's own time is refused its claims (STORE_UNSAFE).
+   */
+  readonly clockSkewMs?: number
+  /**
+   * What most claims will be. 'fresh' writes at once: every claim is one round trip, and a replay costs write units.
+   * 'replays' reads first: a replay costs read units (a fifth of the price or less), a fresh claim two round trips.
+   */
+  readonly expects?: 'fresh' | 'replays'
+  /** How long a request may take, the SDK's own retries included. */
+  readonly timeoutMs?: number
+  /** In place of the machine's; it is not compared with DynamoDB's time. */
+  readonly clock?: Clock
+}
+
+export interface DynamodbStore extends Store, Sweepable, Inspectable, Migratable {
+  /**
+   * Settle in one TransactWriteItems with writes of the caller's own: all of it is written, or nothing. The nearest that
+   * DynamoDB has to a transaction with the effect in it, as the effect's writes must all be known at its end. A condition of
+   * the caller's items that does not hold is thrown as the SDK has it, its CancellationReasons in the order of the items, and
+   * the key is still held.
+   */
+  settleWith(
+    claim: Claim,
+    outcome: Uint8Array,
+    retention: Retention,
+    items: readonly TransactWriteItem[],
+  ): Promise<Fenced>
+}
+
+// Machines that keep their time (NTP, chrony) differ by milliseconds; seconds are a machine that has just woken. A crash is
+// taken over this much later than its lease would have it, which is little beside 30 s.
+const defaultClockSkewMs = 5_000
+
+// Below the 5 s of storeTimeoutMs, so that the error of this store is seen.
+const defaultTimeoutMs = 4_000
+
+const methods = ['getItem', 'putItem', 'updateItem', 'deleteItem', 'query', 'scan', 'transactWriteItems'] as const
+
+const aClient: Rule = (value) =>
+  withMethods(...methods)(value) === undefined
+    ? undefined
+    : 'a DynamoDB of @aws-sdk/client-dynamodb (write `new DynamoDB(…)` for `new DynamoDBClient(…)`: it is one, with methods)'
+
+const aTable: Rule = (value) =>
+  typeof value === 'string' && /^([\w.-]{3,255}|arn:[\w:/.-]{1,1020})$/.test(value)
+    ? undefined
+    : 'the name of a table (3 to 255 letters, digits, ".", "-" and "_") or its ARN'
+
+const rules = {
+  client: aClient,
+  table: aTable,
+  clockSkewMs: optional(nonNegativeMs),
+  expects: optional(oneOf('fresh', 'replays')),
+  timeoutMs: optional(positiveMs),
+  clock: optional(withMethods('now', 'elapsed', 'schedule')),
+}
+
+export function dynamodbStore(options: DynamodbStoreOptions): DynamodbStore {
+  checkOptions('dynamodbStore', options, rules)
+  const { client, clockSkewMs = defaultClockSkewMs } = options
+  const ground: DynamodbGround = {
+    client,
+    table: options.table,
+    clock: options.clock ?? systemClock,
+    clockSkewMs,
+    // A clock of the caller's own need not be the time of day.
+    checkClock: options.clock ? () => undefined : clockCheck(client, systemClock, clockSkewMs),
+    timeoutMs: options.timeoutMs ?? defaultTimeoutMs,
+    expects: options.expects ?? 'fresh',
+  }
+  const cursor: SweepCursor = { after: undefined }
+  return {
+    name: 'dynamodb',
+    claim: (key, request) => told('claim', 'no', claim(ground, key, request)),
+    extend: (held, leaseMs) => told('extend', 'unknown', extend(ground, held, leaseMs)),
+    settle: (held, outcome, retention) => told('settle', 'unknown', settle(ground, held, outcome, retention)),
+    release: (held, how) => told('release', 'unknown', release(ground, held, how)),
+    settleWith: (held, outcome, retention, items) => settleWith(ground, held, outcome, retention, items),
+    async sweep(given) {
+      checkOptions('sweep', given, { limit: positiveInteger })
+      return told('sweep', 'no', sweep(ground, cursor, given.limit))
+    },
+    show: (key) => told('show', 'no', show(ground, key)),
+    list: (filter) => told('list', 'no', list(ground, filter)),
+    mend: (key, action, reason) => told('mend', 'unknown', mend(ground, key, action, reason)),
+    audit: (key) => told('audit', 'no', audit(ground, key)),
+    migrate: () => told('migrate', 'no', migrate(ground)),
+    schema: () => JSON.stringify(tableSchema(ground.table), undefined, 2),
+  }
+}
+
+async function told<T>(during: string, executed: 'no' | 'unknown', work: Promise<T>): Promise<T> {
+  try {
+    return await work
+  } catch (error) {
+    throw storeError(error, during, executed)
+  }
+}
