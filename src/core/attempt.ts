@@ -22,6 +22,8 @@ export interface Ground {
   readonly calls: StoreCalls
   /** Work that goes on after a caller was answered; `close` waits for it. */
   background(work: Promise<unknown>): void
+  /** Aborts when `close` is called: what can be cut short is. */
+  readonly closing: AbortSignal
 }
 
 export interface Attempt {

@@ -3,6 +3,7 @@
 
 import { channel } from 'node:diagnostics_channel'
 import type { Channel } from 'node:diagnostics_channel'
+import type { ErrorCode } from './errors.ts'
 import { hashKey } from './key.ts'
 import type { Key } from './key.ts'
 
@@ -20,8 +21,15 @@ export interface Events {
   /** A duplicate that came while the effect ran: how long it waited, and what for. */
   waited: { durationMs: number; ended: 'verdict' | 'in-flight' }
   doubted: { attempt: number }
-  /** The store failed; `during` says what was being asked of it. */
-  'store-failed': { during: 'claim' | 'extend' | 'settle' | 'release' | 'sweep' | 'inspect'; message: string }
+  /**
+   * The store failed; `during` says what was being asked of it, `cause` is the driver's own code where it has one (ECONNREFUSED,
+   * 57P01). No message: it would name the key.
+   */
+  'store-failed': {
+    during: 'claim' | 'extend' | 'settle' | 'release' | 'sweep' | 'inspect'
+    code: ErrorCode
+    cause?: string
+  }
   swept: { tombstoned: number; forgotten: number }
   mended: { action: 'release' | 'forget' }
 }

@@ -668,6 +668,21 @@ describe('events', () => {
   })
 })
 
+test('a store that fails is told with its codes, never with the key', async () => {
+  const heard: unknown[] = []
+  const listener = (message: unknown): void => void heard.push(message)
+  subscribe('onceonly:store-failed', listener)
+  const { process, data } = world()
+  const refused = Object.assign(new Error('cannot claim payments/secret-key'), { code: 'ECONNREFUSED' })
+  const down = (): Promise<never> => Promise.reject(refused)
+  const once = process({ store: { ...memoryStore({ data }), claim: down, release: down }, leaseMs: 1 })
+  await failure(once.run('secret-key', () => {}))
+  await once.close()
+  unsubscribe('onceonly:store-failed', listener)
+  expect(heard[0]).toMatchObject({ during: 'claim', code: 'STORE_UNAVAILABLE', cause: 'ECONNREFUSED' })
+  expect(JSON.stringify(heard)).not.toContain('secret')
+})
+
 describe('bad input', () => {
   const once = world().process()
   const never = (): never => expect.fail('the effect ran')

@@ -67,9 +67,10 @@ export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S> {
       const tracked = work.catch(() => {}).finally(() => backgroundWork.delete(tracked))
       backgroundWork.add(tracked)
     },
+    closing: closing.signal,
   }
   const protocol = createProtocol(options, settings, ground)
-  if (options.sweepEveryMs !== undefined) startSweeping(ground, options.sweepEveryMs, closing.signal)
+  if (options.sweepEveryMs !== undefined) startSweeping(ground, options.sweepEveryMs)
 
   async function inspect(
     what: string,
@@ -201,7 +202,7 @@ async function releaseUnheard(ground: Ground, key: Key, request: ClaimRequest): 
   const unheard: Claim = { key, token: request.token, attempt: 0, fence: 0 }
   for (const delayMs of unheardReleaseDelaysMs) {
     if (delayMs >= request.leaseMs) return
-    await sleep(ground.clock, delayMs, { background: 'background' })
+    await sleep(ground.clock, delayMs, { signal: ground.closing, background: 'background' })
     const fenced = await callStore(ground.calls, 'release', key, () => ground.store.release(unheard, 'forget')).catch(
       () => undefined,
     )

@@ -27,7 +27,7 @@ export async function callStore<T>(
     return await bounded(calls, call, late)
   } catch (cause) {
     const error = cause instanceof OnceError ? cause : unavailable(calls, during, cause)
-    publish('store-failed', key, { during, message: error.message })
+    publish('store-failed', key, { during, code: error.code, ...causeOf(error) })
     throw error
   }
 }
@@ -55,6 +55,12 @@ export function bounded<T>(calls: StoreCalls, call: () => Promise<T>, late?: (an
         },
       )
   })
+}
+
+/** Codes only, whatever a driver may have put in the place of one: an event must not carry a key or a value. */
+function causeOf({ cause }: OnceError): { cause?: string } {
+  const code = typeof cause === 'object' && cause !== null && 'code' in cause ? cause.code : undefined
+  return typeof code === 'string' && /^\w{1,40}$/.test(code) ? { cause: code } : {}
 }
 
 function unavailable(calls: StoreCalls, during: During, cause: unknown): OnceError {

@@ -10,18 +10,19 @@ import type { Store, Sweepable } from './store.ts'
 /** A step of this many entries holds no lock long enough to be noticed. */
 const stepLimit = 1_000
 
-export function startSweeping(ground: Ground, everyMs: number, closing: AbortSignal): void {
+export function startSweeping(ground: Ground, everyMs: number): void {
   const { store } = ground
   if (!('sweep' in store))
     throw new OnceError('UNSUPPORTED', { message: `sweepEveryMs: the ${store.name} store has no sweep.` })
-  ground.background(sweepUntil(ground, store as Store & Sweepable, everyMs, closing))
+  ground.background(sweepUntilClosed(ground, store as Store & Sweepable, everyMs))
 }
 
-async function sweepUntil(ground: Ground, store: Sweepable, everyMs: number, closing: AbortSignal): Promise<void> {
+async function sweepUntilClosed(ground: Ground, store: Sweepable, everyMs: number): Promise<void> {
+  const { clock, closing, random } = ground
   while (!closing.aborted) {
     // Half to all of the time: machines that started together do not sweep together.
-    const pauseMs = everyMs * (0.5 + ground.random.fraction() / 2)
-    await sleep(ground.clock, pauseMs, { signal: closing, background: 'background' })
+    const pauseMs = everyMs * (0.5 + random.fraction() / 2)
+    await sleep(clock, pauseMs, { signal: closing, background: 'background' })
     for (let more = true; more && !closing.aborted;) more = await sweepStep(ground, store)
   }
 }
