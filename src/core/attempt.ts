@@ -144,6 +144,8 @@ async function persist(
   try {
     return await once()
   } catch (error) {
+    // The store has refused it (an outcome too large for it), and would do so again.
+    if (error instanceof OnceError && !error.retryable) throw error
     const untilMs = startedMs + Math.max(settings.leaseMs, calls.timeoutMs)
     const writing = repeat(ground, once, untilMs)
     ground.background(writing)

@@ -169,6 +169,24 @@ describe('outcomes', () => {
     },
   )
 
+  test('an outcome that the store refuses is kept as not stored, at once, and the effect never runs again', async () => {
+    const { process, data } = world()
+    const store = memoryStore({ data })
+    const small: Store = {
+      ...store,
+      async settle(claim, outcome, retention) {
+        if (outcome.length <= 100) return store.settle(claim, outcome, retention)
+        throw new OnceError('OUTCOME_NOT_STORED', { message: `${outcome.length} bytes are too many` })
+      },
+    }
+    const once = process({ store: small })
+    const again = vi.fn()
+    const error = await failure(once.run('42', () => 'x'.repeat(200)))
+    expect(error).toMatchObject({ code: 'OUTCOME_NOT_STORED', executed: 'yes' })
+    expect(await failure(once.run('42', again))).toMatchObject({ code: 'OUTCOME_NOT_STORED' })
+    expect(again).not.toHaveBeenCalled()
+  })
+
   test('a codec stores what JSON cannot', async () => {
     const codec = {
       encode: (value: unknown) => Buffer.from(String(value)),

@@ -152,16 +152,24 @@ async function settle<T>(
 ): Promise<Result<T>> {
   const { clock } = protocol.ground
   const startedMs = clock.elapsed()
-  const stored = protocol.encode(plan.outcome)
-  if ((await attempt.settle(stored.bytes, call.request.retention)) === 'lost')
-    throw claimLost(held, call.settings, plan.thrown)
+  const write = async (outcome: Outcome): Promise<Outcome> => {
+    const stored = protocol.encode(outcome)
+    const fenced = await attempt.settle(stored.bytes, call.request.retention)
+    if (fenced === 'lost') throw claimLost(held, call.settings, plan.thrown)
+    return stored.outcome
+  }
+  const stored = await write(plan.outcome).catch((error: unknown) => {
+    // Too large for this store: that it ran is kept at least, so that it never runs again.
+    if (!(error instanceof OnceError) || error.code !== 'OUTCOME_NOT_STORED') throw error
+    return write({ kind: 'not-stored', reason: error.message })
+  })
   publish('settled', call.key, {
     attempt: held.attempt,
-    kind: stored.outcome.kind,
+    kind: stored.kind,
     durationMs: clock.elapsed() - startedMs,
   })
-  if (stored.outcome.kind === 'failure') throw plan.thrown
-  return { value: valueOf(call.key, stored.outcome) as T, replayed: false, attempt: held.attempt }
+  if (stored.kind === 'failure') throw plan.thrown
+  return { value: valueOf(call.key, stored) as T, replayed: false, attempt: held.attempt }
 }
 
 /** Answers what to throw. The user's own error matters more than a release that failed or came too late: the lease will end. */

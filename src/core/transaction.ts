@@ -254,7 +254,7 @@ function endSync(effect: () => unknown, key: Key): Ended {
 function transactional<Tx>(store: Store, what: string): Transactional<Tx> {
   if ('begin' in store && 'within' in store) return store as Store & Transactional<Tx>
   throw new OnceError('UNSUPPORTED', {
-    message: `${what}: the ${store.name} store has no transactions. Use run(), or a store that has: sqlite, postgres.`,
+    message: `${what}: the ${store.name} store has no transactions. Use run(), or a store that has: sqlite, postgres, mysql.`,
   })
 }
 
