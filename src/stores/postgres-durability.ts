@@ -22,7 +22,7 @@ interface Found {
 /** Resolves to the statements that must come before ours in their own transaction: mostly none. */
 export type Readiness = (session: Session) => Promise<readonly string[]>
 
-export function readiness(names: SchemaNames, durability: 'refuse' | 'warn'): Readiness {
+export function readiness(names: SchemaNames, durability: 'full' | 'relaxed'): Readiness {
   let known: Promise<readonly string[]> | undefined
   return (session) => {
     known ??= check(names, durability, session).catch((error: unknown) => {
@@ -33,7 +33,7 @@ export function readiness(names: SchemaNames, durability: 'refuse' | 'warn'): Re
   }
 }
 
-async function check(names: SchemaNames, durability: 'refuse' | 'warn', session: Session): Promise<readonly string[]> {
+async function check(names: SchemaNames, durability: 'full' | 'relaxed', session: Session): Promise<readonly string[]> {
   const found = await look(names, session)
   if (found.persistence === null) throw schemaMissing(`There is no table ${qualified(names)}.`)
   if (!found.migrated) throw schemaMissing(`The table ${qualified(names)} is of another version than this code.`)
@@ -44,9 +44,9 @@ async function check(names: SchemaNames, durability: 'refuse' | 'warn', session:
   const dangers = dangersOf(names, found)
   if (dangers.length > 0) {
     const message = `A crash of the database would lose acknowledged outcomes, and effects would run twice: ${dangers.join(', ')}.`
-    if (durability === 'refuse') {
+    if (durability === 'full') {
       throw new OnceError('STORE_UNSAFE', {
-        message: `${message} Change that, or say durability: 'warn' to accept it.`,
+        message: `${message} Change that, or say durability: 'relaxed' to accept it.`,
       })
     }
     process.emitWarning(message, { type: 'OnceonlyWarning', code: 'STORE_UNSAFE' })

@@ -288,7 +288,7 @@ needs('postgres', { ours: true }).describe('settings that lose acknowledged comm
       await expect(claimed(postgresStore({ pool }), 'one')).rejects.toThrow(`${setting} is off`)
       await expect(postgresStore({ pool }).begin(key('server', 'one'), request())).rejects.toMatchObject(unsafe)
       const warning = new Promise<Error & { code?: string }>((resolve) => process.once('warning', resolve))
-      await claimed(postgresStore({ pool, durability: 'warn' }), 'one')
+      await claimed(postgresStore({ pool, durability: 'relaxed' }), 'one')
       expect((await warning).message).toContain(`${setting} is off`)
       await pool.end()
     },

@@ -55,10 +55,10 @@ export interface PostgresStoreOptions<Pool extends PgPool | PostgresJs = PgPool 
   /** Unless given, the search path decides. */
   readonly schema?: string
   /**
-   * What to do about a setting that loses acknowledged commits in a crash (fsync, full_page_writes or synchronous_commit
-   * off, an unlogged table): refuse to work, or say so once with process.emitWarning.
+   * 'full' refuses to work with a setting that loses acknowledged commits in a crash (fsync, full_page_writes or
+   * synchronous_commit off, an unlogged table); 'relaxed' accepts it, and says so once with process.emitWarning.
    */
-  readonly durability?: 'refuse' | 'warn'
+  readonly durability?: 'full' | 'relaxed'
   readonly clock?: Clock
 }
 
@@ -97,11 +97,11 @@ export function postgresStore<Pool extends PgPool | PostgresJs>(
       clientRules.some((rule) => rule(value) === undefined) ? undefined : 'a Pool of pg or the sql of postgres.js',
     table: optional(identifier),
     schema: optional(identifier),
-    durability: optional(oneOf('refuse', 'warn')),
+    durability: optional(oneOf('full', 'relaxed')),
     clock: optional(withMethods('schedule')),
   })
   type Client = PostgresClientOf<Pool>
-  const { clock = systemClock, durability = 'refuse', schema, table = 'onceonly' } = options
+  const { clock = systemClock, durability = 'full', schema, table = 'onceonly' } = options
   const names = { table, schema }
   const connections: Connections<Client> = connectionsOf<Client>(options.pool)
   const ready = readiness(names, durability)

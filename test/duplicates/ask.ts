@@ -20,7 +20,7 @@ async function effect(): Promise<string> {
   return 'charged'
 }
 
-process.stdin.once('data', async () => {
+async function ask(): Promise<void> {
   const results = await Promise.all(Array.from({ length: 500 }, () => once.run('42', effect, { fingerprint: 500 })))
   const told = {
     ran: results.filter(({ replayed }) => !replayed).length,
@@ -31,5 +31,7 @@ process.stdin.once('data', async () => {
   await pool?.end()
   store.close?.()
   process.stdin.destroy()
-})
+}
+
+process.stdin.once('data', () => void ask())
 process.stdout.write('ready\n')
