@@ -7,7 +7,22 @@
 /** The procedures carry it in their names: during a rolling deployment old and new code each find their own. */
 const schemaVersion = 1
 
-const procedures = {
+export type ProcedureName =
+  | 'claim'
+  | 'take'
+  | 'begin'
+  | 'within'
+  | 'write'
+  | 'put'
+  | 'batch'
+  | 'commit'
+  | 'rollback'
+  | 'settle'
+  | 'sweep'
+  | 'mend'
+  | 'clock'
+
+const procedures: Readonly<Record<ProcedureName, (table: string) => string>> = {
   claim: claimProcedure,
   take: takeProcedure,
   begin: beginProcedure,
@@ -21,9 +36,7 @@ const procedures = {
   sweep: sweepProcedure,
   mend: mendProcedure,
   clock: clockProcedure,
-} as const
-
-export type ProcedureName = keyof typeof procedures
+}
 
 export const procedureNames: readonly ProcedureName[] = Object.keys(procedures) as ProcedureName[]
 
