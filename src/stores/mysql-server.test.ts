@@ -153,7 +153,7 @@ needs('mariadb', { ours: true }).describe('the MySQL store and its server', () =
       const expectRefused = (options: object, message: string): void =>
         expect(() => mysqlStore({ pool, ...options })).toThrow(message)
       expectRefused({ table: 'a`; drop table users; --' }, 'expected table to be a name')
-      expectRefused({ durability: 'warm' }, 'did you mean "warn"?')
+      expectRefused({ durability: 'relax' }, 'did you mean "relaxed"?')
       expectRefused({ tables: 'x' }, 'did you mean "table"?')
       expectRefused({ pool: 'mysql://' }, 'expected pool to be a pool of mysql2')
     })

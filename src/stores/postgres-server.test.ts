@@ -127,7 +127,7 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
         expect(() => postgresStore({ pool, ...options })).toThrow(message)
       expectRefused({ table: 'a"; drop table users; --' }, 'expected table to be a name')
       expectRefused({ schema: 'Upper' }, 'expected schema to be a name')
-      expectRefused({ durability: 'warm' }, 'did you mean "warn"?')
+      expectRefused({ durability: 'relax' }, 'did you mean "relaxed"?')
       expectRefused({ tables: 'x' }, 'did you mean "table"?')
       expectRefused({ pool: 'postgres://' }, 'expected pool to be a Pool of pg or the sql of postgres.js')
     })
