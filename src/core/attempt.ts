@@ -115,7 +115,9 @@ function startHeartbeat(
   }
 
   function end(why: 'lost' | 'silent'): void {
+    if (stopped) return
     stopped = true
+    cancel()
     onEnd(why)
   }
 
@@ -181,12 +183,16 @@ async function within<T>(clock: Clock, patienceMs: number, work: Promise<T>): Pr
   }
 }
 
-export function claimLost(claim: Claim, settings: Settings, cause?: unknown): OnceError {
+export function claimLost(
+  claim: Claim,
+  settings: Settings,
+  details: { readonly executed?: 'no'; readonly cause?: unknown } = {},
+): OnceError {
   return new OnceError('CLAIM_LOST', {
     message:
       `The effect for ${describeKey(claim.key)} (attempt ${claim.attempt}) outlived its ${settings.leaseMs} ms lease and another attempt ` +
       'may have taken over; its result was not stored. Raise leaseMs above the slowest pause, or keep the event loop free so that the heartbeat can run.',
-    cause,
+    ...details,
   })
 }
 

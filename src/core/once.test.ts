@@ -367,6 +367,27 @@ describe('lease and heartbeat', () => {
   })
 })
 
+test('a process that stood still from asking until its lease was over does not start what another has taken', async () => {
+  const { process, clock, data } = world()
+  const store = memoryStore({ data })
+  const reply = gate()
+  const slow: Store = {
+    ...store,
+    async claim(...args) {
+      const verdict = await store.claim(...args)
+      await reply.promise
+      return verdict
+    },
+  }
+  const effect = vi.fn()
+  const zombie = failure(process({ store: slow, leaseMs: 3_000, storeTimeoutMs: 60_000 }).run('42', effect))
+  await clock.advance(3_000)
+  expect(await process().run('42', () => 'second')).toMatchObject({ attempt: 2 })
+  reply.resolve()
+  expect(await zombie).toMatchObject({ code: 'CLAIM_LOST', executed: 'no' })
+  expect(effect).not.toHaveBeenCalled()
+})
+
 test('a heartbeat that its own settle has overtaken is no loss', async () => {
   const { process, clock, data } = world()
   const store = memoryStore({ data })

@@ -15,7 +15,7 @@ import type { Call, Protocol, Result } from './protocol.ts'
 import { readOnceOptions } from './settings.ts'
 import type { OnceOptions, RunOptions, Settings } from './settings.ts'
 import { callStore } from './store-call.ts'
-import type { Began, Claim, ClaimRequest, Entry, Inspectable, Store, SyncTransactional } from './store.ts'
+import type { Began, Claim, ClaimRequest, Entry, Inspectable, Store, SyncTransactional, Verdict } from './store.ts'
 import { startSweeping } from './sweeping.ts'
 import { createTransactions } from './transaction.ts'
 import type { Within } from './transaction.ts'
@@ -109,11 +109,12 @@ export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S> {
 async function run<T>(protocol: Protocol, call: Call, effect: (op: Op) => T | Promise<T>): Promise<Result<T>> {
   const { ground } = protocol
   const startedMs = ground.clock.elapsed()
-  const { verdict } = await protocol.ask(call, (request) => claim(ground, call, request))
+  const { verdict, askedMs } = await protocol.ask(call, (request) => claim(ground, call, request))
   if (verdict.is !== 'granted') return protocol.answer(call, verdict, startedMs)
   const durationMs = ground.clock.elapsed() - startedMs
   publish('claimed', call.key, { attempt: verdict.claim.attempt, how: verdict.how, durationMs })
   if (verdict.how === 'taken-over') publish('taken-over', call.key, { attempt: verdict.claim.attempt })
+  await stillHeld(ground, verdict.claim, call.settings, askedMs)
   const attempt = beginAttempt(ground, verdict.claim, call.settings, effect)
   try {
     const plan = planFor(await attempt.ended, call.settings)
@@ -155,7 +156,7 @@ async function settle<T>(
   const write = async (outcome: Outcome): Promise<Outcome> => {
     const stored = protocol.encode(outcome)
     const fenced = await attempt.settle(stored.bytes, call.request.retention)
-    if (fenced === 'lost') throw claimLost(held, call.settings, plan.thrown)
+    if (fenced === 'lost') throw claimLost(held, call.settings, { cause: plan.thrown })
     return stored.outcome
   }
   const stored = await write(plan.outcome).catch((error: unknown) => {
@@ -187,15 +188,22 @@ async function giveBack(
   return plan.thrown
 }
 
-async function claim(ground: Ground, call: Call, request: ClaimRequest): Promise<Asked> {
+/** The lease counts from the asking: a process that stood still until it was over must not start what another may have taken. */
+async function stillHeld(ground: Ground, held: Claim, settings: Settings, askedMs: number): Promise<void> {
+  if (ground.clock.elapsed() - askedMs < settings.leaseMs) return
+  const fenced = await callStore(ground.calls, 'extend', held.key, () => ground.store.extend(held, settings.leaseMs))
+  if (fenced === 'lost') throw claimLost(held, settings, { executed: 'no' })
+}
+
+async function claim(ground: Ground, call: Call, request: ClaimRequest): Promise<Asked & { askedMs: number }> {
+  const askedMs = ground.clock.elapsed()
   const disown = (): void => ground.background(releaseUnheard(ground, call.key, request))
   const late = (verdict: Asked['verdict']): void => {
     if (verdict.is === 'granted') disown()
   }
   try {
-    return {
-      verdict: await callStore(ground.calls, 'claim', call.key, () => ground.store.claim(call.key, request), late),
-    }
+    const ask = (): Promise<Verdict> => ground.store.claim(call.key, request)
+    return { verdict: await callStore(ground.calls, 'claim', call.key, ask, late), askedMs }
   } catch (error) {
     // The claim may have landed although nobody heard of it. Its effect will not run, so it must not block the key.
     if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') disown()
