@@ -6,8 +6,9 @@ import { pgbouncer } from './pgbouncer.ts'
 import { postgres } from './postgres.ts'
 import { redis } from './redis.ts'
 import type { Found, Missing } from './server.ts'
+import { spin } from './spin.ts'
 
-export const servers = { postgres, pgbouncer, redis, mariadb, dynamodb }
+export const servers = { postgres, pgbouncer, redis, mariadb, dynamodb, spin }
 
 export type ServerName = keyof typeof servers
 

@@ -1,0 +1,106 @@
+// Judges a history. It knows the guarantees and nothing of how they are kept: clients' log, ledger, audit trail and store
+// operations are held against each other and against the contract. docs/guarantees.md tells which guarantee each is about.
+
+import { keyString } from '../core/key.ts'
+import { checkAudit } from './history-checker-audit.ts'
+import { checkCalls, describeCall, livesOf } from './history-checker-calls.ts'
+import { checkExecutions } from './history-checker-executions.ts'
+import type { CallRecord, History, StoreOperation } from './history-checker-history.ts'
+import { isLinearizable } from './history-checker-linearizable.ts'
+import type { LinearizableOptions } from './history-checker-linearizable.ts'
+import type { Violation } from './history-checker-violation.ts'
+
+export interface CheckOptions extends LinearizableOptions {
+  /** `calm`: nothing went wrong in the world, so nothing may be lost and nobody refused. Default faulty. */
+  readonly weather?: 'calm' | 'faulty'
+  /** An answer of the store that comes later than this is not heard any more. Default: every answer is heard. */
+  readonly storeTimeoutMs?: number
+}
+
+export function checkHistory(history: History, options: CheckOptions = {}): Violation[] {
+  const violations: Violation[] = []
+  const report = (violation: Violation): void => void violations.push(violation)
+  const lives = livesOf(history)
+  checkAudit(history, report)
+  checkCalls(history, lives, report)
+  checkExecutions(history, lives, options.storeTimeoutMs ?? Infinity, report)
+  checkLinearizable(history, options, report)
+  checkEnds(history, report)
+  if (options.weather === 'calm') checkCalm(history, report)
+  return violations
+}
+
+function checkLinearizable(history: History, options: CheckOptions, report: (violation: Violation) => void): void {
+  const byKey = new Map<string, StoreOperation[]>()
+  for (const operation of history.operations) {
+    if (operation.call === 'sweep') continue
+    const operations = byKey.get(operation.key)
+    if (operations) operations.push(operation)
+    else byKey.set(operation.key, [operation])
+  }
+  for (const [key, operations] of byKey) {
+    const found = isLinearizable(operations, options)
+    if (found.is !== 'no') continue
+    const stuck = found.stuck.map(describeOperation).join(' or ')
+    const message = `after ${found.fit.length} operations that fit together, none of these could follow: ${stuck}`
+    report({ assertion: 'linearizable', key, message })
+  }
+}
+
+export function describeOperation(operation: StoreOperation): string {
+  const { answer } = operation
+  const told = typeof answer === 'object' ? ('is' in answer ? answer.is : 'done') : (answer ?? 'nothing')
+  return `${operation.call} of ${operation.process}, sent at ${Math.round(operation.sentAtMs)} ms, answered ${told}`
+}
+
+/** When all faults are over, a key that is asked for comes to its end. */
+function checkEnds({ calls }: History, report: (violation: Violation) => void): void {
+  const last = new Map<string, CallRecord>()
+  for (const call of calls) if (call.phase === 'last') last.set(keyString(call.key), call)
+  for (const [key, call] of last) {
+    const { answer } = call
+    const ended = answer?.is === 'value' || answer?.is === 'failure'
+    if (ended || (answer?.is === 'refused' && answer.code === 'EXPIRED')) continue
+    const told = answer?.is === 'refused' ? answer.code : (answer?.is ?? 'nothing')
+    report({ assertion: 'no-wedge', key, message: `${describeCall(call)} the last time, was told ${told}` })
+  }
+}
+
+function checkCalm(history: History, report: (violation: Violation) => void): void {
+  const executed = new Map<string, number>()
+  for (const { call } of history.executions) {
+    const key = keyString(call.key)
+    executed.set(key, (executed.get(key) ?? 0) + 1)
+  }
+  for (const call of history.calls) {
+    const key = keyString(call.key)
+    const fail = (what: string): void =>
+      report({ assertion: 'calm-is-free', key, message: `${describeCall(call)} ${what}` })
+    if (executed.get(key) !== 1) fail(`asked for a key that was executed ${executed.get(key) ?? 0} times`)
+    const { answer } = call
+    if (answer?.is !== 'refused' || isRealOverlap(history, call, answer.code)) continue
+    fail(`was told ${answer.code} without need`)
+  }
+  const settled = new Set<string>()
+  for (const operation of history.operations) {
+    if (operation.call === 'settle' && operation.answer === 'done') settled.add(operation.token)
+  }
+  for (const operation of history.operations) {
+    if (operation.answer !== 'lost' && operation.call !== 'release') continue
+    // An extension that was overtaken by the settle of its own attempt finds nothing to extend.
+    if (operation.call === 'extend' && settled.has(operation.token)) continue
+    report({ assertion: 'calm-is-free', key: operation.key, message: describeOperation(operation) })
+  }
+}
+
+function isRealOverlap(history: History, call: CallRecord, code: string): boolean {
+  const endedAtMs = call.endedAtMs ?? Infinity
+  if (code !== 'IN_FLIGHT' || endedAtMs - call.startedAtMs < call.waitMs) return false
+  return history.calls.some(
+    (other) =>
+      other !== call &&
+      keyString(other.key) === keyString(call.key) &&
+      other.startedAtMs <= endedAtMs &&
+      (other.endedAtMs ?? Infinity) >= call.startedAtMs,
+  )
+}

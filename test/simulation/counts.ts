@@ -1,0 +1,149 @@
+// What a run has been through. A run that met too little of what it is about has shown nothing: it is invalid, not passed.
+
+import type { History } from '../../src/testing/history-checker-history.ts'
+import type { NetworkCounts } from '../../src/testing/simulation-network.ts'
+
+export interface Counts extends NetworkCounts {
+  schedules: number
+  calm: number
+  calls: number
+  executions: number
+  crashes: number
+  pauses: number
+  clockJumps: number
+  outages: number
+  mends: number
+  sweeps: number
+  takeovers: number
+  reopened: number
+  fenced: number
+  replays: number
+  busy: number
+  mismatches: number
+  doubts: number
+  expiries: number
+  grantedAgain: number
+  commits: number
+  rollbacks: number
+  outcomeUnknown: number
+  claimLost: number
+  deadlines: number
+}
+
+/**
+ * The least that a thousand schedules must have met: a third of what they meet when the generator is in order, so that chance
+ * does not make a run invalid, and a generator that stopped generating does.
+ */
+export const quotas: Readonly<Partial<Record<keyof Counts, number>>> = {
+  calm: 25,
+  crashes: 185,
+  pauses: 195,
+  clockJumps: 60,
+  outages: 60,
+  mends: 60,
+  sweeps: 290,
+  lostRequests: 200,
+  lostAcknowledgements: 85,
+  duplicates: 130,
+  takeovers: 108,
+  reopened: 65,
+  fenced: 150,
+  replays: 1_050,
+  busy: 3_300,
+  mismatches: 190,
+  doubts: 10,
+  expiries: 95,
+  grantedAgain: 28,
+  commits: 140,
+  rollbacks: 105,
+  outcomeUnknown: 12,
+  claimLost: 15,
+  deadlines: 65,
+}
+
+/** Fewer schedules than this may miss a quota by chance. */
+export const quotaSchedulesMin = 2_000
+
+export function noCounts(): Counts {
+  return {
+    schedules: 0,
+    calm: 0,
+    calls: 0,
+    executions: 0,
+    crashes: 0,
+    pauses: 0,
+    clockJumps: 0,
+    outages: 0,
+    mends: 0,
+    sweeps: 0,
+    lostRequests: 0,
+    lostAcknowledgements: 0,
+    duplicates: 0,
+    takeovers: 0,
+    reopened: 0,
+    fenced: 0,
+    replays: 0,
+    busy: 0,
+    mismatches: 0,
+    doubts: 0,
+    expiries: 0,
+    grantedAgain: 0,
+    commits: 0,
+    rollbacks: 0,
+    outcomeUnknown: 0,
+    claimLost: 0,
+    deadlines: 0,
+  }
+}
+
+export function addCounts(sum: Counts, more: Readonly<Partial<Counts>>): void {
+  for (const [name, count] of Object.entries(more)) sum[name as keyof Counts] += count
+}
+
+/** What the history shows; faults are counted where they are done. */
+export function countHistory(counts: Counts, history: History): void {
+  counts.calls += history.calls.length
+  counts.executions += history.executions.length
+  for (const { answer } of history.calls) {
+    if (answer?.is !== 'refused') continue
+    if (answer.code === 'OUTCOME_UNKNOWN') counts.outcomeUnknown++
+    if (answer.code === 'CLAIM_LOST') counts.claimLost++
+    if (answer.code === 'DEADLINE_PASSED') counts.deadlines++
+  }
+  for (const operation of history.operations) {
+    if (operation.call === 'claim' || operation.call === 'begin') countVerdict(counts, operation)
+    else if (operation.answer === 'lost') counts.fenced++
+    if (operation.call === 'commit' && operation.answer === 'done') counts.commits++
+    if (operation.call === 'rollback' && operation.answer === 'done') counts.rollbacks++
+    if (operation.call === 'mend' && operation.answer) counts.mends++
+    if (operation.call === 'sweep' && operation.answer) counts.sweeps++
+  }
+}
+
+const verdictCounts = {
+  settled: 'replays',
+  busy: 'busy',
+  mismatch: 'mismatches',
+  doubt: 'doubts',
+  expired: 'expiries',
+} as const
+
+function countVerdict(
+  counts: Counts,
+  { answer, repeated }: History['operations'][number] & { call: 'claim' | 'begin' },
+): void {
+  if (!answer) return
+  if (answer.is !== 'granted') counts[verdictCounts[answer.is]]++
+  else if (repeated) counts.grantedAgain++
+  else if (answer.how === 'taken-over') counts.takeovers++
+  else if (answer.how === 'reopened') counts.reopened++
+}
+
+/** What the run met too little of. */
+export function missedQuotas(counts: Counts): string[] {
+  return Object.entries(quotas).flatMap(([name, perThousand]) => {
+    const least = Math.floor((perThousand * counts.schedules) / 1_000)
+    const met = counts[name as keyof Counts]
+    return met < least ? [`${name}: ${met}, at least ${least} expected`] : []
+  })
+}

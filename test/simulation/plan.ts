@@ -1,0 +1,235 @@
+// A schedule as data: who asks for what and when, how the effects behave, and what goes wrong. All of it follows from the seed;
+// a plan can be made smaller by leaving things out, and is still a plan.
+
+import type { MessageFault } from '../../src/testing/simulation-network.ts'
+import { seededRandom } from '../../src/testing/simulation-random.ts'
+import type { SeededRandom } from '../../src/testing/simulation-random.ts'
+
+export interface Plan {
+  readonly seed: number
+  readonly weather: 'calm' | 'faulty'
+  readonly theme: Theme
+  readonly leaseMs: number
+  readonly keepMs: number
+  readonly tombstoneMs: number
+  readonly attemptMs: number
+  readonly storeTimeoutMs: number
+  readonly latencyMs: readonly [number, number]
+  /** When the faults end; every call has been made by then. */
+  readonly healAtMs: number
+  readonly processes: readonly PlannedProcess[]
+  readonly calls: readonly PlannedCall[]
+  readonly messageFaults: readonly MessageFault[]
+  readonly worldFaults: readonly WorldFault[]
+  readonly conflictChance: number
+}
+
+export interface PlannedProcess {
+  readonly name: string
+  readonly skewMs: number
+  readonly rate: number
+  readonly sweepEveryMs?: number
+}
+
+export interface PlannedCall {
+  readonly process: number
+  readonly atMs: number
+  readonly key: number
+  readonly asked: string
+  readonly how: 'run' | 'transaction'
+  /** For the first time that this call runs the effect, the second, and so on; the last one for all that follow. */
+  readonly effects: readonly PlannedEffect[]
+  readonly retries: number
+  readonly retryMs: number
+  readonly waitMs: number
+  readonly onTakeover: 'rerun' | 'refuse'
+  readonly onExpired: 'gone' | 'execute'
+  readonly onThrow: 'release' | 'store' | 'doubt'
+}
+
+export interface PlannedEffect {
+  readonly beforeMs: number
+  readonly afterMs: number
+  readonly ends: 'returns' | 'throws' | 'final' | 'doubt' | 'not-begun' | 'hangs' | 'hangs-until-told'
+}
+
+export type WorldFault =
+  | { readonly kind: 'crash'; readonly process: number; readonly atMs: number; readonly downMs: number }
+  | {
+      readonly kind: 'pause'
+      readonly process: number
+      readonly atMs: number
+      readonly forMs: number
+      readonly how: 'stop' | 'suspend'
+    }
+  | { readonly kind: 'jump'; readonly process: number; readonly atMs: number; readonly byMs: number }
+  | { readonly kind: 'outage'; readonly atMs: number; readonly forMs: number }
+  | { readonly kind: 'sweep'; readonly process: number; readonly atMs: number }
+  | {
+      readonly kind: 'mend'
+      readonly process: number
+      readonly atMs: number
+      readonly key: number
+      readonly action: 'release' | 'forget'
+    }
+
+/** The same id in two scopes, and two ids in one: nobody may be given another's answer. */
+export const keys = [
+  { scope: 'shop', id: '1' },
+  { scope: 'bank', id: '1' },
+  { scope: 'shop', id: '2' },
+] as const
+
+const hourMs = 3_600_000
+
+/**
+ * What a schedule is mostly about. Chance alone rarely brings together what belongs together: a claim that comes twice and an
+ * effect that gave the key back in between (ghosts), a process that stands still while its effect is slow (zombies), retries
+ * around the end of retention (expiry), duplicates that wait together in one process (crowd).
+ */
+type Theme = 'mixed' | 'ghosts' | 'zombies' | 'expiry' | 'crowd'
+
+export function planFor(seed: number): Plan {
+  const random = seededRandom(seed)
+  const weather = random.chance(0.08) ? 'calm' : 'faulty'
+  const theme =
+    weather === 'calm' ? 'mixed' : random.weighted({ mixed: 54, ghosts: 12, zombies: 12, expiry: 12, crowd: 10 })
+  const leaseMs = random.pick([600, 1_500, 4_000])
+  const isShort = weather === 'faulty' && random.chance(theme === 'expiry' ? 1 : 0.25)
+  const ground = {
+    seed,
+    weather,
+    theme,
+    leaseMs,
+    keepMs: isShort ? Math.ceil(leaseMs * (0.3 + random.fraction() * 2)) : hourMs,
+    tombstoneMs: random.pick([0, leaseMs, hourMs]),
+    attemptMs: weather === 'calm' ? leaseMs * 20 : Math.ceil(leaseMs * random.pick([0.7, 1.5, 3, 6])),
+    storeTimeoutMs: random.pick([250, 700]),
+    latencyMs: [1, random.pick([5, 30, 120])],
+    healAtMs: leaseMs * 5,
+  } as const
+  const processes = planProcesses(random, leaseMs)
+  const calls = planCalls(random, ground, processes.length)
+  const inTransactions = calls.some(({ how }) => how === 'transaction')
+  const calm = { messageFaults: [], worldFaults: [], conflictChance: 0 }
+  const faults = weather === 'calm' ? calm : planFaults(random, ground, processes, inTransactions)
+  return { ...ground, processes, calls, ...faults }
+}
+
+type Ground = Pick<Plan, 'weather' | 'theme' | 'leaseMs' | 'healAtMs' | 'keepMs'>
+
+function planProcesses(random: SeededRandom, leaseMs: number): PlannedProcess[] {
+  return Array.from({ length: random.integer(2, 3) }, (_, index) => ({
+    name: `process ${index + 1}`,
+    skewMs: random.chance(0.4) ? random.integer(-hourMs, hourMs) : 0,
+    rate: random.chance(0.3) ? 0.999 + random.fraction() * 0.002 : 1,
+    ...(random.chance(0.05) && { sweepEveryMs: leaseMs }),
+  }))
+}
+
+function planCalls(random: SeededRandom, ground: Ground, processes: number): PlannedCall[] {
+  const { leaseMs, weather, theme } = ground
+  const isCrowd = theme === 'crowd'
+  const keysUsed = isCrowd ? 1 : random.weighted({ 1: 6, 2: 3, 3: 1 })
+  const style = random.weighted(
+    isCrowd ? { run: 50, transaction: 30, both: 20 } : { run: 70, transaction: 22, both: 8 },
+  )
+  const bursts = Array.from({ length: random.integer(1, 3) }, () => random.fraction() * leaseMs * 3)
+  return Array.from({ length: random.integer(3, 6) }, () => ({
+    process: isCrowd ? 0 : random.integer(0, processes - 1),
+    atMs: random.pick(bursts) + random.fraction() * random.pick([2, 50, leaseMs]),
+    key: random.integer(0, Number(keysUsed) - 1),
+    asked: weather === 'faulty' && random.chance(isCrowd ? 0.3 : 0.1) ? 'that' : 'this',
+    how: style === 'both' ? random.pick(['run', 'transaction']) : style,
+    effects: Array.from({ length: random.integer(1, 2) }, () => planEffect(random, ground)),
+    retries: weather === 'calm' ? 0 : random.integer(0, 2),
+    retryMs: random.pick([10, 200, leaseMs]),
+    waitMs: random.chance(isCrowd ? 0.9 : 0.35) ? Math.ceil(leaseMs * random.pick(isCrowd ? [1, 3] : [0.2, 1, 2])) : 0,
+    onTakeover: random.chance(0.15) ? 'refuse' : 'rerun',
+    onExpired: random.chance(0.3) ? 'execute' : 'gone',
+    onThrow: random.weighted({ release: 8, store: 1, doubt: 1 }),
+  }))
+}
+
+function planEffect(random: SeededRandom, { weather, theme, leaseMs }: Ground): PlannedEffect {
+  const duration = (): number => {
+    const kind = random.weighted({ none: 3, short: 4, long: 3, longer: theme === 'zombies' ? 6 : 2 })
+    if (kind === 'none') return 0
+    if (kind === 'short') return random.fraction() * 60
+    return kind === 'long' ? leaseMs * random.fraction() : leaseMs * (0.8 + random.fraction() * 1.4)
+  }
+  const ends =
+    weather === 'calm'
+      ? random.weighted({ returns: 8, final: 2 })
+      : random.weighted({
+          returns: theme === 'ghosts' ? 15 : 60,
+          throws: theme === 'ghosts' ? 25 : 10,
+          final: 8,
+          doubt: 5,
+          'not-begun': theme === 'ghosts' ? 15 : 6,
+          hangs: 5,
+          'hangs-until-told': 4,
+        })
+  return { beforeMs: duration(), afterMs: duration(), ends }
+}
+
+function planFaults(
+  random: SeededRandom,
+  ground: Ground,
+  processes: readonly PlannedProcess[],
+  inTransactions: boolean,
+): Pick<Plan, 'messageFaults' | 'worldFaults' | 'conflictChance'> {
+  const count = (most: number): undefined[] => Array.from({ length: random.integer(0, most) }, () => undefined)
+  return {
+    messageFaults: [
+      ...count(4).map(() => planMessageFault(random, ground, random.pick(processes).name)),
+      ...(ground.theme === 'ghosts' ? processes.map(({ name }) => planGhost(random, ground, name)) : []),
+    ],
+    worldFaults: count(4).map(() => planWorldFault(random, ground, processes.length)),
+    conflictChance: inTransactions && random.chance(0.2) ? 0.3 : 0,
+  }
+}
+
+function planMessageFault(random: SeededRandom, { leaseMs }: Ground, process: string): MessageFault {
+  const does = random.weighted({
+    'lose-request': 2,
+    'lose-reply': 4,
+    'delay-request': 2,
+    'delay-reply': 2,
+    duplicate: 4,
+    refuse: 1,
+    'crash-on-decision': 2,
+  })
+  const delayMs = random.pick([0, 30, 500, leaseMs * (0.5 + random.fraction() * 2)])
+  // A loss that is never noticed ends by the time-out of the caller.
+  const isSilent = (does === 'lose-request' || does === 'lose-reply') && random.chance(0.5)
+  return { process, message: random.integer(0, 6), does, ...(!isSilent && { delayMs }) }
+}
+
+/** One of the first messages of a process, mostly a claim, comes once more when its effect has long ended. */
+function planGhost(random: SeededRandom, { leaseMs }: Ground, process: string): MessageFault {
+  const delayMs = random.pick([150, 600, leaseMs * 0.7, leaseMs * (1 + random.fraction() * 2)])
+  return { process, message: random.pick([0, 0, 1, 2]), does: 'duplicate', delayMs }
+}
+
+function planWorldFault(random: SeededRandom, ground: Ground, processes: number): WorldFault {
+  const { leaseMs, healAtMs, keepMs, theme } = ground
+  const process = random.integer(0, processes - 1)
+  const atMs = random.fraction() * leaseMs * 3.5
+  const weights = { crash: 5, pause: theme === 'zombies' ? 15 : 6, jump: 2, outage: 2, sweep: 2, mend: 2 }
+  const kind = random.weighted(theme === 'expiry' ? { ...weights, sweep: 8 } : weights)
+  switch (kind) {
+    case 'crash':
+      return { kind, process, atMs, downMs: random.pick([10, leaseMs / 2, leaseMs * 2]) }
+    case 'pause':
+      return { kind, process, atMs, forMs: leaseMs * random.pick([0.3, 1.1, 2]), how: random.pick(['stop', 'suspend']) }
+    case 'jump':
+      return { kind, process, atMs, byMs: random.integer(-hourMs, hourMs) }
+    case 'outage':
+      return { kind, atMs, forMs: random.pick([50, 700, leaseMs * 1.2]) }
+    case 'sweep':
+      return { kind, process, atMs: Math.min(atMs + (keepMs < hourMs ? keepMs : 0), healAtMs) }
+    case 'mend':
+      return { kind, process, atMs, key: random.integer(0, 1), action: random.pick(['release', 'forget']) }
+  }
+}

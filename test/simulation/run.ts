@@ -1,0 +1,162 @@
+// npm run simulate -- --seed S --schedules N [--seconds T] [--workers W] [--json FILE]
+//
+// Runs the schedules of the seeds S, S + 1, … on all cores. Exit code 0: no violation, and the quotas were met. 1: a violation,
+// told as a story. 2: INVALID, the run met too little of what it is about.
+
+import { writeFileSync } from 'node:fs'
+import { availableParallelism } from 'node:os'
+import { parseArgs } from 'node:util'
+import { isMainThread, parentPort, Worker } from 'node:worker_threads'
+import { mixed } from '../../src/testing/simulation-random.ts'
+import { addCounts, missedQuotas, noCounts, quotaSchedulesMin } from './counts.ts'
+import type { Counts } from './counts.ts'
+import { describeFailure } from './failure.ts'
+import { runSchedule } from './schedule.ts'
+
+interface Batch {
+  readonly seed: number
+  readonly schedules: number
+}
+
+interface BatchDone {
+  readonly counts: Counts
+  /** Of all traces of the batch, so that two runs can be compared. */
+  readonly traceHash: number
+  readonly failed: readonly number[]
+}
+
+/** Long enough that handing out costs nothing, short enough that the cores end together. */
+const batchSchedules = 250
+/** The first failures tell; the rest are mostly the same. */
+const failuresMax = 3
+
+async function runBatch({ seed, schedules }: Batch): Promise<BatchDone> {
+  const counts = noCounts()
+  const failed: number[] = []
+  let traceHash = 0
+  for (let each = seed; each < seed + schedules; each++) {
+    const judged = await runSchedule(each)
+    addCounts(counts, judged.counts)
+    traceHash = mixed(traceHash, judged.run.traceHash)
+    if (judged.violations.length > 0) failed.push(each)
+  }
+  return { counts, traceHash, failed }
+}
+
+interface Wanted {
+  readonly seed: number
+  readonly schedules: number
+  readonly seconds: number
+  readonly workers: number
+  readonly json: string | undefined
+}
+
+function readWanted(): Wanted {
+  const { values } = parseArgs({
+    options: {
+      seed: { type: 'string', default: '1' },
+      schedules: { type: 'string', default: '20000' },
+      seconds: { type: 'string', default: '0' },
+      workers: { type: 'string', default: String(availableParallelism()) },
+      json: { type: 'string' },
+    },
+  })
+  const whole = (name: 'seed' | 'schedules' | 'seconds' | 'workers', least: number): number => {
+    const value = Number(values[name])
+    if (Number.isSafeInteger(value) && value >= least) return value
+    throw new Error(`expected --${name} to be a whole number from ${least} on, got "${values[name]}"`)
+  }
+  return {
+    seed: whole('seed', 0),
+    schedules: whole('schedules', 1),
+    seconds: whole('seconds', 0),
+    workers: whole('workers', 1),
+    json: values.json,
+  }
+}
+
+interface Total {
+  readonly counts: Counts
+  readonly failed: number[]
+  traceHash: number
+}
+
+/** At least as many schedules as were asked for, and on until the time is over. */
+async function runAll(wanted: Wanted): Promise<Total> {
+  const untilMs = performance.now() + wanted.seconds * 1_000
+  const total: Total = { counts: noCounts(), failed: [], traceHash: 0 }
+  let handedOut = 0
+  const next = (): Batch | undefined => {
+    const left = wanted.schedules - handedOut
+    if (total.failed.length >= failuresMax || (left <= 0 && performance.now() >= untilMs)) return undefined
+    const schedules = left > 0 ? Math.min(batchSchedules, left) : batchSchedules
+    const batch = { seed: wanted.seed + handedOut, schedules }
+    handedOut += schedules
+    return batch
+  }
+  const add = ({ counts, failed, traceHash }: BatchDone, { seed }: Batch): void => {
+    addCounts(total.counts, counts)
+    total.failed.push(...failed)
+    // A sum, as batches end in any order.
+    total.traceHash = (total.traceHash + mixed(traceHash, seed)) >>> 0
+  }
+  await Promise.all(Array.from({ length: wanted.workers }, () => runWorker(next, add)))
+  return total
+}
+
+function runWorker(next: () => Batch | undefined, add: (done: BatchDone, batch: Batch) => void): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let batch = next()
+    if (!batch) return resolve()
+    // Everything in a schedule is young when it dies: with room for it, nothing is copied around.
+    const worker = new Worker(import.meta.filename, { resourceLimits: { maxYoungGenerationSizeMb: 64 } })
+    worker.on('error', reject)
+    worker.on('message', (done: BatchDone) => {
+      add(done, batch!)
+      batch = next()
+      if (batch) worker.postMessage(batch)
+      else void worker.terminate().then(() => resolve())
+    })
+    worker.postMessage(batch)
+  })
+}
+
+function work(): void {
+  // No stack is ever read here, and taking them costs a tenth of the time.
+  Error.stackTraceLimit = 0
+  const port = parentPort!
+  const answer = async (batch: Batch): Promise<void> => port.postMessage(await runBatch(batch))
+  port.on('message', (batch: Batch) => void answer(batch))
+}
+
+function say(line: string): void {
+  process.stdout.write(`${line}\n`)
+}
+
+async function main(): Promise<void> {
+  const wanted = readWanted()
+  const beganMs = performance.now()
+  const { counts, failed, traceHash } = await runAll(wanted)
+  const seconds = (performance.now() - beganMs) / 1_000
+  for (const [name, count] of Object.entries(counts)) say(`${name.padEnd(22)} ${String(count).padStart(12)}`)
+  const rate = Math.round(counts.schedules / seconds)
+  say(
+    `seed ${wanted.seed}, trace ${traceHash.toString(16)}, ${seconds.toFixed(1)} s, ${rate} schedules a second on ${wanted.workers} cores`,
+  )
+  const missed = counts.schedules < quotaSchedulesMin ? [] : missedQuotas(counts)
+  for (const line of missed) say(`INVALID: ${line}`)
+  for (const seed of failed.slice(0, failuresMax)) say(`\n${await describeFailure(seed)}`)
+  say(verdict(failed.length, missed.length))
+  if (counts.schedules < quotaSchedulesMin) say(`(quotas are looked at from ${quotaSchedulesMin} schedules on)`)
+  if (wanted.json)
+    writeFileSync(wanted.json, JSON.stringify({ ...wanted, seconds, counts, traceHash, failed, missed }, null, 2))
+  process.exitCode = failed.length > 0 ? 1 : missed.length > 0 ? 2 : 0
+}
+
+function verdict(failed: number, missed: number): string {
+  if (failed > 0) return `FAILED: ${failed} schedules with violations`
+  return missed > 0 ? 'INVALID: no violation, and too little was met' : '0 violations'
+}
+
+if (isMainThread) await main()
+else work()

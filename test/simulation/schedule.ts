@@ -1,0 +1,38 @@
+// One schedule, from its seed to its judgement. The same seed always comes to the same trace.
+
+import { setImmediate } from 'node:timers/promises'
+import type { Violation } from '../../src/testing/history-checker-violation.ts'
+import { countHistory } from './counts.ts'
+import type { Counts } from './counts.ts'
+import { judge } from './judge.ts'
+import { planFor } from './plan.ts'
+import type { Plan } from './plan.ts'
+import { runPlan } from './workload.ts'
+import type { Run, Wrong } from './workload.ts'
+
+export interface Judged {
+  readonly run: Run
+  readonly counts: Counts
+  readonly violations: readonly Violation[]
+}
+
+/** One schedule of so many takes a turn of the event loop for each event, to see rejections that are handled too late. */
+const thoroughEvery = 64
+
+export async function runSchedule(seed: number, wrong?: Wrong): Promise<Judged> {
+  return judgePlan(planFor(seed), wrong)
+}
+
+export async function judgePlan(plan: Plan, wrong: Wrong = {}): Promise<Judged> {
+  const rejections: unknown[] = []
+  const collect = (reason: unknown): void => void rejections.push(reason)
+  process.on('unhandledRejection', collect)
+  try {
+    const run = await runPlan(plan, { wrong, drain: plan.seed % thoroughEvery === 0 ? 'thorough' : 'quick' })
+    await setImmediate() // Node reports what was rejected when its turn is over
+    countHistory(run.counts, run.history)
+    return { run, counts: run.counts, violations: judge(run, rejections) }
+  } finally {
+    process.off('unhandledRejection', collect)
+  }
+}

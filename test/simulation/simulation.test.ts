@@ -1,0 +1,80 @@
+// The simulation in the test suite: a bounded part of it, its determinism, and that it sees what is wrong.
+
+import { spawnSync } from 'node:child_process'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { tellStory } from '../../src/testing/history-checker-story.ts'
+import { planFor } from './plan.ts'
+import { missedQuotas, noCounts } from './counts.ts'
+import { describeFailure } from './failure.ts'
+import { judgePlan, runSchedule } from './schedule.ts'
+import { shrink } from './shrink.ts'
+import { runPlan } from './workload.ts'
+import { knownWrongs } from './wrong.ts'
+
+test('20,000 schedules of faults and healing break no guarantee, and met enough faults to count', () => {
+  const program = join(import.meta.dirname, 'run.ts')
+  const { status, stdout, stderr } = spawnSync(process.execPath, [program, '--seed', '1', '--schedules', '20000'], {
+    encoding: 'utf8',
+  })
+  expect(status, `${stdout}\n${stderr}`).toBe(0)
+  expect(stdout).toContain('0 violations')
+})
+
+describe('determinism', () => {
+  test('the same seed gives the same trace, in whichever way promises are waited for', async () => {
+    for (let seed = 1; seed <= 200; seed++) {
+      const first = await runPlan(planFor(seed), { drain: 'quick' })
+      const second = await runPlan(planFor(seed), { drain: 'thorough' })
+      expect(second.traceHash, `seed ${seed}`).toBe(first.traceHash)
+      expect(tellStory(second.history), `seed ${seed}`).toBe(tellStory(first.history))
+    }
+  })
+
+  test('different seeds give different traces', async () => {
+    const hashes = new Set<number>()
+    for (let seed = 1; seed <= 200; seed++) hashes.add((await runSchedule(seed)).run.traceHash)
+    expect(hashes.size).toBe(200)
+  })
+
+  test('a plan follows from its seed alone', () => {
+    expect(planFor(4_711)).toEqual(planFor(4_711))
+  })
+})
+
+describe('the harness sees what is wrong', () => {
+  // Each is found within 300 schedules as a rule; ten times that leaves room for a generator that changes.
+  const schedulesMax = 3_000
+
+  test.each(knownWrongs)('$name: found by $foundBy', async (wrong) => {
+    for (let seed = 1; seed <= schedulesMax; seed++) {
+      const { violations } = await runSchedule(seed, wrong)
+      if (violations.some(({ assertion }) => assertion === wrong.foundBy)) return
+    }
+    expect.unreachable(`not found in ${schedulesMax} schedules`)
+  })
+
+  test('a failure is told with its seed and as a story that is shorter than what happened', async () => {
+    const wrong = knownWrongs.find(({ name }) => name === 'settles without a fence')!
+    const isFound = async (seed: number): Promise<boolean> =>
+      (await runSchedule(seed, wrong)).violations[0]?.assertion === 'settled-is-final'
+    let seed = 1
+    while (!(await isFound(seed))) seed++
+    const told = await describeFailure(seed, wrong)
+    expect(told).toContain(`npm run simulate -- --seed ${seed} --schedules 1`)
+    expect(told).toContain('settled-is-final')
+    expect(told).toMatch(/ms {2}process \d is asked for (shop|bank)\/\d/)
+    const whole = planFor(seed)
+    const smallest = await shrink(whole, 'settled-is-final', wrong)
+    const sizeOf = ({ calls, messageFaults, worldFaults }: typeof whole): number =>
+      calls.length + messageFaults.length + worldFaults.length
+    expect(sizeOf(smallest)).toBeLessThan(sizeOf(whole))
+    expect((await judgePlan(smallest, wrong)).violations.map(({ assertion }) => assertion)).toContain(
+      'settled-is-final',
+    )
+  })
+
+  test('a run that met too little is invalid', () => {
+    expect(missedQuotas({ ...noCounts(), schedules: 10_000 })).toContain('takeovers: 0, at least 1080 expected')
+  })
+})
