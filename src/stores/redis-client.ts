@@ -1,0 +1,133 @@
+// The slice of the Redis clients that we use, and one shape for all of them: a command is a list of strings and bytes, and
+// every string of its answer comes back as bytes, so that an outcome is never decoded as text on its way.
+
+import { invalidArgument } from '../core/errors.ts'
+
+export type RedisArgument = string | Buffer
+
+/** node-redis: createClient() or createClientPool(). */
+export interface NodeRedisClient {
+  sendCommand(command: readonly RedisArgument[], options?: NodeRedisCommandOptions): Promise<unknown>
+}
+
+/** node-redis: createSentinel(). */
+export interface NodeRedisSentinel {
+  sendCommand(
+    isReadonly: boolean | undefined,
+    command: RedisArgument[],
+    options?: NodeRedisCommandOptions,
+  ): Promise<unknown>
+  getMasterNode(): unknown
+}
+
+/** node-redis: createCluster(). */
+export interface NodeRedisCluster {
+  sendCommand(
+    firstKey: RedisArgument | undefined,
+    isReadonly: boolean | undefined,
+    command: RedisArgument[],
+    options?: NodeRedisCommandOptions,
+  ): Promise<unknown>
+  readonly masters: readonly unknown[]
+  nodeClient(node: never): Promise<NodeRedisClient>
+}
+
+export interface NodeRedisCommandOptions {
+  readonly typeMapping?: { readonly [respType: number]: typeof Buffer }
+}
+
+/** ioredis: new Redis(), for one server or through sentinels. */
+export interface IoRedis {
+  callBuffer(command: string, values: RedisArgument[]): Promise<unknown>
+  readonly isCluster: boolean
+  readonly options: { readonly keyPrefix?: string | undefined }
+}
+
+/** ioredis: new Cluster(). */
+export interface IoRedisCluster extends IoRedis {
+  nodes(role: 'master'): IoRedis[]
+}
+
+export type RedisClient = NodeRedisClient | NodeRedisSentinel | NodeRedisCluster | IoRedis | IoRedisCluster
+
+/** Sends one command to one server. */
+export type Send = (command: readonly RedisArgument[]) => Promise<unknown>
+
+export interface RedisLink {
+  /** In a Cluster all keys of a script must be in one slot. */
+  readonly isCluster: boolean
+  /** To the server that has this key. */
+  send(key: string, command: readonly RedisArgument[]): Promise<unknown>
+  /** Every server that takes writes, for what concerns all of them: settings, names of keys. */
+  primaries(): Promise<readonly Send[]>
+}
+
+export function linkTo(client: unknown): RedisLink {
+  const has = (name: string): boolean => typeof (client as Record<string, unknown> | null)?.[name] === 'function'
+  if (typeof client === 'object' && client !== null) {
+    if (has('callBuffer')) return ioRedisLink(client as IoRedis)
+    if (has('sendCommand') && has('nodeClient')) return clusterLink(client as NodeRedisCluster)
+    if (has('sendCommand') && has('getMasterNode')) return sentinelLink(client as NodeRedisSentinel)
+    if (has('sendCommand')) return oneServer(nodeRedisSend(client as NodeRedisClient))
+  }
+  throw invalidArgument(
+    'redisStore: expected client to be a client of node-redis (createClient, createClientPool, createCluster, ' +
+      'createSentinel) or of ioredis (Redis, Cluster)',
+  )
+}
+
+// 36 is '$': what node-redis calls RESP_TYPES.BLOB_STRING.
+const asBytes: NodeRedisCommandOptions = { typeMapping: { 36: Buffer } }
+
+function nodeRedisSend(client: NodeRedisClient): Send {
+  return (command) => client.sendCommand(command, asBytes)
+}
+
+function oneServer(send: Send): RedisLink {
+  return { isCluster: false, send: (_key, command) => send(command), primaries: async () => [send] }
+}
+
+// Never `isReadonly`: a replica may not have heard yet of what was claimed a moment ago.
+function sentinelLink(client: NodeRedisSentinel): RedisLink {
+  return oneServer((command) => client.sendCommand(false, [...command], asBytes))
+}
+
+function clusterLink(client: NodeRedisCluster): RedisLink {
+  return {
+    isCluster: true,
+    send: (key, command) => client.sendCommand(key, false, [...command], asBytes),
+    async primaries() {
+      await client.sendCommand(undefined, false, ['PING'])
+      const nodes = await Promise.all(client.masters.map((node) => client.nodeClient(node as never)))
+      return known(nodes).map(nodeRedisSend)
+    },
+  }
+}
+
+function ioRedisLink(client: IoRedis): RedisLink {
+  if (client.options.keyPrefix) {
+    throw invalidArgument(
+      `redisStore: expected an ioredis client without keyPrefix, got "${client.options.keyPrefix}". ` +
+        `Give the store a prefix instead: its names of keys come back from SCAN.`,
+    )
+  }
+  if (!client.isCluster) return oneServer(ioRedisSend(client))
+  return {
+    isCluster: true,
+    send: (_key, command) => ioRedisSend(client)(command),
+    async primaries() {
+      await client.callBuffer('PING', [])
+      return known((client as IoRedisCluster).nodes('master')).map(ioRedisSend)
+    },
+  }
+}
+
+// A client that has not connected yet knows no primaries, and whoever asks all of none is satisfied; hence PING first.
+function known<Node>(nodes: readonly Node[]): readonly Node[] {
+  if (nodes.length === 0) throw new Error('the client knows no primary of the cluster')
+  return nodes
+}
+
+function ioRedisSend(client: IoRedis): Send {
+  return ([name, ...values]) => client.callBuffer(name as string, values)
+}

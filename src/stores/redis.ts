@@ -1,0 +1,143 @@
+// Redis and Valkey: one script decides each call, on the server's own clock; calls of one moment share a command, and a
+// replay is one command. Entries carry their own time to live: Redis forgets them by itself, and there is nothing to sweep.
+//
+// What it cannot promise: an acknowledged write is lost when Redis loses it (a power cut within the last second of the
+// append-only file, a replica that was behind and is promoted). The store finds out and stops; see docs/stores.md.
+
+import { systemClock, systemRandom } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
+import { OnceError } from '../core/errors.ts'
+import { describeKey } from '../core/key.ts'
+import type { Key } from '../core/key.ts'
+import { checkOptions, oneOf, optional, positiveMs, withMethods } from '../core/options.ts'
+import type { Rule } from '../core/options.ts'
+import { bounded } from '../core/store-call.ts'
+import type { ClaimRequest, Inspectable, Store, Verdict } from '../core/store.ts'
+import { shardsOf, unavailable } from './redis-calls.ts'
+import type { RedisGround, Shard } from './redis-calls.ts'
+import { linkTo } from './redis-client.ts'
+import type { RedisClient } from './redis-client.ts'
+import { claimCall, extendCall, readFenced, readVerdict, releaseCall, settleCall } from './redis-entries.ts'
+import { inspectionOf } from './redis-inspection.ts'
+import { namesUnder } from './redis-names.ts'
+import { quarantineOf, spreadsOn } from './redis-quarantine.ts'
+import type { Quarantinable } from './redis-quarantine.ts'
+import { checkServers } from './redis-safety.ts'
+import type { Accepted } from './redis-safety.ts'
+
+export type { RedisClient } from './redis-client.ts'
+export type { Quarantinable, Quarantine } from './redis-quarantine.ts'
+export { dataLossChannel } from './redis-register.ts'
+export type { DataLoss } from './redis-register.ts'
+
+export interface RedisStoreOptions {
+  /** A connected client of node-redis or ioredis: one server, a pool, Sentinel or Cluster. It stays yours to close. */
+  readonly client: RedisClient
+  /** The beginning of all names. Default onceonly. */
+  readonly prefix?: string
+  /** A server that evicts is refused, unless you accept that keys which have run may run again. Default refuse. */
+  readonly eviction?: 'refuse' | 'accept'
+  /** A server without an append-only file is refused, unless you vouch for it or accept the loss. Default aof. */
+  readonly durability?: 'aof' | 'relaxed'
+  /** When Redis has lost data: refuse new claims until it is looked at, or only publish it. Default quarantine. */
+  readonly onDataLoss?: 'quarantine' | 'report'
+  /** End a quarantine by itself after so long: when no client retries what may have been lost. Default: a person ends it. */
+  readonly quarantineMs?: number
+  /** The bound on any one command. Default 4 s, below the 5 s of storeTimeoutMs, so that the error of this store is seen. */
+  readonly timeoutMs?: number
+  readonly clock?: Clock
+}
+
+export interface RedisStore extends Store, Inspectable, Quarantinable {}
+
+const prefixRule: Rule = (value) =>
+  typeof value === 'string' && /^[\w.:-]{1,64}$/.test(value)
+    ? undefined
+    : '1 to 64 letters, digits, underscores, dots, colons and dashes'
+
+const rules = {
+  client: () => undefined, // checked by linkTo, which knows what each kind must have
+  prefix: optional(prefixRule),
+  eviction: optional(oneOf('refuse', 'accept')),
+  durability: optional(oneOf('aof', 'relaxed')),
+  onDataLoss: optional(oneOf('quarantine', 'report')),
+  quarantineMs: optional(positiveMs),
+  timeoutMs: optional(positiveMs),
+  clock: optional(withMethods('now', 'elapsed', 'schedule')),
+}
+
+export function redisStore(options: RedisStoreOptions): RedisStore {
+  checkOptions('redisStore', options, rules)
+  const ground = layGround(options)
+  const { names } = ground
+  const shardOf = checkedFirst(ground, options)
+  return {
+    name: 'redis',
+    claim: (key, request) => claim(ground, shardOf, key, request),
+    async extend(held, leaseMs) {
+      const shard = await shardOf(held.key)
+      return readFenced(await shard.write(held.key, extendCall(names.of(held.key), held.token, leaseMs)))
+    },
+    async settle(held, outcome, retention) {
+      const call = settleCall(names.of(held.key), held.token, outcome, retention)
+      const shard = await shardOf(held.key)
+      return readFenced(await shard.write(held.key, call))
+    },
+    async release(held, how) {
+      const shard = await shardOf(held.key)
+      return readFenced(await shard.write(held.key, releaseCall(names.of(held.key), held.token, how)))
+    },
+    ...inspectionOf(ground, shardOf),
+    ...quarantineOf(ground),
+  }
+}
+
+function layGround(options: RedisStoreOptions): RedisGround {
+  const clock = options.clock ?? systemClock
+  const quarantine = options.quarantineMs === undefined ? 'on' : `${options.quarantineMs}`
+  const ground = {
+    link: linkTo(options.client),
+    names: namesUnder(options.prefix ?? 'onceonly'),
+    calls: { clock, storeName: 'redis', timeoutMs: options.timeoutMs ?? 4_000 },
+    instance: systemRandom.uuid(),
+    onLoss: options.onDataLoss === 'report' ? '-' : quarantine,
+  }
+  return { ...ground, lost: spreadsOn(ground) }
+}
+
+/** The servers are looked at before the first call, and again when the client comes back: it may be another server. */
+function checkedFirst(ground: RedisGround, options: RedisStoreOptions): (key: Key) => Promise<Shard> {
+  const accepted: Accepted = { eviction: options.eviction ?? 'refuse', durability: options.durability ?? 'aof' }
+  const shardOf = shardsOf(ground)
+  let checked: Promise<void> | undefined
+  const check = (): Promise<void> =>
+    bounded(ground.calls, () => checkServers(ground.link, accepted)).catch((error: unknown) => {
+      checked = undefined
+      throw unavailable(error)
+    })
+  const client = options.client as { on?: (event: 'ready', listener: () => void) => unknown }
+  client.on?.('ready', () => (checked = undefined))
+  return async (key) => {
+    await (checked ??= check())
+    return shardOf(key)
+  }
+}
+
+async function claim(
+  { names, calls }: RedisGround,
+  shardOf: (key: Key) => Promise<Shard>,
+  key: Key,
+  request: ClaimRequest,
+): Promise<Verdict> {
+  const call = claimCall(names.of(key), request)
+  const shard = await shardOf(key)
+  // A claim that has lain somewhere until its caller had given up must not be granted: nobody would be there to run it.
+  // It is late, too, when the server's clock was set since we last heard of it; hence the second try.
+  for (let attempt = 1; attempt <= 2; attempt++) {
+    const verdict = readVerdict(key, request, await shard.claim(key, call))
+    if (verdict) return verdict
+  }
+  throw new OnceError('STORE_UNAVAILABLE', {
+    message: `Redis answered the claim of ${describeKey(key)} later than ${calls.timeoutMs} ms after it was sent, so it was not granted.`,
+  })
+}
