@@ -34,6 +34,8 @@ export type ShownEntry = Omit<Entry, 'outcome'> & { readonly outcome?: Outcome }
 export interface Once<S extends Store = Store> {
   readonly store: S
   readonly scope: string
+  /** What holds for a call that says nothing else. */
+  readonly settings: Settings
   /** Run the effect, or be told what it came to. */
   run<T>(id: string | Key, effect: (op: Op) => T | Promise<T>, options?: RunOptions): Promise<Result<T>>
   /** Effect and record in one transaction of the store: they commit together or not at all. */
@@ -94,6 +96,7 @@ export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S> {
   return {
     store,
     scope,
+    settings,
     run: async (id, effect, runOptions = {}) => run(protocol, protocol.call('run', id, effect, runOptions), effect),
     ...createTransactions(protocol),
     get: (id) => inspect('get', id, (inspected, subject) => inspected.show(subject)),
