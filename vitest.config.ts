@@ -1,7 +1,12 @@
 import { defineConfig } from 'vitest/config'
 
-// Tests that start servers run in processes of their own; all others share threads, without isolation, and are quick.
-const servers = ['src/stores/{postgres,redis,mysql,dynamodb,mongodb}*.test.ts', 'test/**/*.test.ts']
+// Tests that start servers, or move gigabytes, run in processes of their own; all others share threads, without isolation,
+// and are quick.
+const servers = [
+  'src/stores/{postgres,redis,mysql,dynamodb,mongodb}*.test.ts',
+  'src/http/{abuse,frameworks,holes,docs}.test.ts',
+  'test/**/*.test.ts',
+]
 const tidy = 'test/tidy.test.ts'
 
 export default defineConfig({

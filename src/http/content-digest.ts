@@ -1,0 +1,36 @@
+// Content-Digest (RFC 9530): the sha-256 of a body that is too large to be read before the claim. It is believed only for the
+// claim, and checked at the end of the stream: an answer is stored only when the digest held.
+
+import { createHash } from 'node:crypto'
+import type { Hash } from 'node:crypto'
+
+/** The sha-256 in base64, or undefined when the field has none that could be one. */
+export function claimedSha256(field: string | undefined): string | undefined {
+  if (field === undefined) return undefined
+  for (const member of field.split(',')) {
+    const found = /^[ \t]*sha-256=:([A-Za-z0-9+/]{43}=):[ \t]*(?:;|$)/.exec(member)
+    if (found) return found[1]
+  }
+  return undefined
+}
+
+export interface DigestCheck {
+  update(chunk: Uint8Array): void
+  /** The body has ended: does it have the digest that was claimed? */
+  holds(): boolean
+}
+
+export function checkDigest(claimed: string): DigestCheck {
+  const hash: Hash = createHash('sha256')
+  let held: boolean | undefined
+  return {
+    update: (chunk) => void hash.update(chunk),
+    holds: () => (held ??= hash.digest('base64') === claimed),
+  }
+}
+
+/** For the handler's stream; frameworks answer an error with its status. */
+export function digestError(): Error {
+  const error = new Error('The content does not have the digest that Content-Digest claims.')
+  return Object.assign(error, { status: 400, statusCode: 400 })
+}

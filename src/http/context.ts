@@ -1,0 +1,83 @@
+// What a handler is given: the key it runs under, and the say about what becomes of its answer.
+
+import type { IncomingMessage } from 'node:http'
+import type { Op } from '../core/effect.ts'
+import type { ErrorPolicy } from './options.ts'
+
+export interface OnceContext<Tx = unknown> extends Op {
+  /** With `transaction: true`: what to write with. The answer leaves after the commit. */
+  readonly tx: Tx
+  /** A handler that runs is never a replay. */
+  readonly replayed: false
+  /** Do not store the answer that follows; the key is free for a retry of this request. */
+  release(): void
+  /** Store the answer that follows, whatever its status. */
+  store(): void
+  /** Nothing was done (validation failed, a limiter said no): no trace is left, and the key is free for another request. */
+  notBegun(): void
+}
+
+/** `req.once` of Node and Express is still the method of every stream, besides being the context. */
+export type ListenOnce<This> = (event: string | symbol, listener: (...args: never[]) => void) => This
+
+/** Every stream has a method `once`, and body parsers call it: the context can be called as that method. */
+export function showOnRequest(req: IncomingMessage, context: OnceContext): void {
+  const listenOnce = req.once
+  const callable = (...args: unknown[]): unknown => Reflect.apply(listenOnce, req, args)
+  const { key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun } = context
+  Object.assign(callable, { key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun })
+  Object.defineProperty(callable, 'signal', { get: () => context.signal })
+  req.once = callable as unknown as IncomingMessage['once']
+}
+
+/** What becomes of the key: the answer is stored, the key is opened for a retry, or nothing is remembered. */
+export type Fate = 'store' | 'open' | 'forget'
+
+export interface Wish {
+  fate: Fate | undefined
+}
+
+/** A class for its getter: one in an object literal is made anew for every request, which costs more than all the rest. */
+class Context<Tx> implements OnceContext<Tx> {
+  readonly #op: Op
+  readonly key: Op['key']
+  readonly attempt: number
+  readonly token: string
+  readonly fence: number
+  readonly keyFor: Op['keyFor']
+  readonly tx: Tx
+  readonly replayed = false
+  readonly release: () => void
+  readonly store: () => void
+  readonly notBegun: () => void
+
+  constructor(op: Op, tx: Tx, wish: Wish) {
+    this.#op = op
+    this.key = op.key
+    this.attempt = op.attempt
+    this.token = op.token
+    this.fence = op.fence
+    this.keyFor = op.keyFor
+    this.tx = tx
+    this.release = () => void (wish.fate = 'open')
+    this.store = () => void (wish.fate = 'store')
+    this.notBegun = () => void (wish.fate = 'forget')
+  }
+
+  /** Made when it is asked for. */
+  get signal(): AbortSignal {
+    return this.#op.signal
+  }
+}
+
+export function createContext<Tx>(op: Op, tx: Tx, wish: Wish): OnceContext<Tx> {
+  return new Context(op, tx, wish)
+}
+
+/** 429 is no answer to the request but the refusal to look at it: a limiter behind us must not be replayed for a day. */
+export function fateOf(status: number, policy: ErrorPolicy, wish: Wish): Fate {
+  if (wish.fate) return wish.fate
+  if (status === 429) return 'open'
+  if (policy === 'began') return 'store'
+  return status >= (policy === 'success-only' ? 400 : 500) ? 'open' : 'store'
+}

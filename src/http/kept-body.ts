@@ -1,0 +1,21 @@
+// The raw body that a parser before us kept. Without it there is nothing to fingerprint: the parsed value forgets differences
+// (two members of one name, digits beyond a double), and two requests that differ would pass for one.
+
+import { OnceError } from '../core/errors.ts'
+import type { Body, BodyLimits } from './exchange.ts'
+
+export function keptBytes(bytes: Uint8Array | undefined, limits: BodyLimits): Body {
+  if (!bytes) throw bodyIsGone()
+  // With a digest any size will do; the bytes are here, so the digest that counts is theirs and not the one that was claimed.
+  if (bytes.length > limits.bytesMax && limits.sha256 === undefined) return { is: 'too-large' }
+  return { is: 'bytes', bytes }
+}
+
+function bodyIsGone(): OnceError {
+  return new OnceError('UNSUPPORTED', {
+    message:
+      'The body of a request with an Idempotency-Key was consumed before idempotency() could see its bytes. ' +
+      'Put idempotency() before the body parser, or have the parser keep the raw bytes: ' +
+      'express.json({ verify: (req, res, bytes) => { req.rawBody = bytes } }), or rawBody: true in NestFactory.create.',
+  })
+}

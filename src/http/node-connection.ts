@@ -1,0 +1,107 @@
+// A client that goes away must not lose the outcome. Left to themselves, Node and the frameworks take the response down with
+// its connection: pipes are cut, Koa answers nothing, Nest stops listening. While an exchange is under way they are not told:
+// the end of the socket is held back, and told when the answer has been settled.
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Socket } from 'node:net'
+
+export interface HeldConnection {
+  /** Show the real socket again: something is about to be written to it. */
+  reveal(): void
+  /** The exchange is over: what was held back is told now. */
+  release(): void
+}
+
+export interface ConnectionWatch {
+  /** The client has gone away: is the handler to be told now, as Node would, or when the exchange is over? */
+  tellAtOnce(): boolean
+  /** The handler (or its framework) tore the connection down: it gave its own answer up. */
+  onTornDown(): void
+}
+
+/** One socket, for all exchanges on it: it is used again, and a client may send a request before it has its last answer. */
+interface Line {
+  /** Looks like the socket, still open whatever has happened to it. */
+  readonly standIn: Socket
+  readonly watches: Set<Watch>
+  /** Events that nobody was told of yet. */
+  readonly heldBack: unknown[][]
+  readonly emit: Socket['emit']
+}
+
+interface Watch extends ConnectionWatch {
+  readonly req: IncomingMessage
+  readonly res: ServerResponse
+  told: boolean
+}
+
+// Kept as long as the socket: putting a wrapper on and off for every request costs more than all the rest of this file.
+const lines = new WeakMap<Socket, Line>()
+
+export function holdConnection(req: IncomingMessage, res: ServerResponse, how: ConnectionWatch): HeldConnection {
+  const { socket } = req
+  // What fastify.inject and other stand-ins give for a socket may have no events: nobody goes away there.
+  if (typeof socket?.emit !== 'function') return { reveal() {}, release() {} }
+  const line = lines.get(socket) ?? openLine(socket)
+  const watch: Watch = { ...how, req, res, told: false }
+  line.watches.add(watch)
+  const shownByResponse = res.socket
+  req.socket = line.standIn
+  if (shownByResponse) (res as { socket: Socket }).socket = line.standIn
+  let hidden = true
+  const reveal = (): void => {
+    if (!hidden) return
+    hidden = false
+    req.socket = socket
+    // A response that waits for its turn on the connection has been given none yet.
+    if (res.socket === line.standIn) (res as { socket: Socket | null }).socket = shownByResponse
+  }
+  return {
+    reveal,
+    release() {
+      reveal()
+      line.watches.delete(watch)
+      // A response that was told must not be told again.
+      if (watch.told && (socket as { _httpMessage?: unknown })._httpMessage === res) res.detachSocket(socket)
+      if (line.watches.size > 0) return
+      for (const event of line.heldBack.splice(0)) Reflect.apply(line.emit, socket, event)
+    },
+  }
+}
+
+function openLine(socket: Socket): Line {
+  const watches = new Set<Watch>()
+  const line: Line = { standIn: standIn(socket, watches), watches, heldBack: [], emit: socket.emit }
+  socket.emit = function (this: Socket, ...event: unknown[]): boolean {
+    const ends = event[0] === 'close' || event[0] === 'error'
+    if (!ends || watches.size === 0) return Reflect.apply(line.emit, this, event) as boolean
+    if (line.heldBack.push(event) === 1) for (const watch of watches) tellIfWanted(watch)
+    return true
+  } as Socket['emit']
+  lines.set(socket, line)
+  return line
+}
+
+/** As Node tells it when nobody holds the connection back. */
+function tellIfWanted(watch: Watch): void {
+  if (!watch.tellAtOnce()) return
+  watch.told = true
+  if (watch.req.readableEnded) watch.req.emit('close')
+  watch.res.emit('close')
+}
+
+function standIn(socket: Socket, watches: ReadonlySet<Watch>): Socket {
+  const tearDown = (error?: Error): Socket => {
+    for (const watch of watches) watch.onTornDown()
+    return socket.destroy(error)
+  }
+  return new Proxy(socket, {
+    get(target, name) {
+      if (name === 'writable') return true
+      if (name === 'destroyed') return false
+      if (name === 'destroy' || name === 'destroySoon') return tearDown
+      const value: unknown = Reflect.get(target, name, target)
+      return typeof value === 'function' ? (value as (...all: unknown[]) => unknown).bind(target) : value
+    },
+  })
+}

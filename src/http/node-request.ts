@@ -1,0 +1,160 @@
+// Reads the body of a Node request before the claim and puts it back, so that a body parser, a pipe or a handler behind us
+// reads exactly the bytes that came. One that is too large is not held: it streams on, and its digest is checked at its end.
+
+import { IncomingMessage } from 'node:http'
+import type { Readable } from 'node:stream'
+import { keptBytes } from './kept-body.ts'
+import { checkDigest, digestError } from './content-digest.ts'
+import type { Body, BodyLimits } from './exchange.ts'
+
+const noBody: Body = { is: 'bytes', bytes: new Uint8Array() }
+
+/** The client went away before all of its request was there: nobody is left to be answered. */
+export class ClientGone extends Error {
+  constructor() {
+    super('The client went away while its request was read.')
+  }
+}
+
+/** `kept` is what a parser before us kept of the raw bytes. */
+export function readNodeBody(req: IncomingMessage, kept: unknown, limits: BodyLimits): Body | Promise<Body> {
+  const bytes = typeof kept === 'string' ? Buffer.from(kept) : kept
+  if (bytes instanceof Uint8Array) return keptBytes(bytes, limits)
+  const length = req.headers['content-length']
+  if (req.headers['transfer-encoding'] === undefined && (length === undefined || Number(length) === 0)) return noBody
+  if (req.readableDidRead || req.readableEnded) return keptBytes(undefined, limits)
+  if (Number(length) > limits.bytesMax) return tooLarge(req, limits, [])
+  return collect(req, limits)
+}
+
+/**
+ * A small body is not read at all: Node takes it in up to its own limit whether or not anybody reads, so it is only watched as
+ * it comes. One that fills that limit is read, and put back when all of it is there.
+ */
+function collect(req: IncomingMessage, limits: BodyLimits): Body | Promise<Body> {
+  const chunks = readBuffered(req)
+  if (req.destroyed && !hasArrived(req)) throw new ClientGone()
+  putBack(req, chunks)
+  if (sizeOf(chunks) > limits.bytesMax) return tooLarge(req, limits, [])
+  if (hasArrived(req)) return bytesOf(chunks)
+  // What fastify.inject gives for a request is a stream that comes only when it is read.
+  return req instanceof IncomingMessage ? watch(req, chunks, limits) : readOn(req, limits)
+}
+
+function watch(req: IncomingMessage, chunks: Buffer[], limits: BodyLimits): Promise<Body> {
+  return new Promise((resolve, reject) => {
+    const { push } = req
+    const stop = (): void => {
+      req.push = push
+      req.off('error', onGone).off('close', onGone)
+    }
+    const onGone = (): void => {
+      stop()
+      reject(new ClientGone())
+    }
+    let size = sizeOf(chunks)
+    req.push = function (this: IncomingMessage, ...pushed: [Buffer | null]): boolean {
+      const isRoom = Reflect.apply(push, this, pushed) as boolean
+      const [chunk] = pushed
+      if (chunk) size += chunks[chunks.push(chunk) - 1]!.length
+      if (chunk && isRoom && size <= limits.bytesMax) return true
+      stop()
+      if (!chunk) resolve(bytesOf(chunks))
+      else if (size > limits.bytesMax) resolve(tooLarge(req, limits, []))
+      else readOn(req, limits).then(resolve, reject)
+      return isRoom
+    }
+    req.on('error', onGone).on('close', onGone)
+  })
+}
+
+function readOn(req: IncomingMessage, limits: BodyLimits): Promise<Body> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = []
+    const stop = (): void => void req.off('readable', onReadable).off('error', onGone).off('close', onGone)
+    const onGone = (): void => {
+      stop()
+      reject(new ClientGone())
+    }
+    const onReadable = (): void => {
+      chunks.push(...readBuffered(req))
+      const tooMuch = sizeOf(chunks) > limits.bytesMax
+      if (!tooMuch && !hasArrived(req)) return
+      stop()
+      if (!tooMuch) putBack(req, chunks)
+      resolve(tooMuch ? tooLarge(req, limits, chunks) : bytesOf(chunks))
+    }
+    req.on('readable', onReadable).on('error', onGone).on('close', onGone)
+  })
+}
+
+/** Takes out what has come in so far. */
+function readBuffered(req: Readable): Buffer[] {
+  const chunks: Buffer[] = []
+  // Reading where there is nothing would count as having read.
+  while (req.readableLength > 0) {
+    const chunk = req.read() as Buffer | null
+    if (!chunk) break
+    chunks.push(chunk)
+  }
+  return chunks
+}
+
+// In the same tick as the read that emptied the stream: its 'end' is told on the next one, unless there is something to read.
+function putBack(req: Readable, chunks: readonly Buffer[]): void {
+  for (const chunk of chunks.toReversed()) req.unshift(chunk)
+}
+
+function bytesOf(chunks: readonly Buffer[]): Body {
+  return { is: 'bytes', bytes: chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks) }
+}
+
+function sizeOf(chunks: readonly Buffer[]): number {
+  return chunks.reduce((sum, { length }) => sum + length, 0)
+}
+
+/** All of it is here, though its end may not have been told yet. */
+function hasArrived(req: IncomingMessage): boolean {
+  return (req as unknown as { _readableState: { ended: boolean } })._readableState.ended
+}
+
+/** `read` was taken out already. */
+function tooLarge(req: IncomingMessage, { sha256 }: BodyLimits, read: readonly Buffer[]): Body {
+  if (sha256 === undefined) {
+    // The rest is dropped as it comes: a connection that is left full can carry neither the answer nor another request.
+    req.resume()
+    return { is: 'too-large' }
+  }
+  const check = checkDigest(sha256)
+  const chunks = [...read, ...readBuffered(req)]
+  for (const chunk of chunks) check.update(chunk)
+  const { promise: verified, resolve } = Promise.withResolvers<boolean>()
+  const { push } = req
+  req.push = function (this: IncomingMessage, ...pushed: [Buffer | null]): boolean {
+    const [chunk] = pushed
+    if (chunk) check.update(chunk)
+    else resolve(check.holds())
+    if (chunk || check.holds()) return Reflect.apply(push, this, pushed) as boolean
+    refuseEnd(this)
+    return false
+  }
+  req.on('close', () => resolve(false))
+  if (hasArrived(req)) resolve(check.holds())
+  putBack(req, chunks)
+  return {
+    is: 'claimed',
+    sha256,
+    verify() {
+      // A handler that answered without reading all of it: the rest is read and dropped.
+      req.resume()
+      return verified
+    },
+  }
+}
+
+/** The handler must not take a body for complete that is not the one it was promised; the client is still to be answered. */
+function refuseEnd(req: IncomingMessage): void {
+  // Node's own would tear the connection down.
+  req._destroy = (error, callback) => callback(req.listenerCount('error') > 0 ? error : null)
+  req.destroy(digestError())
+}

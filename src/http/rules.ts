@@ -1,0 +1,147 @@
+// The published rules: what a client must know to use keys here, as HTML for people and JSON for programs. Problems link to
+// them, and our own client reads the window so that it stops retrying before the server forgets.
+
+import { problemKinds } from './problem.ts'
+import { rulesPath } from './options.ts'
+import type { HttpSettings } from './options.ts'
+import type { Answer } from './stored-response.ts'
+import { splitTarget } from './request-fingerprint.ts'
+
+/** The rules, when they are asked for. */
+export function createRules(
+  settings: HttpSettings<never>,
+): (method: string, target: string, accept?: string) => Answer | undefined {
+  let json: Answer | undefined
+  let html: Answer | undefined
+  return (method, target, accept = '') => {
+    if (method !== 'GET' || !target.includes(rulesPath)) return undefined
+    const { path } = splitTarget(target)
+    if (path !== rulesPath && !path.startsWith(`${rulesPath}/problems/`)) return undefined
+    return /\bjson\b/.test(accept) && !/\btext\/html\b/.test(accept)
+      ? (json ??= answer('application/json', `${JSON.stringify(rulesOf(settings), undefined, 2)}\n`))
+      : (html ??= answer('text/html; charset=utf-8', page(settings)))
+  }
+}
+
+function answer(type: string, text: string): Answer {
+  // An hour: long enough to spare a client the question, short enough for a window that is changed.
+  const headers = [
+    ['Content-Type', type],
+    ['Cache-Control', 'public, max-age=3600'],
+    ['Vary', 'Accept'],
+  ] as const
+  return { status: 200, headers, body: Buffer.from(text) }
+}
+
+interface Rules {
+  readonly header: string
+  readonly methods: readonly string[]
+  readonly required: boolean
+  readonly windowSeconds: number
+  readonly keyFormat: { readonly syntax: string; readonly lengthMax: number; readonly format: string }
+  readonly scope: string
+  readonly fingerprint: string
+  readonly waitMs: number
+  readonly bodyBytesMax: number
+  readonly storedBytesMax: number
+  readonly errorPolicy: string
+  readonly replayHeader: string
+  readonly errors: readonly {
+    readonly type: string
+    readonly code: string
+    readonly status: number
+    readonly title: string
+    readonly detail: string
+    readonly retryable: boolean
+  }[]
+}
+
+const policies = {
+  'release-5xx':
+    'Answers below 500 are stored and replayed; after a 5xx or a 429 the same request can be sent again and is processed.',
+  began:
+    'Every answer is stored and replayed once processing has begun, errors included; only after a 429 the request is processed again.',
+  'success-only':
+    'Answers below 400 are stored and replayed; after an error the same request can be sent again and is processed.',
+} as const
+
+function rulesOf(settings: HttpSettings<never>): Rules {
+  const format = typeof settings.keyFormat === 'function' ? 'a format of this server' : settings.keyFormat
+  return {
+    header: 'Idempotency-Key',
+    methods: [...settings.methods],
+    required: settings.required,
+    windowSeconds: settings.windowSeconds,
+    keyFormat: {
+      syntax:
+        settings.parse === 'strict'
+          ? 'a string in double quotes (RFC 9651)'
+          : 'a string in double quotes (RFC 9651), or visible ASCII without " , ; and \\',
+      lengthMax: settings.keyLengthMax,
+      format,
+    },
+    scope:
+      (settings.scope === 'global'
+        ? 'all callers share one space of keys'
+        : 'a key belongs to the account that sends it') +
+      (settings.keyScope === 'route' ? ', for each method and path' : ''),
+    fingerprint: 'method, path, query, media type, content coding and body must be the same in every retry',
+    waitMs: settings.waitMs,
+    bodyBytesMax: settings.bodyBytesMax,
+    storedBytesMax: settings.storedBytesMax,
+    errorPolicy: policies[settings.errorPolicy],
+    replayHeader: settings.replayHeader,
+    errors: Object.entries(problemKinds).map(([name, { code, status, title, detail, retryable }]) => ({
+      type: `${settings.problemBase}/${code}`,
+      code,
+      status: settings.profile === 'stripe' && name === 'keyReused' ? 400 : status,
+      title,
+      detail,
+      retryable,
+    })),
+  }
+}
+
+function page(settings: HttpSettings<never>): string {
+  const rules = rulesOf(settings)
+  const rows = rules.errors.map(
+    ({ code, status, title, detail, retryable }) =>
+      `<tr id="${escape(code)}"><td>${status}<td><code>${escape(code)}</code><td>${escape(title)}. ${escape(detail)}<td>${retryable ? 'yes' : 'no'}`,
+  )
+  const facts: readonly (readonly [string, string])[] = [
+    ['Methods', rules.methods.join(', ')],
+    ['Required', rules.required ? 'yes' : 'no; a request without a key is not protected'],
+    [
+      'Key format',
+      `${rules.keyFormat.syntax}; 1 to ${rules.keyFormat.lengthMax} characters; format: ${rules.keyFormat.format}`,
+    ],
+    ['Scope', rules.scope],
+    [
+      'Retention window',
+      `${rules.windowSeconds} seconds from completion; later retries are refused, so stop retrying before`,
+    ],
+    ['Same request', rules.fingerprint],
+    ['In progress', `a duplicate waits up to ${rules.waitMs} ms, then 409 with Retry-After`],
+    ['Errors', rules.errorPolicy],
+    ['Replays', `carry ${rules.replayHeader}: true`],
+    [
+      'Limits',
+      `request bodies up to ${rules.bodyBytesMax} bytes (larger ones with a Content-Digest of sha-256), stored answers up to ${rules.storedBytesMax} bytes`,
+    ],
+  ]
+  return `<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Idempotency-Key</title>
+<h1>Idempotency-Key</h1>
+<p>Send a new random key with every new request and the same key with its retries: it is processed once.</p>
+<dl>${facts.map(([name, fact]) => `<dt>${escape(name)}<dd>${escape(fact)}`).join('\n')}</dl>
+<h2>Errors</h2>
+<table><tr><th>Status<th>Code<th>Meaning<th>Retry
+${rows.join('\n')}
+</table>
+</html>
+`
+}
+
+function escape(text: string): string {
+  return text.replace(/[&<>"]/g, (character) => `&#${character.charCodeAt(0)};`)
+}
