@@ -21,7 +21,7 @@ beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'onceonly-package-'))
   mkdirSync(join(folder, 'node_modules'))
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
-  for (const name of ['pg', 'better-sqlite3'])
+  for (const name of ['pg', 'better-sqlite3', 'express'])
     symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name))
   symlinkSync(root, join(folder, 'node_modules', 'onceonly'))
 })
@@ -119,6 +119,19 @@ describe('examples', () => {
     const shown = await snippet('readme-first', `${prelude}${blocks[0]}\nconsole.log(value.cents, replayed)`)
     expect(shown).toBe('500 false')
   })
+})
+
+test("the README's Express app replays as written", async () => {
+  const block = blocks.find((text) => text.includes("'onceonly/express'"))!
+  const tail = `const server = app.listen(0, '127.0.0.1', async () => {
+    const url = 'http://127.0.0.1:' + (server.address() as { port: number }).port + '/orders'
+    const headers = { authorization: 'acme', 'content-type': 'application/json', 'idempotency-key': 'k-1' }
+    const ask = (cents: number) => fetch(url, { method: 'POST', headers, body: JSON.stringify({ cents }) })
+    const [first, second, other] = [await ask(500), await ask(500), await ask(501)]
+    console.log((await first.text()) === (await second.text()), second.headers.get('idempotent-replayed'), other.status)
+    server.close()
+  })`
+  expect(await snippet('readme-express', `${block}\n${tail}`)).toBe('true true 422')
 })
 
 needs('postgres').describe('examples on PostgreSQL', () => {

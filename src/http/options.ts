@@ -219,11 +219,10 @@ function withDefaults<Asked>(once: Once, options: HttpOptions<Asked>): HttpSetti
     keyLengthMax: options.keyLengthMax ?? keyPartBytesMax,
     hashKeys: options.hashKeys ?? false,
     call: given({ waitMs, leaseMs, keepMs, tombstoneMs, attemptMs, onTakeover, onExpired }),
+    // It is published, so it must be the one that is really kept.
     windowSeconds: Math.floor((keepMs ?? once.settings.keepMs) / 1000),
   }
 }
-
-// The window is published, so it must be the one that createOnce really keeps.
 
 function given<T extends object>(options: T): { [Name in keyof T]?: Exclude<T[Name], undefined> } {
   return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined)) as never
