@@ -2,13 +2,14 @@
 // `needs`, `npm run servers`, STORES and the summary of skipped servers know it.
 import { dynamodb } from './dynamodb.ts'
 import { mariadb } from './mariadb.ts'
+import { mongodb } from './mongodb.ts'
 import { pgbouncer } from './pgbouncer.ts'
 import { postgres } from './postgres.ts'
 import { redis } from './redis.ts'
 import type { Found, Missing } from './server.ts'
 import { spin } from './spin.ts'
 
-export const servers = { postgres, pgbouncer, redis, mariadb, dynamodb, spin }
+export const servers = { postgres, pgbouncer, redis, mariadb, dynamodb, mongodb, spin }
 
 export type ServerName = keyof typeof servers
 

@@ -1,0 +1,109 @@
+// MongoDB: one collection, one document a key. A claim is one update that inserts the document or is refused because it is
+// there; all else is an update on the condition that the token still holds the key. All time is the server's.
+
+import { systemClock } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
+import { checkOptions, oneOf, optional, positiveInteger, positiveMs, withMethods } from '../core/options.ts'
+import type { Rule } from '../core/options.ts'
+import type { Inspectable, Migratable, Store, Sweepable } from '../core/store.ts'
+import { claim } from './mongodb-claims.ts'
+import type { MongodbCollection, MongodbGround } from './mongodb-client.ts'
+import { storeError } from './mongodb-errors.ts'
+import { audit, list, mend, show } from './mongodb-inspection.ts'
+import { removalTimes } from './mongodb-removal.ts'
+import { checkReady, migrate, schema } from './mongodb-schema.ts'
+import { sweep } from './mongodb-sweep.ts'
+import { extend, release, settle } from './mongodb-writes.ts'
+
+export type { MongodbCollection } from './mongodb-client.ts'
+
+export interface MongodbStoreOptions {
+  /** `client.db('app').collection('onceonly')` of the `mongodb` driver, version 7: a collection for this store alone. */
+  readonly collection: MongodbCollection
+  /**
+   * What most claims will be. 'fresh' writes at once: a fresh claim is one round trip, all others two. 'replays' reads first: a
+   * replay is one round trip and no write, a fresh claim two.
+   */
+  readonly expects?: 'fresh' | 'replays'
+  /** A mongos is refused unless this is said: see docs/stores.md for what must then be true. */
+  readonly sharding?: 'refuse' | 'accept'
+  /** How long a command may take, the driver's own retries included. */
+  readonly timeoutMs?: number
+  /** Measures how long commands take; the time of entries is the server's. */
+  readonly clock?: Clock
+}
+
+export interface MongodbStore extends Store, Sweepable, Inspectable, Migratable {}
+
+// Below the 5 s of storeTimeoutMs, so that the error of this store is seen.
+const defaultTimeoutMs = 4_000
+
+const aCollection: Rule = (value) => {
+  const methods = withMethods('aggregate', 'findOneAndUpdate', 'insertOne', 'deleteOne', 'createIndexes')
+  const hasDatabase = withMethods('command', 'listCollections', 'createCollection')
+  return methods(value) === undefined && hasDatabase((value as MongodbCollection).db) === undefined
+    ? undefined
+    : "a Collection of the mongodb driver, version 7 (client.db('app').collection('onceonly'))"
+}
+
+const rules = {
+  collection: aCollection,
+  expects: optional(oneOf('fresh', 'replays')),
+  sharding: optional(oneOf('refuse', 'accept')),
+  timeoutMs: optional(positiveMs),
+  clock: optional(withMethods('now', 'elapsed', 'schedule')),
+}
+
+export function mongodbStore(options: MongodbStoreOptions): MongodbStore {
+  checkOptions('mongodbStore', options, rules)
+  const clock = options.clock ?? systemClock
+  const ground: MongodbGround = {
+    collection: options.collection,
+    clock,
+    timeoutMs: options.timeoutMs ?? defaultTimeoutMs,
+    expects: options.expects ?? 'fresh',
+    sharding: options.sharding ?? 'refuse',
+    removal: removalTimes(clock),
+  }
+  const ready = checkedOnce(() => checkReady(ground))
+  const told = async <T>(during: string, executed: 'no' | 'unknown', work: () => Promise<T>): Promise<T> => {
+    try {
+      await ready()
+      return await work()
+    } catch (error) {
+      throw storeError(error, during, executed)
+    }
+  }
+  return {
+    name: 'mongodb',
+    claim: (key, request) => told('claim', 'no', () => claim(ground, key, request)),
+    extend: (held, leaseMs) => told('extend', 'unknown', () => extend(ground, held, leaseMs)),
+    settle: (held, outcome, kept) => told('settle', 'unknown', () => settle(ground, held, outcome, kept)),
+    release: (held, how) => told('release', 'unknown', () => release(ground, held, how)),
+    async sweep(given) {
+      checkOptions('sweep', given, { limit: positiveInteger })
+      return told('sweep', 'no', () => sweep(ground, given.limit))
+    },
+    show: (key) => told('show', 'no', () => show(ground, key)),
+    list: (filter) => told('list', 'no', () => list(ground, filter)),
+    mend: (key, action, reason) => told('mend', 'unknown', () => mend(ground, key, action, reason)),
+    audit: (key) => told('audit', 'no', () => audit(ground, key)),
+    migrate: () =>
+      migrate(ground).catch((error: unknown) => {
+        throw storeError(error, 'migrate', 'no')
+      }),
+    schema: () => schema(ground),
+  }
+}
+
+/** Once for all calls; again after it has failed, as a missing collection can be made. */
+function checkedOnce(check: () => Promise<void>): () => Promise<void> {
+  let checked: Promise<void> | undefined
+  return () => {
+    checked ??= check().catch((error: unknown) => {
+      checked = undefined
+      throw error
+    })
+    return checked
+  }
+}
