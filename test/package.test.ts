@@ -39,8 +39,10 @@ async function snippet(name: string, text: string, env: Record<string, string> =
   return node([file], env)
 }
 
+const blocksOf = (text: string): string[] => Array.from(text.matchAll(/```ts\n([\s\S]*?)```/g), (match) => match[1]!)
 /** The code blocks of the README, in order. */
-const blocks = Array.from(readme.matchAll(/```ts\n([\s\S]*?)```/g), (match) => match[1]!)
+const blocks = blocksOf(readme)
+const storeBlocks = blocksOf(readFileSync(join(root, 'docs', 'stores.md'), 'utf8'))
 
 describe('the package', () => {
   test('ships what it needs and nothing else', async () => {
@@ -121,6 +123,12 @@ describe('examples', () => {
   })
 })
 
+test('docs/stores.md: SQLite runs as written', async () => {
+  const block = storeBlocks.find((text) => text.includes("'better-sqlite3'"))!
+  const tail = `console.log(pay().replayed, (await once.run('order-1', () => 'ran')).value)\nawait once.close()`
+  expect(await snippet('stores-sqlite', `${block}\n${tail}`)).toBe('true ran')
+})
+
 test("the README's Express app replays as written", async () => {
   const block = blocks.find((text) => text.includes("'onceonly/express'"))!
   const tail = `const server = app.listen(0, '127.0.0.1', async () => {
@@ -144,6 +152,13 @@ needs('postgres').describe('examples on PostgreSQL', () => {
       DATABASE_URL: await server.createDatabase(),
     })
     expect(JSON.parse(shown)).toEqual({ orders: 1, asked: 22, declined: true })
+  })
+
+  test('docs/stores.md: PostgreSQL runs as written', async () => {
+    const block = storeBlocks.find((text) => text.includes("'onceonly/postgres'"))!
+    const tail = `console.log((await once.run('order-1', () => 'ran')).value)\nawait pool.end()`
+    const url = await server.createDatabase()
+    expect(await snippet('stores-postgres', `${block}\n${tail}`, { DATABASE_URL: url })).toBe('ran')
   })
 
   test("the README's transaction runs as written", async () => {
