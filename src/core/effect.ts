@@ -41,17 +41,30 @@ export interface RunningEffect {
 }
 
 export function createOp(claim: Claim, signal: () => AbortSignal): Op {
-  const { key, attempt, token, fence } = claim
-  return {
-    key,
-    attempt,
-    token,
-    fence,
-    // Made when it is asked for: most effects never do, and a signal costs as much as the rest of a call.
-    get signal() {
-      return signal()
-    },
-    keyFor: (name) => deriveKey(key, name),
+  return new EffectOp(claim, signal)
+}
+
+/** A class for its getter: one in an object literal is made anew for every call, which costs more than all the rest. */
+class EffectOp implements Op {
+  readonly key: Key
+  readonly attempt: number
+  readonly token: string
+  readonly fence: number
+  readonly keyFor: (name: string) => string
+  readonly #signal: () => AbortSignal
+
+  constructor(claim: Claim, signal: () => AbortSignal) {
+    this.key = claim.key
+    this.attempt = claim.attempt
+    this.token = claim.token
+    this.fence = claim.fence
+    this.keyFor = (name) => deriveKey(claim.key, name)
+    this.#signal = signal
+  }
+
+  // Made when it is asked for: most effects never do, and a signal costs as much as the rest of a call.
+  get signal(): AbortSignal {
+    return this.#signal()
   }
 }
 
