@@ -111,6 +111,8 @@ function tagged(kind: keyof typeof letters, content: Uint8Array): Uint8Array {
 // JSON.stringify drops functions and symbols and writes NaN as null: a replay would differ from what the effect returned.
 // What has a JSON form of its own (Date) is stored as that form, and the first caller is given that form too.
 function storableJson(value: unknown): string {
+  // Mostly there is nothing to refuse, and without a replacer JSON.stringify is several times faster.
+  if (isPlain(value, 0)) return JSON.stringify(value)
   const text = JSON.stringify(value, (name, member: unknown) => {
     if (typeof member === 'function' || typeof member === 'symbol')
       throw new Error(`a ${typeof member}${at(name)} cannot be stored`)
@@ -123,6 +125,21 @@ function storableJson(value: unknown): string {
   })
   if (text === undefined) throw new Error(`a ${typeof value} cannot be stored`)
   return text
+}
+
+/** Nothing in it would be dropped or changed by JSON; false when that takes a closer look. */
+function isPlain(value: unknown, depth: number): boolean {
+  if (typeof value === 'number') return Number.isFinite(value)
+  if (typeof value !== 'object' || value === null)
+    return typeof value !== 'function' && typeof value !== 'symbol' && typeof value !== 'bigint' && value !== undefined
+  if (depth > 50) return false
+  if (Array.isArray(value)) return value.every((each) => isPlain(each, depth + 1))
+  const prototype: unknown = Object.getPrototypeOf(value)
+  if (prototype !== Object.prototype && prototype !== null) return false
+  for (const name of Object.keys(value)) {
+    if (name === 'toJSON' || !isPlain((value as Record<string, unknown>)[name], depth + 1)) return false
+  }
+  return true
 }
 
 function at(name: string): string {
