@@ -20,14 +20,27 @@ export interface OnceContext<Tx = unknown> extends Op {
 /** `req.once` of Node and Express is still the method of every stream, besides being the context. */
 export type ListenOnce<This> = (event: string | symbol, listener: (...args: never[]) => void) => This
 
+const held = Symbol('the context')
+
+/** One for all requests: an accessor that is defined anew on each costs more than all the rest. */
+const callablePrototype: object = Object.create(Function.prototype, {
+  signal: {
+    get(this: { readonly [held]: OnceContext }): AbortSignal {
+      return this[held].signal
+    },
+  },
+}) as object
+
 /** Every stream has a method `once`, and body parsers call it: the context can be called as that method. */
 export function showOnRequest(req: IncomingMessage, context: OnceContext): void {
   const listenOnce = req.once
   const callable = (...args: unknown[]): unknown => Reflect.apply(listenOnce, req, args)
   const { key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun } = context
-  Object.assign(callable, { key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun })
-  Object.defineProperty(callable, 'signal', { get: () => context.signal })
-  req.once = callable as unknown as IncomingMessage['once']
+  const shown = { [held]: context, key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun }
+  req.once = Object.assign(
+    Object.setPrototypeOf(callable, callablePrototype) as object,
+    shown,
+  ) as IncomingMessage['once']
 }
 
 /** What becomes of the key: the answer is stored, the key is opened for a retry, or nothing is remembered. */
