@@ -190,8 +190,9 @@ export const sweepCases: readonly ContractCase[] = [
       const sweeps = [sweepAll(second, 3), sweepAll(sweepableOf(store), 3)]
       const verdicts = await Promise.all(keys.map((each) => ask(store, each)))
       await Promise.all(sweeps)
-      for (const verdict of verdicts) {
-        const claim = grantedOf(verdict)
+      for (const [index, verdict] of verdicts.entries()) {
+        // A claim may find the entry in the hands of a sweep; it is told so, and is granted when that is over.
+        const claim = verdict.is === 'busy' ? await take(store, keys[index]!) : grantedOf(verdict)
         assert.equal(await store.settle(claim, bytesOf('new'), short), 'done')
         assertSettled(await ask(store, claim.key), bytesOf('new'))
       }
