@@ -1,10 +1,15 @@
 // npm run bench: every target that stands, or those that are named (npm run bench -- postgres).
 
+import { benchHttp } from './http.ts'
 import { benchPostgres } from './postgres.ts'
 import { summarize } from './report.ts'
 import { benchSqlite } from './sqlite.ts'
 
-const parts: Readonly<Record<string, () => Promise<void>>> = { sqlite: benchSqlite, postgres: benchPostgres }
+const parts: Readonly<Record<string, () => Promise<void>>> = {
+  sqlite: benchSqlite,
+  postgres: benchPostgres,
+  http: benchHttp,
+}
 
 const asked = process.argv.slice(2)
 const unknown = asked.filter((name) => !Object.hasOwn(parts, name))
