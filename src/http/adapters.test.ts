@@ -1,7 +1,7 @@
 // What every adapter must do in the same way, on the real frameworks and real sockets.
 
 import 'reflect-metadata'
-import { mkdtempSync } from 'node:fs'
+import { mkdtempSync, rmSync } from 'node:fs'
 import { createServer, request } from 'node:http'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { createRequire } from 'node:module'
@@ -389,8 +389,12 @@ describe.each(Object.entries(adapters))('%s', (_, start) => {
   })
 
   test('in a transaction the answer leaves after the commit; a 5xx takes all back, a 4xx is all that is kept', async () => {
-    const store = sqliteStore({ path: join(mkdtempSync(join(tmpdir(), 'onceonly-http-')), 'shop.db') })
-    closing.push(() => store.close())
+    const folder = mkdtempSync(join(tmpdir(), 'onceonly-http-'))
+    const store = sqliteStore({ path: join(folder, 'shop.db') })
+    closing.push(() => {
+      store.close()
+      rmSync(folder, { recursive: true })
+    })
     const once = createOnce({ store, scope: 'shop' }) as unknown as Once
     interface Tx {
       exec(sql: string): void

@@ -7,11 +7,11 @@ import type { IncomingMessage, Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { mkdtempSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { Readable } from 'node:stream'
 import express from 'express'
 import type { Request as ExpressRequest, Response as ExpressResponse } from 'express'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, describe, expect, test } from 'vitest'
 import { createOnce } from '../core/once.ts'
 import type { Once } from '../core/once.ts'
 import type { OnceOptions } from '../core/settings.ts'
@@ -262,8 +262,10 @@ hole(5, 'a store that is down or does not answer is a 503, and the handler does 
   }
 })
 
-const file = join(mkdtempSync(join(tmpdir(), 'onceonly-holes-')), 'answer.txt')
+const folder = mkdtempSync(join(tmpdir(), 'onceonly-holes-'))
+const file = join(folder, 'answer.txt')
 writeFileSync(file, 'from a file')
+afterAll(() => rmSync(folder, { recursive: true }))
 
 hole(6, 'answers written in pieces, as streams and as files are stored whole', async (start, kind) => {
   const pieces = Buffer.from('from a file')
