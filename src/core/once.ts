@@ -3,7 +3,7 @@
 
 import { beginAttempt, claimLost } from './attempt.ts'
 import type { Attempt, Ground } from './attempt.ts'
-import { sleep } from './clock.ts'
+import { claim, stillHeld } from './claiming.ts'
 import type { Ended, Op } from './effect.ts'
 import { FinalError, InDoubtError, invalidArgument, NotBegunError, OnceError } from './errors.ts'
 import { publish } from './events.ts'
@@ -15,11 +15,10 @@ import type { Call, Protocol, Result } from './protocol.ts'
 import { readOnceOptions } from './settings.ts'
 import type { OnceOptions, RunOptions, Settings } from './settings.ts'
 import { callStore } from './store-call.ts'
-import type { Began, Claim, ClaimRequest, Entry, Inspectable, Store, SyncTransactional, Verdict } from './store.ts'
+import type { Began, Claim, Entry, Inspectable, Store, SyncTransactional } from './store.ts'
 import { startSweeping } from './sweeping.ts'
 import { createTransactions } from './transaction.ts'
 import type { Within } from './transaction.ts'
-import type { Asked } from './waiting.ts'
 
 /** What the store's transactions are written with; `never` for a store that has none. */
 export type TxOf<S> = S extends { begin(...args: never): Promise<Began<infer Tx>> } ? Tx : never
@@ -112,7 +111,9 @@ export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S> {
 async function run<T>(protocol: Protocol, call: Call, effect: (op: Op) => T | Promise<T>): Promise<Result<T>> {
   const { ground } = protocol
   const startedMs = ground.clock.elapsed()
-  const { verdict, askedMs } = await protocol.ask(call, (request) => claim(ground, call, request))
+  const { verdict, askedMs } = await protocol.ask(call, (request) =>
+    claim(ground, call.key, request, () => ground.store.claim(call.key, request)),
+  )
   if (verdict.is !== 'granted') return protocol.answer(call, verdict, startedMs)
   const durationMs = ground.clock.elapsed() - startedMs
   publish('claimed', call.key, { attempt: verdict.claim.attempt, how: verdict.how, durationMs })
@@ -189,44 +190,6 @@ async function giveBack(
   if (plan.do !== 'left-to-lease') await attempt.release(plan.do).catch(() => {})
   publish('released', call.key, { attempt: held.attempt, how: plan.do, durationMs: clock.elapsed() - startedMs })
   return plan.thrown
-}
-
-/** The lease counts from the asking: a process that stood still until it was over must not start what another may have taken. */
-async function stillHeld(ground: Ground, held: Claim, settings: Settings, askedMs: number): Promise<void> {
-  if (ground.clock.elapsed() - askedMs < settings.leaseMs) return
-  const fenced = await callStore(ground.calls, 'extend', held.key, () => ground.store.extend(held, settings.leaseMs))
-  if (fenced === 'lost') throw claimLost(held, settings, { executed: 'no' })
-}
-
-async function claim(ground: Ground, call: Call, request: ClaimRequest): Promise<Asked & { askedMs: number }> {
-  const askedMs = ground.clock.elapsed()
-  const disown = (): void => ground.background(releaseUnheard(ground, call.key, request))
-  const late = (verdict: Asked['verdict']): void => {
-    if (verdict.is === 'granted') disown()
-  }
-  try {
-    const ask = (): Promise<Verdict> => ground.store.claim(call.key, request)
-    return { verdict: await callStore(ground.calls, 'claim', call.key, ask, late), askedMs }
-  } catch (error) {
-    // The claim may have landed although nobody heard of it. Its effect will not run, so it must not block the key.
-    if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') disown()
-    throw error
-  }
-}
-
-/** A claim that was cut off may still be on its way to the store: the release is repeated; by its token it can harm no one. */
-const unheardReleaseDelaysMs = [0, 100, 1_000, 5_000]
-
-async function releaseUnheard(ground: Ground, key: Key, request: ClaimRequest): Promise<void> {
-  const unheard: Claim = { key, token: request.token, attempt: 0, fence: 0 }
-  for (const delayMs of unheardReleaseDelaysMs) {
-    if (delayMs >= request.leaseMs) return
-    await sleep(ground.clock, delayMs, { signal: ground.closing, background: 'background' })
-    const fenced = await callStore(ground.calls, 'release', key, () => ground.store.release(unheard, 'forget')).catch(
-      () => undefined,
-    )
-    if (fenced === 'lost') return
-  }
 }
 
 function shown(entry: Entry, options: OnceOptions): ShownEntry {

@@ -192,6 +192,95 @@ export interface AuditRecord {
   readonly before: EntryState
 }
 
+/**
+ * Recovery points: what is recorded of an operation beside its entry. Only the holder of the entry's token writes here, and a
+ * store looks into no record.
+ */
+export interface StepLedger {
+  /**
+   * As `claim`, with an input that is kept. What is granted becomes due (see Recoverable) when its lease ends, unless it is
+   * parked; a fresh life of the key begins without records.
+   */
+  enlist(key: Key, request: ClaimRequest & { readonly input: Uint8Array }): Promise<Verdict>
+  /** What is recorded of the operation now; undefined when it was never enlisted, or is forgotten. */
+  ledger(key: Key): Promise<Ledger | undefined>
+  /** One atomic write under the token. The same call repeated after a lost reply is `done` again. */
+  advance(claim: Claim, change: Change): Promise<Advanced>
+}
+
+export interface Ledger {
+  /** In the order in which their names were first written. */
+  readonly records: readonly WrittenRecord[]
+  /** When a worker may take it up; undefined when it is parked or settled. */
+  readonly dueAtMs: number | undefined
+  /** Somebody asked for it to be cancelled, and why. */
+  readonly cancelReason: string | undefined
+}
+
+export interface LedgerRecord {
+  /** Unique in its operation; up to 255 bytes of UTF-8. */
+  readonly name: string
+  /** Grows with every write of the name: a record that comes late never overwrites a later one. */
+  readonly revision: number
+  readonly content: Uint8Array
+}
+
+export interface WrittenRecord extends LedgerRecord {
+  /** When this revision was written, by the store's clock. */
+  readonly atMs: number
+}
+
+export interface Change {
+  readonly records: readonly LedgerRecord[]
+  readonly then:
+    /** Go on, with the lease anew. */
+    | { readonly to: 'running'; readonly leaseMs: number }
+    | { readonly to: 'settled'; readonly outcome: Uint8Array; readonly retention: Retention }
+    /** Give the key back, due again after `afterMs`; without it the operation is parked until somebody wakes it. */
+    | { readonly to: 'open'; readonly afterMs?: number }
+}
+
+/** 'cancelled': it was written, and somebody has asked for the operation to be cancelled. */
+export type Advanced = Fenced | 'cancelled'
+
+/** Steps whose record commits together with what they write. */
+export interface TransactionalSteps<Tx> {
+  /** Open a transaction for one step; undefined when the claim is lost. */
+  beginStep(claim: Claim): Promise<BegunStep<Tx> | undefined>
+}
+
+export interface BegunStep<Tx> {
+  readonly tx: Tx
+  /** Write the change under the token as the last thing before COMMIT. 'lost' rolled back. */
+  commit(change: Change): Promise<Advanced>
+  rollback(): Promise<void>
+  /** As `abandon` of Began. */
+  abandon(): Promise<void>
+}
+
+/** Operations that nobody works on, for workers on any number of machines. */
+export interface Recoverable {
+  /**
+   * Operations of this scope that are due, the longest due first. They are not due again for `holdMs`, so that each worker
+   * gets others.
+   */
+  due(scope: string, options: { readonly limit: number; readonly holdMs: number }): Promise<readonly DueOperation[]>
+  /** Nothing is left to do for it (its entry is settled, expired or gone): it is not due any more, unless it was enlisted since. */
+  dismiss(operation: DueOperation): Promise<void>
+  /** Make a parked or waiting operation due now. False when there is none that could be. */
+  wake(key: Key): Promise<boolean>
+  /** Ask whoever holds it, or takes it up next, to cancel it. False when there is none that could be. */
+  requestCancel(key: Key, reason: string): Promise<boolean>
+  /** Operations of this scope that are not settled, in the order of their ids. */
+  unfinished(scope: string, options: { readonly after?: string; readonly limit: number }): Promise<readonly Key[]>
+}
+
+export interface DueOperation {
+  readonly key: Key
+  /** When it will be due again; names this finding of it. */
+  readonly heldUntilMs: number
+}
+
 /** A store with a schema of its own. */
 export interface Migratable {
   /** Idempotent, versioned, safe from several processes at once. */
