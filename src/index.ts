@@ -13,6 +13,19 @@ export { hashKey, key, keyOf, newId } from './core/key.ts'
 export type { Key } from './core/key.ts'
 export { createOnce } from './core/once.ts'
 export type { Once, ShownEntry } from './core/once.ts'
+export type { Doubt, Reconciliation, ReconcileOptions, Resolution, StepDoubt } from './core/operation-doubt.ts'
+export type { Recovery, RecoveryOptions } from './core/operation-recovery.ts'
+export type { OperationState, OperationStatus, StepStatus } from './core/operation-status.ts'
+export type {
+  Found,
+  OperationOp,
+  Retry,
+  Step,
+  StepContext,
+  TransactionStep,
+  UndoContext,
+} from './core/operation-steps.ts'
+export type { Operation, OperationOptions, ResumeOptions } from './core/operation.ts'
 export type { Codec, Outcome } from './core/outcome.ts'
 export type { Result } from './core/protocol.ts'
 export type { CallOptions, OnceOptions, RunOptions, Settings } from './core/settings.ts'

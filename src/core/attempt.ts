@@ -12,7 +12,9 @@ import { describeKey } from './key.ts'
 import type { Settings } from './settings.ts'
 import { callStore } from './store-call.ts'
 import type { StoreCalls } from './store-call.ts'
-import type { Claim, Fenced, Retention, Store } from './store.ts'
+import type { Advanced, Change, Claim, Fenced, Retention, StepLedger, Store } from './store.ts'
+
+type Writing = 'settle' | 'release' | 'advance'
 
 /** What every call stands on. */
 export interface Ground {
@@ -30,6 +32,8 @@ export interface Attempt {
   readonly ended: Promise<Ended>
   settle(outcome: Uint8Array, retention: Retention): Promise<Fenced>
   release(how: 'open' | 'forget'): Promise<Fenced>
+  /** A write of an operation, which goes on after it or ends with it. */
+  advance(change: Change, store: StepLedger): Promise<Advanced>
   /** Stop extending the lease and write nothing. */
   leave(): void
 }
@@ -60,22 +64,33 @@ export function beginAttempt(ground: Ground, claim: Claim, settings: Settings, e
     effect,
   )
 
-  async function write(during: 'settle' | 'release', call: () => Promise<Fenced>): Promise<Fenced> {
+  async function write<Answer extends Advanced>(
+    during: Writing,
+    call: () => Promise<Answer>,
+  ): Promise<Answer | 'lost'> {
     if (lost) return 'lost'
-    writing = true
-    try {
-      const fenced = await persist(ground, claim, settings, during, call)
-      if (fenced === 'lost') learnLost()
-      return fenced
-    } finally {
-      stopHeartbeat()
+    const fenced = await persist(ground, claim, settings, during, call)
+    if (fenced === 'lost' && !lost) {
+      learnLost()
+      running.abort(claimLost(claim, settings))
     }
+    return fenced
+  }
+
+  async function writeLast<Answer extends Advanced>(
+    during: Writing,
+    call: () => Promise<Answer>,
+  ): Promise<Answer | 'lost'> {
+    writing = true
+    return write(during, call).finally(stopHeartbeat)
   }
 
   return {
     ended: running.ended,
-    settle: (outcome, retention) => write('settle', () => store.settle(claim, outcome, retention)),
-    release: (how) => write('release', () => store.release(claim, how)),
+    settle: (outcome, retention) => writeLast('settle', () => store.settle(claim, outcome, retention)),
+    release: (how) => writeLast('release', () => store.release(claim, how)),
+    advance: (change, ledger) =>
+      (change.then.to === 'running' ? write : writeLast)('advance', () => ledger.advance(claim, change)),
     leave: stopHeartbeat,
   }
 }
@@ -133,16 +148,16 @@ const writeBackoff = { firstMs: 50, factor: 2, maxMs: 2_000 }
  * Writes with the token are safe to repeat, so a store that fails is asked again until the lease would be over. The caller
  * is kept for one store time-out only and is then told that the outcome is unknown; the writing goes on without it.
  */
-async function persist(
+async function persist<Answer extends Advanced>(
   ground: Ground,
   claim: Claim,
   settings: Settings,
-  during: 'settle' | 'release',
-  call: () => Promise<Fenced>,
-): Promise<Fenced> {
+  during: Writing,
+  call: () => Promise<Answer>,
+): Promise<Answer> {
   const { clock, calls } = ground
   const startedMs = clock.elapsed()
-  const once = (): Promise<Fenced> => callStore(calls, during, claim.key, call)
+  const once = (): Promise<Answer> => callStore(calls, during, claim.key, call)
   try {
     return await once()
   } catch (error) {

@@ -14,6 +14,8 @@ export const errorCodes = {
   STORE_UNAVAILABLE: { executed: 'no', retryable: true },
   STORE_UNSAFE: { executed: 'no', retryable: false },
   SCHEMA_MISSING: { executed: 'no', retryable: false },
+  PARKED: { executed: 'unknown', retryable: false },
+  NEWER_VERSION: { executed: 'unknown', retryable: true },
   TRANSACTION_CONFLICT: { executed: 'no', retryable: true },
   OUTCOME_UNKNOWN: { executed: 'unknown', retryable: true },
   OUTCOME_UNREADABLE: { executed: 'yes', retryable: false },

@@ -6,6 +6,7 @@ import type { Channel } from 'node:diagnostics_channel'
 import type { ErrorCode } from './errors.ts'
 import { hashKey } from './key.ts'
 import type { Key } from './key.ts'
+import type { StepState } from './operation-records.ts'
 
 export interface Events {
   claimed: { attempt: number; how: 'fresh' | 'reopened' | 'taken-over'; durationMs: number }
@@ -26,12 +27,20 @@ export interface Events {
    * 57P01). No message: it would name the key.
    */
   'store-failed': {
-    during: 'claim' | 'extend' | 'settle' | 'release' | 'sweep' | 'inspect'
+    during: 'claim' | 'extend' | 'settle' | 'release' | 'advance' | 'recover' | 'sweep' | 'inspect'
     code: ErrorCode
     cause?: string
   }
   swept: { tombstoned: number; forgotten: number }
   mended: { action: 'release' | 'forget' }
+  /** A step of an operation came to this. Its name is the code's, not the caller's. */
+  step: { operation: string; step: string; state: StepState; attempt: number }
+  /** What is stored of an operation does not fit the code that runs it. */
+  drifted: { operation: string; what: 'step-not-asked-for' | 'newer-version'; step?: string }
+  /** An operation waits for a person. */
+  parked: { operation: string; why: 'in-doubt' | 'undo-stuck' | 'past-pivot' }
+  /** An operation goes back. */
+  compensating: { operation: string; why: 'final' | 'exhausted' | 'cancelled' }
 }
 
 export type EventName = keyof Events
@@ -55,6 +64,10 @@ export const eventNames: readonly EventName[] = [
   'store-failed',
   'swept',
   'mended',
+  'step',
+  'drifted',
+  'parked',
+  'compensating',
 ]
 
 const channels = Object.fromEntries(eventNames.map((name) => [name, channel(`onceonly:${name}`)])) as Record<

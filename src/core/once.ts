@@ -8,6 +8,11 @@ import type { Ended, Op } from './effect.ts'
 import { FinalError, InDoubtError, invalidArgument, NotBegunError, OnceError } from './errors.ts'
 import { publish } from './events.ts'
 import type { Key } from './key.ts'
+import type { Doubt, Reconciliation, ReconcileOptions, Resolution, StepDoubt } from './operation-doubt.ts'
+import type { Recovery, RecoveryOptions } from './operation-recovery.ts'
+import type { OperationOp } from './operation-steps.ts'
+import type { Operation, OperationOptions } from './operation.ts'
+import { createOperations } from './operations.ts'
 import { decodeOutcome, failureOf } from './outcome.ts'
 import type { Outcome } from './outcome.ts'
 import { createProtocol, keyFrom, valueOf } from './protocol.ts'
@@ -45,6 +50,22 @@ export interface Once<S extends Store = Store> {
   ): Promise<Result<T>>
   /** The same in a transaction that the caller opened and will end. */
   within(tx: ForeignTxOf<S>): Within
+  /** An effect of several steps, which a retry or a worker takes up where a crash left it. */
+  operation<Input, T>(
+    name: string,
+    options: OperationOptions,
+    run: (op: OperationOp<TxOf<S>>, input: Input) => T | Promise<T>,
+  ): Operation<Input, T>
+  /** A worker that finishes what a dead process began, though no client retries. */
+  recover(operations: readonly Operation<never, unknown>[], options?: RecoveryOptions): Recovery
+  /** What began and never reported: steps of the operations defined here, and keys of `run`. */
+  inDoubt(): AsyncIterable<Doubt>
+  /** Ask the outside system in bulk about the steps of one operation that are in doubt, and put them right. */
+  reconcile(
+    operation: string,
+    resolve: (doubts: readonly StepDoubt[]) => Promise<readonly Resolution[]>,
+    options?: ReconcileOptions,
+  ): Promise<Reconciliation>
   get(id: string | Key): Promise<ShownEntry | undefined>
   /** Open a running or abandoned entry by hand: its holder is fenced off and the next request runs. Audited. */
   release(id: string | Key, reason: string): Promise<ShownEntry | undefined>
@@ -98,6 +119,9 @@ export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S> {
     settings,
     run: async (id, effect, runOptions = {}) => run(protocol, protocol.call('run', id, effect, runOptions), effect),
     ...createTransactions(protocol),
+    ...createOperations(protocol, options, settings, (id, effect) =>
+      run(protocol, protocol.call('reconcile', id, effect, {}), effect),
+    ),
     get: (id) => inspect('get', id, (inspected, subject) => inspected.show(subject)),
     release: (id, reason) => mend(id, 'release', reason),
     forget: (id, reason) => mend(id, 'forget', reason),

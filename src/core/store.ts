@@ -209,7 +209,7 @@ export interface StepLedger {
 }
 
 export interface Ledger {
-  /** In the order in which their names were first written. */
+  /** In any order. */
   readonly records: readonly WrittenRecord[]
   /** When a worker may take it up; undefined when it is parked or settled. */
   readonly dueAtMs: number | undefined
@@ -218,7 +218,7 @@ export interface Ledger {
 }
 
 export interface LedgerRecord {
-  /** Unique in its operation; up to 255 bytes of UTF-8. */
+  /** Unique in its operation; 0 to 255 bytes of UTF-8. */
   readonly name: string
   /** Grows with every write of the name: a record that comes late never overwrites a later one. */
   readonly revision: number
@@ -236,7 +236,7 @@ export interface Change {
     /** Go on, with the lease anew. */
     | { readonly to: 'running'; readonly leaseMs: number }
     | { readonly to: 'settled'; readonly outcome: Uint8Array; readonly retention: Retention }
-    /** Give the key back, due again after `afterMs`; without it the operation is parked until somebody wakes it. */
+    /** Give the key back, due again after `afterMs`; without it the operation is parked. */
     | { readonly to: 'open'; readonly afterMs?: number }
 }
 
@@ -267,9 +267,7 @@ export interface Recoverable {
   due(scope: string, options: { readonly limit: number; readonly holdMs: number }): Promise<readonly DueOperation[]>
   /** Nothing is left to do for it (its entry is settled, expired or gone): it is not due any more, unless it was enlisted since. */
   dismiss(operation: DueOperation): Promise<void>
-  /** Make a parked or waiting operation due now. False when there is none that could be. */
-  wake(key: Key): Promise<boolean>
-  /** Ask whoever holds it, or takes it up next, to cancel it. False when there is none that could be. */
+  /** Ask whoever holds it, or takes it up next, to cancel it; it is due now. False when there is none that could be. */
   requestCancel(key: Key, reason: string): Promise<boolean>
   /** Operations of this scope that are not settled, in the order of their ids. */
   unfinished(scope: string, options: { readonly after?: string; readonly limit: number }): Promise<readonly Key[]>

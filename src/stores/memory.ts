@@ -15,10 +15,15 @@ import type {
   EntryState,
   Fenced,
   Inspectable,
+  Recoverable,
+  Retention,
+  StepLedger,
   Store,
   Sweepable,
   Verdict,
 } from '../core/store.ts'
+import { operationsIn } from './memory-operations.ts'
+import type { MemoryOperation } from './memory-operations.ts'
 
 export interface MemoryStoreOptions {
   /** Refuses new keys beyond so many; 100,000 entries with small outcomes are some 50 MB. */
@@ -28,12 +33,13 @@ export interface MemoryStoreOptions {
   readonly data?: MemoryData
 }
 
-export type MemoryStore = Store & Sweepable & Inspectable
+export type MemoryStore = Store & Sweepable & Inspectable & StepLedger & Recoverable
 
 /** Everything that is remembered, and the clock by which it is. */
 export interface MemoryData {
   readonly entries: Map<string, MemoryEntry>
   readonly audit: AuditRecord[]
+  readonly operations: Map<string, MemoryOperation>
   readonly now: () => number
   /** The last fence given out, to any key. */
   fence: number
@@ -59,16 +65,36 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
     data: () => undefined,
   })
   const data = options.data ?? memoryData(options.clock)
-  const entriesMax = options.entriesMax ?? 100_000
+  const decide = decisions(data, options.entriesMax ?? 100_000)
   return {
     name: 'memory',
-    claim: async (key, request) => claim(data, entriesMax, key, request),
-    async extend(held, leaseMs) {
+    claim: async (key, request) => decide.claim(key, request),
+    extend: async (held, leaseMs) => decide.extend(held, leaseMs),
+    settle: async (held, outcome, retention) => decide.settle(held, outcome, retention),
+    release: async (held, how) => decide.release(held, how),
+    sweep: async ({ limit }) => sweep(data, limit),
+    ...inspection(data),
+    ...operationsIn(data, decide),
+  }
+}
+
+/** The decisions of the store, each in one go. */
+export interface MemoryDecisions {
+  claim(key: Key, request: ClaimRequest): Verdict
+  extend(held: Claim, leaseMs: number): Fenced
+  settle(held: Claim, outcome: Uint8Array, retention: Retention): Fenced
+  release(held: Claim, how: 'open' | 'forget'): Fenced
+}
+
+function decisions(data: MemoryData, entriesMax: number): MemoryDecisions {
+  return {
+    claim: (key, request) => claim(data, entriesMax, key, request),
+    extend(held, leaseMs) {
       const { entry, state } = find(data, held.key)
       if (!isHeldBy(entry, state, held)) return 'lost'
       return write(data, { ...entry, leaseUntilMs: data.now() + leaseMs })
     },
-    async settle(held, outcome, retention) {
+    settle(held, outcome, retention) {
       const { entry, state } = find(data, held.key)
       if (state === 'settled' && entry?.token === held.token) return 'done'
       if (!isHeldBy(entry, state, held)) return 'lost'
@@ -76,9 +102,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
       const settled = { wrote: 'settle', outcome: outcome.slice(), leaseUntilMs: data.now() } as const
       return write(data, { ...entry, ...settled, keepMs: retention.keepMs, tombstoneMs: retention.tombstoneMs })
     },
-    release: async (held, how) => release(data, held, how),
-    sweep: async ({ limit }) => sweep(data, limit),
-    ...inspection(data),
+    release: (held, how) => release(data, held, how),
   }
 }
 
@@ -86,7 +110,7 @@ export function memoryData(clock: Clock = systemClock): MemoryData {
   // Wall time once, and then only what has passed since: a wall clock that is set must not end anybody's lease.
   const startedAtMs = clock.now() - clock.elapsed()
   const now = (): number => Math.floor(startedAtMs + clock.elapsed())
-  return { entries: new Map(), audit: [], now, fence: 0, nothingOverUntilMs: 0 }
+  return { entries: new Map(), audit: [], operations: new Map(), now, fence: 0, nothingOverUntilMs: 0 }
 }
 
 function claim(data: MemoryData, entriesMax: number, key: Key, request: ClaimRequest): Verdict {
@@ -239,9 +263,11 @@ function sweep(data: MemoryData, limit: number): { tombstoned: number; forgotten
       swept.tombstoned++
       nothingOverUntilMs = Math.min(nothingOverUntilMs, forgottenAtMs(entry))
       data.entries.set(name, stripped(entry))
+      data.operations.delete(name)
     } else {
       swept.forgotten++
       data.entries.delete(name)
+      data.operations.delete(name)
     }
   }
   data.nothingOverUntilMs = nothingOverUntilMs
@@ -281,7 +307,10 @@ function inspection(data: MemoryData): Inspectable {
       if (data.audit.length > auditRecordsMax) data.audit.shift()
       // An open entry keeps its last token: a delayed claim of the holder that was pushed out still finds that it is over.
       if (action === 'release') write(data, { ...entry, wrote: 'release', leaseUntilMs: data.now() })
-      else data.entries.delete(keyString(key))
+      else {
+        data.entries.delete(keyString(key))
+        data.operations.delete(keyString(key))
+      }
       return before
     },
     audit: async (key) => data.audit.filter((record) => keyString(record.key) === keyString(key)),

@@ -200,6 +200,7 @@ function uncommitted(data: MemoryData, entries: MemoryData['entries']): MemoryDa
   return {
     entries,
     audit: data.audit,
+    operations: data.operations,
     now: data.now,
     get fence() {
       return data.fence

@@ -1,0 +1,691 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { describe, expect, test, vi } from 'vitest'
+import { memoryData, memoryStore } from '../stores/memory.ts'
+import type { MemoryData } from '../stores/memory.ts'
+import { manualClock } from '../testing/manual-clock.ts'
+import type { ManualClock } from '../testing/manual-clock.ts'
+import { FinalError, NotBegunError, OnceError } from './errors.ts'
+import { createOnce } from './once.ts'
+import type { Once } from './once.ts'
+import type { Doubt } from './operation-doubt.ts'
+import type { OperationOptions } from './operation.ts'
+import type { OperationOp } from './operation-steps.ts'
+import type { OnceOptions } from './settings.ts'
+
+interface World {
+  readonly clock: ManualClock
+  readonly data: MemoryData
+  /** As another process on the same store would have it. */
+  process(options?: Partial<OnceOptions>): Once
+}
+
+function world(): World {
+  const clock = manualClock()
+  const data = memoryData(clock)
+  return {
+    clock,
+    data,
+    process: (options = {}) => createOnce({ store: memoryStore({ data }), scope: 'shop', clock, ...options }),
+  }
+}
+
+type Body = (op: OperationOp<never>, input: unknown) => unknown
+const define = (once: Once, body: Body, options: OperationOptions = {}) => once.operation('checkout', options, body)
+
+async function thrown(work: Promise<unknown>): Promise<Error> {
+  return work.then(
+    () => expect.fail('expected an error'),
+    (error: unknown) => error as Error,
+  )
+}
+
+async function codeOf(work: Promise<unknown>): Promise<string> {
+  const error = await thrown(work)
+  expect(error).toBeInstanceOf(OnceError)
+  return (error as OnceError).code
+}
+
+const never = new Promise<never>(() => {})
+
+/** A process that dies inside the step with this name: nothing of it is heard again. */
+async function dieIn(step: string, { process, clock }: World, body: Body, options?: OperationOptions): Promise<void> {
+  const reached = Promise.withResolvers<void>()
+  const dying: Body = (op, input) =>
+    body(
+      Object.create(op, {
+        step: {
+          value: (name: string, given: unknown) =>
+            name === step
+              ? op.step(name, {
+                  ...(typeof given === 'object' ? given : {}),
+                  run: () => {
+                    reached.resolve()
+                    return never
+                  },
+                })
+              : op.step(name, given as never),
+        },
+      }) as OperationOp<never>,
+      input,
+    )
+  void define(process(), dying, options)
+    .run('1', { total: 5 })
+    .catch(() => {})
+  await reached.promise
+  // Its heartbeat dies with it: a lease and more pass while the process is not there to extend it.
+  await clock.advance(0)
+}
+
+describe('steps', () => {
+  test('each step runs once, and a retry of the operation is told what it came to', async () => {
+    const once = world().process()
+    const [reserve, charge] = [vi.fn(() => 'held'), vi.fn(async () => ({ charge: 7 }))]
+    const checkout = define(once, async (op) => {
+      const held = await op.step('reserve', reserve)
+      return { held, ...(await op.step('charge', charge)) }
+    })
+    expect(await checkout.run('1', { total: 5 })).toEqual({
+      value: { held: 'held', charge: 7 },
+      replayed: false,
+      attempt: 1,
+    })
+    expect(await checkout.run('1', { total: 5 })).toMatchObject({ value: { held: 'held', charge: 7 }, replayed: true })
+    expect([reserve.mock.calls.length, charge.mock.calls.length]).toEqual([1, 1])
+  })
+
+  test('a later attempt is given the stored result of a step that is done, and its run is not called', async () => {
+    const once = world().process()
+    const reserve = vi.fn(() => new Date(0))
+    const seen: unknown[] = []
+    let fail = true
+    const checkout = define(once, async (op) => {
+      seen.push(await op.step('reserve', reserve))
+      if (fail) throw new Error('the process had a bad day')
+      return 'done'
+    })
+    expect((await thrown(checkout.run('1', {}))).message).toBe('the process had a bad day')
+    fail = false
+    expect(await checkout.run('1', {})).toMatchObject({ value: 'done', attempt: 2 })
+    expect(reserve).toHaveBeenCalledTimes(1)
+    // The first attempt is given what every later one is given.
+    expect(seen).toEqual(['1970-01-01T00:00:00.000Z', '1970-01-01T00:00:00.000Z'])
+  })
+
+  test('the derived key of a step is the same on every attempt, and differs from step to step', async () => {
+    const once = world().process()
+    const keys: string[] = []
+    let tries = 0
+    const checkout = define(once, async (op) => {
+      await op.step('a', (step) => void keys.push(step.key))
+      await op.step('b', (step) => {
+        keys.push(step.key)
+        if (++tries < 3) throw new Error('not yet')
+      })
+      return op.step('undo:b', (step) => void keys.push(step.key))
+    })
+    await thrown(checkout.run('1', {}))
+    await thrown(checkout.run('1', {}))
+    await checkout.run('1', {})
+    expect(keys).toHaveLength(5)
+    expect(new Set(keys).size).toBe(3)
+    expect(keys[1]).toBe(keys[3])
+  })
+
+  test('the same id with another input is a MISMATCH, and runs nothing', async () => {
+    const once = world().process()
+    const run = vi.fn(() => 'once')
+    const checkout = define(once, (op) => op.step('a', run))
+    await checkout.run('1', { total: 5 })
+    expect(await codeOf(checkout.run('1', { total: 6 }))).toBe('MISMATCH')
+    expect(await codeOf(checkout.start('1', { total: 6 }))).toBe('MISMATCH')
+    expect(run).toHaveBeenCalledTimes(1)
+  })
+
+  test('a step asked with another fingerprint is a MISMATCH, and runs nothing', async () => {
+    const once = world().process()
+    const run = vi.fn()
+    let amount = 5
+    const checkout = define(once, async (op) => {
+      await op.step('charge', { run, fingerprint: { amount } })
+      throw new Error('later')
+    })
+    await thrown(checkout.run('1', {}))
+    amount = 6
+    expect(await codeOf(checkout.run('1', {}))).toBe('MISMATCH')
+    expect(run).toHaveBeenCalledTimes(1)
+  })
+
+  test('steps run in parallel, and in loops with an index in their names; one name twice is refused', async () => {
+    const once = world().process()
+    const checkout = define(once, async (op) => {
+      const both = await Promise.all([op.step('a', async () => 1), op.step('b', async () => 2)])
+      for (let n = 0; n < 3; n++) both.push(await op.step(`line ${n}`, () => 10 + n))
+      return both
+    })
+    expect((await checkout.run('1', {})).value).toEqual([1, 2, 10, 11, 12])
+    const twice = once.operation('twice', {}, async (op) => {
+      await op.step('a', () => 1)
+      await op.step('a', () => 2)
+    })
+    expect(await codeOf(twice.run('1', {}))).toBe('INVALID_ARGUMENT')
+  })
+
+  test('a step asked for after the function ended is refused', async () => {
+    const once = world().process()
+    let late: OperationOp | undefined
+    const checkout = define(once, (op) => void (late = op))
+    await checkout.run('1', {})
+    expect(await codeOf(late!.step('late', () => 1))).toBe('INVALID_ARGUMENT')
+  })
+
+  test('a step is tried again within the attempt as often as its retry says', async () => {
+    const { process, clock } = world()
+    let tries = 0
+    const checkout = define(process(), (op) =>
+      op.step('a', {
+        run: () => {
+          if (++tries < 3) throw new Error('hiccup')
+          return tries
+        },
+        retry: { attempts: 3, firstMs: 100 },
+      }),
+    )
+    const result = checkout.run('1', {})
+    await clock.advance(1_000)
+    expect((await result).value).toBe(3)
+  })
+
+  test('a step that outlives its timeoutMs fails, with its signal aborted, and is in doubt', async () => {
+    const { process, clock } = world()
+    let signal: AbortSignal | undefined
+    const checkout = define(process(), (op) =>
+      op.step('slow', {
+        run: (step) => {
+          signal = step.signal
+          return never
+        },
+        timeoutMs: 500,
+      }),
+    )
+    const result = thrown(checkout.run('1', {}))
+    await clock.advance(600)
+    expect((await result).message).toContain('timeoutMs of 500')
+    expect(signal?.aborted).toBe(true)
+    expect((await checkout.status('1'))?.inDoubt).toEqual(['slow'])
+  })
+
+  test('an operation that was taken over cannot write a step, and its signal aborts', async () => {
+    const { process, clock } = world()
+    const gate = Promise.withResolvers<string>()
+    const zombieOnce = process({ leaseMs: 1_000 })
+    let op: OperationOp | undefined
+    const zombie = define(zombieOnce, (given) => {
+      op = given
+      return given.step('a', () => gate.promise)
+    })
+    const lost = codeOf(zombie.run('1', {}))
+    await clock.advance(0)
+    await zombieOnce.release({ scope: zombie.scope, id: '1' }, 'its machine is gone')
+    const other = define(process(), (given) => given.step('a', () => 'the other'))
+    expect((await other.run('1', {})).value).toBe('the other')
+    gate.resolve('the zombie')
+    expect(await lost).toBe('CLAIM_LOST')
+    expect(op!.signal.aborted).toBe(true)
+    expect((await other.run('1', {})).value).toBe('the other')
+  })
+})
+
+describe('in doubt', () => {
+  test('a step in doubt is run again by default, under the same key', async () => {
+    const here = world()
+    const keys: string[] = []
+    const body: Body = (op) => op.step('charge', (step) => void keys.push(step.key))
+    await dieIn('charge', here, body)
+    await here.clock.advance(600_000 + 60_000)
+    await define(here.process(), body).run('1', { total: 5 })
+    expect(keys).toHaveLength(1)
+  })
+
+  test('with a lookup, what was found is taken, and the step is not run', async () => {
+    const here = world()
+    const run = vi.fn()
+    const body: Body = (op) => op.step('charge', { run, lookup: async () => ({ found: { charge: 9 } }) })
+    await dieIn('charge', here, body)
+    await here.clock.advance(700_000)
+    expect((await define(here.process(), body).run('1', { total: 5 })).value).toEqual({ charge: 9 })
+    expect(run).not.toHaveBeenCalled()
+  })
+
+  test('with a lookup that finds nothing, the step is run', async () => {
+    const here = world()
+    const run = vi.fn(() => 'ran')
+    const body: Body = (op) => op.step('charge', { run, lookup: () => 'not-found' })
+    await dieIn('charge', here, body)
+    await here.clock.advance(700_000)
+    expect((await define(here.process(), body).run('1', { total: 5 })).value).toBe('ran')
+    expect(run).toHaveBeenCalledTimes(1)
+  })
+
+  test('with a lookup that cannot tell, nothing is run and it stays in doubt', async () => {
+    const here = world()
+    const run = vi.fn()
+    const body: Body = (op) => op.step('charge', { run, lookup: () => 'unknown' })
+    await dieIn('charge', here, body)
+    await here.clock.advance(700_000)
+    const checkout = define(here.process(), body)
+    expect((await thrown(checkout.run('1', { total: 5 }))).message).toContain('in doubt')
+    expect(run).not.toHaveBeenCalled()
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', inDoubt: ['charge'] })
+  })
+
+  test("with inDoubt 'stop' the operation parks until a person decides", async () => {
+    const here = world()
+    const run = vi.fn(() => 'ran')
+    const body: Body = (op) => op.step('charge', { run, inDoubt: 'stop' })
+    await dieIn('charge', here, body)
+    await here.clock.advance(700_000)
+    const once = here.process()
+    const checkout = define(once, body)
+    expect(await codeOf(checkout.run('1', { total: 5 }))).toBe('PARKED')
+    // It stays parked, whoever asks.
+    expect(await codeOf(checkout.run('1', { total: 5 }))).toBe('PARKED')
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked', inDoubt: ['charge'] })
+    const doubts: Doubt[] = []
+    for await (const doubt of once.inDoubt()) doubts.push(doubt)
+    expect(doubts).toMatchObject([{ operation: 'checkout', step: 'charge', parked: true, key: { id: '1' } }])
+    expect(run).not.toHaveBeenCalled()
+
+    await checkout.resume('1', { decide: { charge: { found: 'it had worked' } } })
+    expect((await checkout.run('1', { total: 5 })).value).toBe('it had worked')
+    expect(run).not.toHaveBeenCalled()
+  })
+
+  test('a person can also decide that it never took effect', async () => {
+    const here = world()
+    const run = vi.fn(() => 'ran')
+    const body: Body = (op) => op.step('charge', { run, inDoubt: 'stop' })
+    await dieIn('charge', here, body)
+    await here.clock.advance(700_000)
+    const checkout = define(here.process(), body)
+    await codeOf(checkout.run('1', { total: 5 }))
+    await checkout.resume('1', { decide: { charge: 'not-found' } })
+    expect((await checkout.run('1', { total: 5 })).value).toBe('ran')
+    expect(await checkout.resume('2')).toBeUndefined()
+  })
+
+  test('a step that says itself that it took no effect is not in doubt', async () => {
+    const once = world().process()
+    const run = vi
+      .fn(() => 'ran')
+      .mockImplementationOnce(() => {
+        throw new NotBegunError('the limiter said no')
+      })
+    const checkout = define(once, (op) => op.step('charge', { run, inDoubt: 'stop' }))
+    await thrown(checkout.run('1', {}))
+    expect((await checkout.status('1'))?.inDoubt).toEqual([])
+    expect((await checkout.run('1', {})).value).toBe('ran')
+  })
+
+  test('reconcile asks about all at once, repairs, and compensates each duplicate once', async () => {
+    const here = world()
+    const body: Body = (op) => op.step('charge', { run: () => 'ran', inDoubt: 'stop' })
+    await dieIn('charge', here, body)
+    await here.clock.advance(700_000)
+    const once = here.process()
+    const checkout = define(once, body)
+    await codeOf(checkout.run('1', { total: 5 }))
+    const refunded: unknown[] = []
+    const resolve = vi.fn(async (doubts: readonly unknown[]) =>
+      doubts.map(() => ({ found: 'ch_1', duplicates: ['ch_2'] })),
+    )
+    const report = await once.reconcile('checkout', resolve, {
+      compensate: (duplicate) => void refunded.push(duplicate),
+    })
+    expect(report).toMatchObject({ found: 1, notFound: 0, unknown: 0, passed: 0 })
+    expect(report.duplicates).toMatchObject([{ duplicate: 'ch_2', compensated: true }])
+    expect(refunded).toEqual(['ch_2'])
+    expect((await checkout.run('1', { total: 5 })).value).toBe('ch_1')
+    expect((await once.reconcile('checkout', resolve)).found).toBe(0)
+    expect(resolve).toHaveBeenCalledTimes(1)
+  })
+})
+
+describe('sagas', () => {
+  const saga =
+    (log: string[], fail: () => never, extra: Record<string, unknown> = {}): Body =>
+    async (op) => {
+      await op.step('reserve', { run: () => void log.push('reserve'), undo: () => void log.push('undo reserve') })
+      await op.step('charge', {
+        run: () => {
+          log.push('charge')
+          return { charge: 1 }
+        },
+        undo: ({ forward, result }) => void log.push(`undo charge ${forward} ${JSON.stringify(result)}`),
+        ...extra,
+      })
+      await op.step('ship', { run: fail, undo: ({ forward }) => void log.push(`undo ship ${forward}`) })
+    }
+
+  test('a final failure undoes in reverse, each once, and is stored as the answer', async () => {
+    const once = world().process()
+    const log: string[] = []
+    const checkout = define(
+      once,
+      saga(log, () => {
+        throw new FinalError('out of stock', { data: { sku: 1 } })
+      }),
+    )
+    const error = await thrown(checkout.run('1', {}))
+    expect(error).toBeInstanceOf(FinalError)
+    expect(error).toMatchObject({ message: 'out of stock', data: { sku: 1 } })
+    // The step that failed has said itself that it took no effect.
+    expect(log).toEqual(['reserve', 'charge', 'undo charge done {"charge":1}', 'undo reserve'])
+    expect(await thrown(checkout.run('1', {}))).toMatchObject({ message: 'out of stock', data: { sku: 1 } })
+    expect(log).toHaveLength(4)
+    expect(await checkout.status('1')).toMatchObject({ state: 'failed', direction: 'backward' })
+  })
+
+  test('when its attempts are exhausted it goes back, and a step in doubt is told so', async () => {
+    const once = world().process()
+    const log: string[] = []
+    const checkout = define(
+      once,
+      saga(log, () => {
+        throw new Error('the carrier is down')
+      }),
+      { attempts: 2 },
+    )
+    expect((await thrown(checkout.run('1', {}))).message).toBe('the carrier is down')
+    const error = await thrown(checkout.run('1', {}))
+    expect(error).toBeInstanceOf(FinalError)
+    expect(error.message).toContain('failed 2 times')
+    expect(log).toEqual(['reserve', 'charge', 'undo ship unknown', 'undo charge done {"charge":1}', 'undo reserve'])
+  })
+
+  test('after a pivot there is no way back: it goes on, and parks when its attempts are exhausted', async () => {
+    const once = world().process()
+    const log: string[] = []
+    const checkout = define(
+      once,
+      saga(
+        log,
+        () => {
+          throw new FinalError('no such address')
+        },
+        { pivot: true },
+      ),
+      { attempts: 2 },
+    )
+    expect((await thrown(checkout.run('1', {}))).message).toBe('no such address')
+    expect(await codeOf(checkout.run('1', {}))).toBe('PARKED')
+    expect(log).toEqual(['reserve', 'charge'])
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked', direction: 'forward' })
+  })
+
+  test('an undo that keeps failing is parked with its error, the others still run, and resume goes on', async () => {
+    const { process, clock } = world()
+    const log: string[] = []
+    let broken = true
+    const checkout = define(process(), async (op) => {
+      await op.step('a', { run: () => 1, undo: () => void log.push('undo a') })
+      await op.step('b', {
+        run: () => 2,
+        undo: () => {
+          if (broken) throw new Error('refunds are down')
+          log.push('undo b')
+        },
+      })
+      throw new FinalError('no')
+    })
+    const first = codeOf(checkout.run('1', {}))
+    await clock.advance(60_000)
+    expect(await first).toBe('PARKED')
+    expect(log).toEqual(['undo a'])
+    const status = await checkout.status('1')
+    expect(status?.steps.find((step) => step.name === 'b')).toMatchObject({ state: 'stuck', error: 'refunds are down' })
+    broken = false
+    await checkout.resume('1')
+    expect(await thrown(checkout.run('1', {}))).toBeInstanceOf(FinalError)
+    expect(log).toEqual(['undo a', 'undo b'])
+  })
+
+  test('undos wait for parallel siblings to end', async () => {
+    const { process, clock } = world()
+    const log: string[] = []
+    const gate = Promise.withResolvers<void>()
+    const checkout = define(process(), (op) =>
+      Promise.all([
+        op.step('slow', {
+          run: async () => {
+            await gate.promise
+            log.push('slow')
+          },
+          undo: ({ forward }) => void log.push(`undo slow ${forward}`),
+        }),
+        op.step('quick', () => {
+          throw new FinalError('no')
+        }),
+      ]),
+    )
+    const result = thrown(checkout.run('1', {}))
+    await clock.advance(1_000)
+    expect(log).toEqual([])
+    gate.resolve()
+    await result
+    expect(log).toEqual(['slow', 'undo slow done'])
+  })
+
+  test('cancel undoes what was done, and is the answer', async () => {
+    const once = world().process()
+    const log: string[] = []
+    const checkout = define(
+      once,
+      saga(log, () => {
+        throw new Error('not now')
+      }),
+    )
+    await thrown(checkout.run('1', {}))
+    expect(await checkout.cancel('1', 'the customer left')).toMatchObject({ state: 'failed' })
+    expect(log).toEqual(['reserve', 'charge', 'undo ship unknown', 'undo charge done {"charge":1}', 'undo reserve'])
+    expect((await thrown(checkout.run('1', {}))).message).toContain('the customer left')
+  })
+
+  test('cancel of a running operation takes effect at its next step', async () => {
+    const here = world()
+    const gate = Promise.withResolvers<void>()
+    const log: string[] = []
+    const checkout = define(here.process(), async (op) => {
+      await op.step('a', { run: () => gate.promise, undo: () => void log.push('undo a') })
+      await op.step('b', () => void log.push('b'))
+    })
+    const result = thrown(checkout.run('1', {}))
+    await here.clock.advance(10)
+    expect(await checkout.cancel('1', 'changed my mind')).toMatchObject({
+      state: 'running',
+      cancelReason: 'changed my mind',
+    })
+    gate.resolve()
+    await result
+    expect(log).toEqual(['undo a'])
+  })
+
+  test('a process that dies while it goes back is succeeded by one that goes on with the undos', async () => {
+    const { process, clock } = world()
+    const log: string[] = []
+    let hang = true
+    const body: Body = async (op) => {
+      await op.step('a', { run: () => 1, undo: () => void log.push('undo a') })
+      await op.step('b', {
+        run: () => 2,
+        undo: () => {
+          if (hang) return never
+          return void log.push('undo b')
+        },
+      })
+      await op.step('c', { run: () => 3, undo: () => void log.push('undo c') })
+      throw new FinalError('no')
+    }
+    void define(process({ attemptMs: 1_000 }), body)
+      .run('1', {})
+      .catch(() => {})
+    await clock.advance(120_000)
+    hang = false
+    expect(log).toEqual(['undo c'])
+    expect(await thrown(define(process(), body).run('1', {}))).toMatchObject({ message: 'no' })
+    expect(log).toEqual(['undo c', 'undo b', 'undo a'])
+  })
+})
+
+describe('drift', () => {
+  test('code between the steps may change: steps are found by name', async () => {
+    const { process } = world()
+    const a = vi.fn(() => 1)
+    await thrown(
+      define(process(), async (op) => {
+        await op.step('a', a)
+        throw new Error('deploy')
+      }).run('1', {}),
+    )
+    const result = await define(process(), async (op) => {
+      const before = await op.step('new', () => 'new')
+      return [before, await op.step('a', a)]
+    }).run('1', {})
+    expect(result.value).toEqual(['new', 1])
+    expect(a).toHaveBeenCalledTimes(1)
+  })
+
+  test('a stored step that the code no longer asks for is told', async () => {
+    const { process } = world()
+    await thrown(
+      define(process(), async (op) => {
+        await op.step('old', () => 1)
+        throw new Error('deploy')
+      }).run('1', {}),
+    )
+    const drifted: unknown[] = []
+    const listen = (event: unknown): void => void drifted.push(event)
+    subscribe('onceonly:drifted', listen)
+    await define(process(), () => 'done').run('1', {})
+    unsubscribe('onceonly:drifted', listen)
+    expect(drifted).toMatchObject([{ what: 'step-not-asked-for', step: 'old' }])
+  })
+
+  test('what a newer version began, an older one does not touch', async () => {
+    const { process } = world()
+    const run = vi.fn(() => 1)
+    await thrown(
+      define(
+        process(),
+        async (op) => {
+          await op.step('a', run)
+          throw new Error('later')
+        },
+        { version: 2 },
+      ).run('1', {}),
+    )
+    expect(await codeOf(define(process(), (op) => op.step('a', run), { version: 1 }).run('1', {}))).toBe(
+      'NEWER_VERSION',
+    )
+    expect(run).toHaveBeenCalledTimes(1)
+    expect((await define(process(), (op) => op.step('a', run), { version: 3 }).run('1', {})).value).toBe(1)
+  })
+
+  test('an undo that the code no longer has parks the operation instead of being guessed', async () => {
+    const { process } = world()
+    await thrown(
+      define(process(), async (op) => {
+        await op.step('a', { run: () => 1, undo: () => {} })
+        throw new Error('deploy')
+      }).run('1', {}),
+    )
+    const changed = define(process(), () => {
+      throw new FinalError('no')
+    })
+    expect(await codeOf(changed.run('1', {}))).toBe('PARKED')
+  })
+})
+
+describe('recovery', () => {
+  test('a worker finishes what a dead process began, though no client retries', async () => {
+    const here = world()
+    const log: string[] = []
+    const body: Body = async (op, input) => {
+      await op.step('a', () => void log.push(`a ${JSON.stringify(input)}`))
+      await op.step('b', () => void log.push('b'))
+      return 'done'
+    }
+    await dieIn('b', here, body)
+    const once = here.process()
+    const checkout = define(once, body)
+    const recovery = once.recover([checkout], { everyMs: 1_000 })
+    await here.clock.advance(700_000)
+    await recovery.stop()
+    expect(await checkout.status('1')).toMatchObject({ state: 'completed', outcome: { value: 'done' } })
+    expect(log).toEqual(['a {"total":5}', 'b'])
+  })
+
+  test('a failing operation is tried again with growing pauses, and given up after its attempts', async () => {
+    const { process, clock } = world()
+    const once = process()
+    const run = vi.fn(() => {
+      throw new Error('down')
+    })
+    const checkout = define(once, (op) => op.step('a', run), { attempts: 4 })
+    const recovery = once.recover([checkout])
+    await thrown(checkout.run('1', {}))
+    await clock.advance(60_000)
+    expect(run).toHaveBeenCalledTimes(4)
+    await recovery.stop()
+    expect(await checkout.status('1')).toMatchObject({ state: 'failed' })
+  })
+
+  test('an operation that kills its process each time is given up, too', async () => {
+    const here = world()
+    const body: Body = (op) => op.step('poison', { run: () => never, undo: () => {} })
+    for (let crash = 0; crash < 3; crash++) {
+      void define(here.process({ attemptMs: 1_000 }), body, { attempts: 3 })
+        .run('1', {})
+        .catch(() => {})
+      await here.clock.advance(120_000)
+    }
+    const run = vi.fn()
+    const last = define(here.process(), (op) => op.step('poison', { run, undo: () => {} }), { attempts: 3 })
+    expect(await thrown(last.run('1', {}))).toBeInstanceOf(FinalError)
+    expect(run).not.toHaveBeenCalled()
+  })
+
+  test('two workers and a retrying client at once are one execution', async () => {
+    const here = world()
+    const ran = vi.fn(() => 'done')
+    const body: Body = (op) => op.step('a', ran)
+    await dieIn('a', here, body)
+    const [one, two] = [here.process(), here.process()]
+    const workers = [one.recover([define(one, body)]), two.recover([define(two, body)])]
+    const asked = (async () => {
+      for (;;) {
+        const result = await define(here.process({ waitMs: 60_000 }), body)
+          .run('1', { total: 5 })
+          .catch(() => undefined)
+        if (result) return result
+      }
+    })()
+    await here.clock.advance(900_000)
+    expect((await asked).value).toBe('done')
+    expect(ran).toHaveBeenCalledTimes(1)
+    await Promise.all(workers.map((worker) => worker.stop()))
+  })
+
+  test('start returns at once, and the operation goes on; started twice it is one', async () => {
+    const { process, clock } = world()
+    const gate = Promise.withResolvers<void>()
+    const run = vi.fn(() => gate.promise)
+    const checkout = define(process(), (op) => op.step('a', run))
+    expect(await checkout.start('1', {})).toMatchObject({ state: 'running' })
+    expect(await checkout.start('1', {})).toMatchObject({ state: 'running' })
+    gate.resolve()
+    await clock.advance(10)
+    expect(await checkout.status('1')).toMatchObject({ state: 'completed' })
+    expect(await checkout.start('1', {})).toMatchObject({ state: 'completed' })
+    expect(run).toHaveBeenCalledTimes(1)
+  })
+})
