@@ -12,6 +12,8 @@ import { entriesOn } from './sqlite-entries.ts'
 import type { Entries } from './sqlite-entries.ts'
 import { inspectionOn } from './sqlite-inspection.ts'
 import type { Inspection } from './sqlite-inspection.ts'
+import { operationsOn } from './sqlite-operations.ts'
+import type { Operations } from './sqlite-operations.ts'
 import { migrateSchema } from './sqlite-schema.ts'
 import type { Moments } from './sqlite-time.ts'
 import { whileBusy } from './sqlite-turns.ts'
@@ -31,7 +33,8 @@ export interface SqliteGround {
   readonly turns: TakeTurn
 }
 
-type Work<T> = (entries: Entries & Inspection) => T
+type Everything = Entries & Inspection & Operations
+type Work<T> = (entries: Everything) => T
 type Reply = { readonly value: unknown } | { readonly error: unknown }
 
 export interface Calls {
@@ -52,13 +55,15 @@ const batchMax = 256
 
 export function callsOn(ground: SqliteGround): Calls {
   const { first: database, table, clock, lockWaitMs } = ground
-  let entries: (Entries & Inspection) | undefined
+  let entries: Everything | undefined
 
-  const makeReady = (): Entries & Inspection => {
+  const makeReady = (): Everything => {
     if (entries) return entries
     configure(database, ground.journal, ground.durability)
     migrateSchema(database, table)
-    entries = { ...entriesOn(database, table, ground.moments), ...inspectionOn(database, table, ground.moments.now) }
+    const { now } = ground.moments
+    const rows = entriesOn(database, table, ground.moments)
+    entries = { ...rows, ...inspectionOn(database, table, now), ...operationsOn(database, table, rows, now) }
     entries.timeMark.read()
     return entries
   }
@@ -113,7 +118,7 @@ export function callsOn(ground: SqliteGround): Calls {
   }
 }
 
-function commit(database: SqliteDatabase, entries: Entries & Inspection, batch: readonly Work<unknown>[]): Reply[] {
+function commit(database: SqliteDatabase, entries: Everything, batch: readonly Work<unknown>[]): Reply[] {
   database.exec('BEGIN IMMEDIATE')
   try {
     entries.timeMark.keep()
@@ -127,7 +132,7 @@ function commit(database: SqliteDatabase, entries: Entries & Inspection, batch: 
 }
 
 // A request that is wrong is answered alone: its statement was undone by SQLite, and the others go on.
-function tryOne(work: Work<unknown>, entries: Entries & Inspection): Reply {
+function tryOne(work: Work<unknown>, entries: Everything): Reply {
   try {
     return { value: work(entries) }
   } catch (error) {

@@ -17,6 +17,12 @@ export interface Entries {
   extend(claim: Claim, leaseMs: number): Fenced
   settle(claim: Claim, outcome: Uint8Array, retention: Retention): Fenced
   release(claim: Claim, how: 'open' | 'forget'): Fenced
+  /** The claim holds its key now. */
+  holds(claim: Claim): boolean
+  /** There is an entry that has not expired. */
+  isThere(key: Key): boolean
+  /** What is recorded of an operation whose entry is over. */
+  forgetOperation(key: Key): void
   sweep(limit: number): Swept
   readonly timeMark: TimeMark
 }
@@ -73,6 +79,16 @@ export function entriesOn(database: SqliteDatabase, table: string, time: Moments
       return row?.token === token && stateOf(row, now) === 'settled' ? 'done' : 'lost'
     },
     release: ({ key, token }, how) => release(statements, find(key), key, token, how, time.now()),
+    holds({ key, token }) {
+      const row = find(key)
+      return row !== undefined && holds(row, token, time.now())
+    },
+    isThere(key) {
+      const row = find(key)
+      const state = row && stateOf(row, time.now())
+      return state !== undefined && state !== 'tombstone'
+    },
+    forgetOperation: (key) => forgetOperation(statements, key),
     sweep: (limit) => sweep(statements, limit, time.now()),
     timeMark: timeMarkOn(database, table, time),
   }
@@ -157,6 +173,11 @@ function release(
   return 'done'
 }
 
+function forgetOperation(statements: Statements, { scope, id }: Key): void {
+  statements.forgetOperation.run(scope, id)
+  statements.forgetSteps.run(scope, id)
+}
+
 function sweep(statements: Statements, limit: number, now: number): Swept {
   const due = statements.due.all(now, limit) as (EntryTimes & { scope: string; id: string; holds: number })[]
   let [tombstoned, forgotten] = [0, 0]
@@ -166,8 +187,10 @@ function sweep(statements: Statements, limit: number, now: number): Swept {
     if (!state) {
       forgotten++
       statements.forget.run(row.scope, row.id)
+      forgetOperation(statements, row)
     } else if (state === 'tombstone') {
       if (row.holds) tombstoned++
+      forgetOperation(statements, row)
       statements.strip.run(expiresAt + row.tombstone_ms, row.scope, row.id)
     } else {
       // Not over yet: it was extended, or settled later than it was claimed.
@@ -199,6 +222,8 @@ function prepareStatements(database: SqliteDatabase, table: string) {
     ),
     open: on(`UPDATE ${table} SET state = 'open', lease_until = ? WHERE scope = ? AND id = ?`),
     forget: on(`DELETE FROM ${table} WHERE scope = ? AND id = ?`),
+    forgetOperation: on(`DELETE FROM ${table}_operations WHERE scope = ? AND id = ?`),
+    forgetSteps: on(`DELETE FROM ${table}_steps WHERE scope = ? AND id = ?`),
     sweepAt: on(`UPDATE ${table} SET sweep_at = ? WHERE scope = ? AND id = ?`),
     strip: on(`UPDATE ${table} SET outcome = NULL, input = NULL, sweep_at = ? WHERE scope = ? AND id = ?`),
     due: on(
@@ -216,7 +241,7 @@ function write(statement: SqliteStatement, row: EntryRow): void {
 }
 
 // better-sqlite3 takes only Buffers; this is a view, not a copy.
-function bytes(from: Uint8Array): Uint8Array {
+export function bytes(from: Uint8Array): Uint8Array {
   return Buffer.from(from.buffer, from.byteOffset, from.byteLength)
 }
 

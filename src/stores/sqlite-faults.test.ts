@@ -277,7 +277,7 @@ describe('the schema', () => {
     expect(await second.claim(key('a', 'b'), request())).toMatchObject({ is: 'settled' })
     expect(await first.show(key('a', 'b'))).toBeUndefined()
     expect(database.prepare('PRAGMA user_version').get()).toEqual({ user_version: 7 })
-    expect(database.prepare('SELECT version FROM second_schema').all()).toEqual([{ version: 1 }])
+    expect(database.prepare('SELECT version FROM second_schema').all()).toEqual([{ version: 2 }])
     first.close()
     second.close()
   })
@@ -285,10 +285,10 @@ describe('the schema', () => {
   test('of a newer version is refused, not guessed at', async () => {
     sqliteStore({ path: file }).close()
     const database = new DatabaseSync(file)
-    database.exec('INSERT INTO onceonly_schema VALUES (2)')
+    database.exec('INSERT INTO onceonly_schema VALUES (3)')
     const error = await errorOf(() => sqliteStore({ path: file }))
     expect(error).toMatchObject({ code: 'UNSUPPORTED', executed: 'no', retryable: false })
-    expect(error.message).toContain('schema version 2, written by a newer onceonly; this one knows 1')
+    expect(error.message).toContain('schema version 3, written by a newer onceonly; this one knows 2')
   })
 
   test('that somebody dropped is SCHEMA_MISSING, and migrate() brings it back', async () => {

@@ -36,7 +36,10 @@ export function inspectionOn(database: SqliteDatabase, table: string, now: () =>
       if (action === 'release') {
         const open = `UPDATE ${table} SET state = 'open', lease_until = ? WHERE scope = ? AND id = ?`
         prepare(database, open).run(now(), key.scope, key.id)
-      } else prepare(database, `DELETE FROM ${table} WHERE scope = ? AND id = ?`).run(key.scope, key.id)
+      } else {
+        for (const suffix of ['', '_operations', '_steps'])
+          prepare(database, `DELETE FROM ${table}${suffix} WHERE scope = ? AND id = ?`).run(key.scope, key.id)
+      }
       return before
     },
     audit(key) {

@@ -4,13 +4,15 @@
 import { OnceError } from '../core/errors.ts'
 import { describeKey } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
-import type { Began, Claim, ClaimRequest } from '../core/store.ts'
+import type { Advanced, Began, BegunStep, Claim, ClaimRequest, Verdict } from '../core/store.ts'
 import { closeQuietly } from './sqlite-calls.ts'
 import type { SqliteGround } from './sqlite-calls.ts'
 import { asOnceError, configure, inTransaction, rollBack, sqliteCode } from './sqlite-connection.ts'
 import type { SqliteDatabase } from './sqlite-connection.ts'
 import { entriesOn } from './sqlite-entries.ts'
 import type { Entries } from './sqlite-entries.ts'
+import { operationsOn } from './sqlite-operations.ts'
+import type { Operations } from './sqlite-operations.ts'
 import { whileBusy } from './sqlite-turns.ts'
 import type { Uncommitted } from './sqlite-within.ts'
 
@@ -18,12 +20,14 @@ type Granted = NonNullable<Began<SqliteDatabase>['granted']>
 
 export interface Transactions {
   begin(key: Key, request: ClaimRequest): Promise<Began<SqliteDatabase>>
+  beginStep(claim: Claim): Promise<BegunStep<SqliteDatabase> | undefined>
   close(): void
 }
 
 interface Connection {
   readonly database: SqliteDatabase
   readonly entries: Entries
+  readonly operations: Operations
 }
 
 export function transactionsOn(ground: SqliteGround, uncommitted: Uncommitted): Transactions {
@@ -36,7 +40,8 @@ export function transactionsOn(ground: SqliteGround, uncommitted: Uncommitted): 
     const database = ground.connect()
     try {
       configure(database, ground.journal, ground.durability)
-      connection = { database, entries: entriesOn(database, table, ground.moments) }
+      const entries = entriesOn(database, table, ground.moments)
+      connection = { database, entries, operations: operationsOn(database, table, entries, ground.moments.now) }
       return connection
     } catch (error) {
       closeQuietly(database)
@@ -49,36 +54,47 @@ export function transactionsOn(ground: SqliteGround, uncommitted: Uncommitted): 
     connection = undefined
   }
 
+  /** Waits for its turn among the writers, and has the write lock when `work` is called. `undefined` ends it again. */
+  const open = async <T>(work: (opened: Connection, endTurn: () => void) => T | undefined): Promise<T | undefined> => {
+    const endTurn = await ground.turns(lockWaitMs)
+    try {
+      if (closed) throw new Error('database is not open')
+      const opened = await whileBusy(clock, lockWaitMs, () => {
+        const connected = connect()
+        connected.database.exec('BEGIN IMMEDIATE')
+        return connected
+      })
+      opened.entries.timeMark.keep()
+      const worked = work(opened, endTurn)
+      if (worked) return worked
+      rollBack(opened.database)
+      endTurn()
+      return undefined
+    } catch (error) {
+      drop()
+      endTurn()
+      throw asOnceError(error)
+    }
+  }
+
   return {
     async begin(key, request) {
-      const endTurn = await ground.turns(lockWaitMs)
-      try {
-        if (closed) throw new Error('database is not open')
-        const opened = await whileBusy(clock, lockWaitMs, () => {
-          const { database, entries } = connect()
-          database.exec('BEGIN IMMEDIATE')
-          return { database, entries }
-        })
-        opened.entries.timeMark.keep()
-        const verdict = opened.entries.claim(key, request)
-        if (verdict.is === 'granted') {
-          opened.database.exec('SAVEPOINT effect')
-          uncommitted.add(key, opened.database)
-          const over = (): void => {
-            uncommitted.remove(key)
-            endTurn()
-          }
-          return { verdict, granted: granted(ground, opened, verdict.claim, { over, drop }) }
+      let verdict: Verdict | undefined
+      const began = await open((opened, endTurn) => {
+        verdict = opened.entries.claim(key, request)
+        if (verdict.is !== 'granted') return undefined
+        opened.database.exec('SAVEPOINT effect')
+        uncommitted.add(key, opened.database)
+        const over = (): void => {
+          uncommitted.remove(key)
+          endTurn()
         }
-        rollBack(opened.database)
-        endTurn()
-        return { verdict }
-      } catch (error) {
-        drop()
-        endTurn()
-        throw asOnceError(error)
-      }
+        return { verdict, granted: granted(ground, opened, verdict.claim, { over, drop }) }
+      })
+      return began ?? { verdict: verdict! }
     },
+    beginStep: (claim) =>
+      open((opened, over) => (opened.entries.holds(claim) ? step(ground, opened, claim, { over, drop }) : undefined)),
     close() {
       closed = true
       drop()
@@ -92,13 +108,20 @@ interface Ending {
   drop(): void
 }
 
-function granted(
+interface Open {
+  readonly isOpen: () => boolean
+  /** Write the last thing and commit; 'lost' rolls back. */
+  commit<Answer extends Advanced>(write: () => Answer): Promise<Answer>
+  rollback(): Promise<void>
+  abandon(): Promise<void>
+}
+
+function openTransaction(
   { clock, lockWaitMs }: SqliteGround,
-  { database, entries }: Connection,
-  claim: Claim,
+  { database }: Connection,
+  key: Key,
   { over, drop }: Ending,
-): Granted {
-  const { key } = claim
+): Open {
   let ended = false
   /** Ends the transaction; on an error it is taken back with its connection. */
   const ending = async <T>(work: () => T | Promise<T>): Promise<T> => {
@@ -112,21 +135,17 @@ function granted(
       over()
     }
   }
-  // After the end the connection has the transaction of another; that one is not ours to write in or to roll back.
-  const isOpen = (): boolean => !ended && inTransaction(database)
   return {
-    tx: database,
-    async commit(outcome, retention) {
+    // After the end the connection has the transaction of another; that one is not ours to write in or to roll back.
+    isOpen: () => !ended && inTransaction(database),
+    async commit(write) {
       if (ended) throw endedAlready(key)
       return ending(async () => {
         if (!inTransaction(database)) throw endedAlready(key)
-        try {
-          if (entries.settle(claim, outcome, retention) === 'lost') {
-            rollBack(database)
-            return 'lost'
-          }
-        } catch (error) {
-          throw asOnceError(error)
+        const answer = orOnceError(write)
+        if (answer === 'lost') {
+          rollBack(database)
+          return answer
         }
         try {
           // Only with a rollback journal can a reader be in the way of a commit; the transaction stays open meanwhile.
@@ -134,15 +153,44 @@ function granted(
         } catch (error) {
           throw commitFailed(key, error)
         }
-        return 'done'
+        return answer
       })
-    },
-    async undoEffect() {
-      if (!isOpen()) throw endedAlready(key)
-      database.exec('ROLLBACK TO effect')
     },
     rollback: async () => (ended ? undefined : ending(() => rollBack(database))),
     abandon: async () => (ended ? undefined : ending(drop)),
+  }
+}
+
+function orOnceError<T>(work: () => T): T {
+  try {
+    return work()
+  } catch (error) {
+    throw asOnceError(error)
+  }
+}
+
+function granted(ground: SqliteGround, opened: Connection, claim: Claim, ending: Ending): Granted {
+  const { database, entries } = opened
+  const { isOpen, commit, rollback, abandon } = openTransaction(ground, opened, claim.key, ending)
+  return {
+    tx: database,
+    commit: (outcome, retention) => commit(() => entries.settle(claim, outcome, retention)),
+    async undoEffect() {
+      if (!isOpen()) throw endedAlready(claim.key)
+      database.exec('ROLLBACK TO effect')
+    },
+    rollback,
+    abandon,
+  }
+}
+
+function step(ground: SqliteGround, opened: Connection, claim: Claim, ending: Ending): BegunStep<SqliteDatabase> {
+  const { commit, rollback, abandon } = openTransaction(ground, opened, claim.key, ending)
+  return {
+    tx: opened.database,
+    commit: (change) => commit(() => opened.operations.advance(claim, change)),
+    rollback,
+    abandon,
   }
 }
 

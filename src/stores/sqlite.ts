@@ -24,10 +24,13 @@ import type {
   ClaimRequest,
   Inspectable,
   Migratable,
+  Recoverable,
+  StepLedger,
   Store,
   Sweepable,
   SyncTransactional,
   Transactional,
+  TransactionalSteps,
   Verdict,
 } from '../core/store.ts'
 import { callsOn } from './sqlite-calls.ts'
@@ -71,7 +74,16 @@ export interface SqliteDatabaseOptions<Database extends SqliteDatabase> extends 
 }
 
 export interface SqliteStore<Tx extends SqliteDatabase = DatabaseSync>
-  extends Store, Transactional<Tx>, SyncTransactional<Tx>, Sweepable, Inspectable, Migratable {
+  extends
+    Store,
+    Transactional<Tx>,
+    SyncTransactional<Tx>,
+    StepLedger,
+    TransactionalSteps<Tx>,
+    Recoverable,
+    Sweepable,
+    Inspectable,
+    Migratable {
   /** Closes the connections of the store; `database` stays open. */
   close(): void
 }
@@ -128,6 +140,16 @@ export function sqliteStore(
       checkOptions('sweep', given, { limit: positiveInteger })
       return calls.write((entries) => entries.sweep(Math.min(given.limit, sweepLimitMax)))
     },
+    enlist: async (key, request) => look(key, request) ?? calls.write((all) => all.enlist(key, request)),
+    ledger: (key) => calls.read((all) => all.ledger(key)),
+    advance: (claim, change) => calls.write((all) => all.advance(claim, change)),
+    beginStep: (claim) => transactions.beginStep(claim),
+    // Mostly nothing is due, and a read waits for nobody.
+    due: async (scope, { limit, holdMs }) =>
+      (await calls.read((all) => all.isAnyDue(scope))) ? calls.write((all) => all.due(scope, limit, holdMs)) : [],
+    dismiss: (operation) => calls.write((all) => all.dismiss(operation)),
+    requestCancel: (key, reason) => calls.write((all) => all.requestCancel(key, reason)),
+    unfinished: (scope, { after = '', limit }) => calls.read((all) => all.unfinished(scope, after, limit)),
     show: (key) => calls.read((entries) => entries.show(key)),
     list: (filter) => calls.read((entries) => entries.list(filter)),
     mend: (key, action, reason) => calls.write((entries) => entries.mend(key, action, reason)),

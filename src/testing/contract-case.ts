@@ -33,11 +33,14 @@ export const guarantees = {
   unreadable: 'unreadable data is never taken for absent',
   keys: 'keys are compared byte for byte',
   'clock-skew': "the callers' clocks do not matter",
-  sweep: 'expiry is bounded and touches nothing that is alive (Sweepable)',
+  sweep: 'expiry touches nothing that is alive, and changes no answer (Sweepable)',
+  'counted-sweep': 'expiry goes entry by entry: in bounded steps, and counted (Sweepable)',
   inspection: 'entries can be looked at and mended by hand (Inspectable)',
   transactions: "the record commits with the caller's own writes (Transactional)",
   'no-waiting': "no claim waits for somebody's open transaction (Transactional)",
   'abandoned-effects': 'what an effect writes after its transaction was abandoned reaches nobody (Transactional)',
+  operations: 'steps are recorded under the token, and a worker finds what nobody works on (StepLedger, Recoverable)',
+  'transactional-steps': 'a step commits with its record (TransactionalSteps)',
   'crash-recovery': 'what was acknowledged survives a crash of the server (faults)',
   'connection-faults': 'a store that cannot be reached fails closed, soon (faults)',
   'commit-faults': 'a connection that is lost at COMMIT tells the truth (Transactional and faults)',
@@ -229,7 +232,7 @@ export function faultsOf(subject: ContractSubject, guarantee: Guarantee): NonNul
   return subject.faults
 }
 
-function having<T>(store: Store, methods: readonly string[], guarantee: Guarantee): T {
+export function having<T>(store: Store, methods: readonly string[], guarantee: Guarantee): T {
   const absent = methods.filter((method) => typeof (store as unknown as Record<string, unknown>)[method] !== 'function')
   assert.equal(absent.length, 0, missing(`the store has no ${absent.join(', ')}`, guarantee))
   return store as T

@@ -13,6 +13,7 @@ import { expiryCases } from './contract-expiry.ts'
 import { faultCases } from './contract-faults.ts'
 import { inspectionCases } from './contract-inspection.ts'
 import { keyCases } from './contract-keys.ts'
+import { operationCases } from './contract-operations.ts'
 import type { ContractSubject } from './contract-subject.ts'
 import { sweepCases } from './contract-sweep.ts'
 import { transactionCases } from './contract-transactions.ts'
@@ -48,6 +49,7 @@ export const storeContractCases: readonly ContractCase[] = [
   ...transactionCases,
   ...beginCases,
   ...faultCases,
+  ...operationCases,
 ]
 
 // For the slowest case (a crash of the server) on the slowest machine; the usual case takes milliseconds.
@@ -89,10 +91,18 @@ export async function runContractCase(each: ContractCase, create: () => Promise<
 /** Why a store that makes these exceptions does not take this case; undefined when it does. */
 export function reasonNotTo(each: ContractCase, cannot: Cannot): string | undefined {
   // What is about transactions cannot be asked of a store that has none, and need not be excepted twice.
-  return cannot[each.guarantee] ?? (aboutTransactions.includes(each.guarantee) ? cannot.transactions : undefined)
+  if (cannot[each.guarantee] !== undefined) return cannot[each.guarantee]
+  if (aboutTransactions.includes(each.guarantee) && cannot.transactions !== undefined) return cannot.transactions
+  const aboutOperations = each.guarantee === 'transactional-steps' || operationCases.includes(each)
+  return aboutOperations ? cannot.operations : undefined
 }
 
-const aboutTransactions: readonly Guarantee[] = ['no-waiting', 'abandoned-effects', 'commit-faults']
+const aboutTransactions: readonly Guarantee[] = [
+  'no-waiting',
+  'abandoned-effects',
+  'commit-faults',
+  'transactional-steps',
+]
 
 function checkCannot(cannot: Cannot): void {
   const reason: Rule = (value) => (aString(value) === undefined ? undefined : 'the reason, in words')

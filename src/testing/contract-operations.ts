@@ -1,0 +1,639 @@
+// The contract, part 11: operations. Their records are written under the token of their entry or not at all, a worker finds
+// what nobody works on, and a step in a transaction commits with its record.
+
+import assert from 'node:assert/strict'
+import { key } from '../core/key.ts'
+import type { Key } from '../core/key.ts'
+import type {
+  Advanced,
+  BegunStep,
+  Change,
+  Claim,
+  ClaimRequest,
+  LedgerRecord,
+  Recoverable,
+  StepLedger,
+  Store,
+  TransactionalSteps,
+  Verdict,
+} from '../core/store.ts'
+import {
+  ask,
+  assertBusy,
+  assertGranted,
+  assertIs,
+  assertSettled,
+  bounded,
+  bytesOf,
+  eventually,
+  failureOf,
+  faultsOf,
+  grantedOf,
+  having,
+  hourMs,
+  inspectableOf,
+  leaseMs,
+  minuteMs,
+  otherFingerprint,
+  request,
+  retention,
+  sweepableOf,
+  times,
+} from './contract-case.ts'
+import type { ContractCase } from './contract-case.ts'
+import type { ContractSubject } from './contract-subject.ts'
+
+type OperationStore = Store & StepLedger & Recoverable
+
+const scope = 'contract/operations/checkout'
+const anOperation: Key = key(scope, 'an operation')
+const input = bytesOf('the input')
+
+function operationsOf(store: Store): OperationStore {
+  return having(store, ['enlist', 'ledger', 'advance', 'due', 'dismiss', 'requestCancel', 'unfinished'], 'operations')
+}
+
+function enlist(store: Store, subject: Key = anOperation, changes: Partial<ClaimRequest> = {}): Promise<Verdict> {
+  return operationsOf(store).enlist(subject, { ...request(changes), input: changes.input ?? input })
+}
+
+async function enlisted(store: Store, subject: Key = anOperation, changes: Partial<ClaimRequest> = {}): Promise<Claim> {
+  return grantedOf(await enlist(store, subject, changes))
+}
+
+function record(name: string, revision: number, content: string): LedgerRecord {
+  return { name, revision, content: bytesOf(content) }
+}
+
+const running: Change['then'] = { to: 'running', leaseMs }
+
+async function advance(
+  store: Store,
+  claim: Claim,
+  records: readonly LedgerRecord[],
+  then: Change['then'] = running,
+): Promise<Advanced> {
+  return operationsOf(store).advance(claim, { records, then })
+}
+
+async function contents(store: Store, subject: Key = anOperation): Promise<Record<string, string>> {
+  const ledger = await operationsOf(store).ledger(subject)
+  assert.ok(ledger, 'expected a ledger')
+  return Object.fromEntries(
+    ledger.records.map(({ name, content }) => {
+      assert.ok(content instanceof Uint8Array, 'expected the content as bytes')
+      return [name, new TextDecoder().decode(content)]
+    }),
+  )
+}
+
+async function dueIds(store: Store, limit = 10): Promise<string[]> {
+  const due = await operationsOf(store).due(scope, { limit, holdMs: minuteMs })
+  return due.map((found) => found.key.id)
+}
+
+const records: readonly ContractCase[] = [
+  {
+    name: 'an operation is enlisted once; a retry is told what became of it, and its input is kept',
+    guarantee: 'operations',
+    async run({ store, ...subject }) {
+      const claim = assertGranted(await enlist(store), 'fresh', 1)
+      assertBusy(await enlist(store), leaseMs)
+      assertIs(await enlist(store, anOperation, { fingerprint: otherFingerprint }), 'mismatch')
+      assert.deepEqual(await contents(store), {})
+      const entry = await inspectableOf({ store, ...subject }).show(anOperation)
+      assert.deepEqual(Buffer.from(entry!.input!), Buffer.from(input))
+      assert.equal(await advance(store, claim, [], { to: 'settled', outcome: bytesOf('done'), retention }), 'done')
+      assertSettled(await enlist(store), bytesOf('done'))
+    },
+  },
+  {
+    name: 'of 100 that enlist one operation at once through two instances, one is granted',
+    guarantee: 'operations',
+    async run({ store, another }) {
+      const stores = [store, await another()]
+      const verdicts = await Promise.all(times(100).map((n) => enlist(stores[n % 2]!)))
+      assert.equal(verdicts.filter((verdict) => verdict.is === 'granted').length, 1)
+    },
+  },
+  {
+    name: 'records come back byte for byte, the last revision of each name, with the time of their writing',
+    guarantee: 'operations',
+    async run({ store }) {
+      const claim = await enlisted(store)
+      const bytes = Uint8Array.from(times(256))
+      const names = ['', 'Charge', 'charge', 'charge ', 'Über 100 €', 'it\'s "quoted" \\ $1 ?']
+      assert.equal(await advance(store, claim, [{ name: 'bytes', revision: 1, content: bytes }]), 'done')
+      assert.equal(
+        await advance(
+          store,
+          claim,
+          names.map((name, n) => record(name, 1, `first ${n}`)),
+        ),
+        'done',
+      )
+      assert.equal(await advance(store, claim, [record('charge', 2, 'second')]), 'done')
+      const found = await contents(store)
+      assert.equal(Object.keys(found).length, 7)
+      assert.equal(found['charge'], 'second')
+      assert.equal(found['Charge'], 'first 1')
+      assert.equal(found['charge '], 'first 3')
+      const ledger = (await operationsOf(store).ledger(anOperation))!
+      const kept = ledger.records.find(({ name }) => name === 'bytes')!
+      assert.deepEqual(Buffer.from(kept.content), Buffer.from(bytes))
+      assert.equal(kept.revision, 1)
+      assert.ok(Number.isSafeInteger(kept.atMs) && kept.atMs > 0)
+    },
+  },
+  {
+    name: 'a record that comes late never overwrites a later one',
+    guarantee: 'operations',
+    async run({ store }) {
+      const claim = await enlisted(store)
+      await advance(store, claim, [record('charge', 1, 'began')])
+      await advance(store, claim, [record('charge', 2, 'done')])
+      assert.equal(await advance(store, claim, [record('charge', 1, 'began')]), 'done')
+      assert.equal(await advance(store, claim, [record('charge', 2, 'another done')]), 'done')
+      assert.deepEqual(await contents(store), { charge: 'done' })
+    },
+  },
+  {
+    name: 'many operations write their records at once, and none is lost or mixed up',
+    guarantee: 'operations',
+    async run({ store, another }) {
+      const stores = [store, await another()]
+      const claims = await Promise.all(times(50).map((n) => enlisted(stores[n % 2]!, key(scope, `operation ${n}`))))
+      await Promise.all(
+        claims.flatMap((claim, n) => [
+          advance(stores[n % 2]!, claim, [record('a', 1, `a of ${n}`)]),
+          advance(stores[n % 2]!, claim, [record('b', 1, `b of ${n}`)]),
+        ]),
+      )
+      for (const n of times(50)) {
+        assert.deepEqual(await contents(store, key(scope, `operation ${n}`)), { a: `a of ${n}`, b: `b of ${n}` })
+      }
+    },
+  },
+  {
+    name: 'a fresh life of the key begins without the records of the last one',
+    guarantee: 'operations',
+    async run({ store, advance: pass }) {
+      const claim = await enlisted(store)
+      await advance(store, claim, [record('charge', 1, 'done')], { to: 'settled', outcome: bytesOf('x'), retention })
+      await pass(retention.keepMs + minuteMs)
+      assertIs(await enlist(store), 'expired')
+      const again = assertGranted(await enlist(store, anOperation, { onExpired: 'execute' }), 'fresh', 1)
+      assert.deepEqual(await contents(store), {})
+      await advance(store, again, [record('charge', 1, 'anew')])
+      assert.deepEqual(await contents(store), { charge: 'anew' })
+    },
+  },
+  {
+    name: 'an enlisting repeated with its token keeps what was recorded since',
+    guarantee: 'operations',
+    async run({ store }) {
+      const { token } = request()
+      const claim = await enlisted(store, anOperation, { token })
+      await advance(store, claim, [record('charge', 1, 'began')])
+      const again = assertGranted(await enlist(store, anOperation, { token }), 'fresh', 1)
+      assert.equal(again.fence, claim.fence)
+      assert.deepEqual(await contents(store), { charge: 'began' })
+    },
+  },
+  {
+    name: 'an operation forgotten by hand leaves no records to the next',
+    guarantee: 'operations',
+    async run(subject) {
+      const { store } = subject
+      const claim = await enlisted(store)
+      await advance(store, claim, [record('charge', 1, 'done')])
+      await inspectableOf(subject).mend(anOperation, 'forget', 'a test')
+      assert.equal(await operationsOf(store).ledger(anOperation), undefined)
+      assert.equal(await advance(store, claim, [record('charge', 2, 'zombie')]), 'lost')
+      await enlisted(store)
+      assert.deepEqual(await contents(store), {})
+    },
+  },
+]
+
+const fencing: readonly ContractCase[] = [
+  {
+    name: 'after a takeover the old holder can write no record, and can neither settle nor give back',
+    guarantee: 'operations',
+    async run({ store, another, advance: pass }) {
+      const zombie = await enlisted(store)
+      await advance(store, zombie, [record('charge', 1, 'began')])
+      await pass(leaseMs + minuteMs)
+      const heir = assertGranted(await enlist(await another()), 'taken-over', 2)
+      assert.deepEqual(await contents(store), { charge: 'began' })
+      assert.equal(await advance(store, zombie, [record('charge', 2, 'zombie')]), 'lost')
+      assert.equal(await advance(store, zombie, [], { to: 'open', afterMs: 0 }), 'lost')
+      const settled = { to: 'settled', outcome: bytesOf('zombie'), retention } as const
+      assert.equal(await advance(store, zombie, [record('charge', 2, 'zombie')], settled), 'lost')
+      assert.deepEqual(await contents(store), { charge: 'began' })
+      assert.equal(await advance(store, heir, [record('charge', 2, 'heir')]), 'done')
+      assert.deepEqual(await contents(store), { charge: 'heir' })
+      assertBusy(await enlist(store), leaseMs)
+    },
+  },
+  {
+    name: 'a holder whose lease is over may still write while nobody has taken over, and its lease is new then',
+    guarantee: 'operations',
+    async run({ store, advance: pass }) {
+      const claim = await enlisted(store)
+      await pass(leaseMs + minuteMs)
+      assert.equal(await advance(store, claim, [record('charge', 1, 'late')]), 'done')
+      assertBusy(await enlist(store), leaseMs)
+    },
+  },
+  {
+    name: 'writes repeated after a lost reply are done again: a record, the end, and the giving back',
+    guarantee: 'operations',
+    async run({ store }) {
+      const claim = await enlisted(store)
+      for (const _ of times(2)) assert.equal(await advance(store, claim, [record('a', 1, 'began')]), 'done')
+      for (const _ of times(2)) assert.equal(await advance(store, claim, [], { to: 'open', afterMs: hourMs }), 'done')
+      const next = assertGranted(await enlist(store), 'reopened', 2)
+      const settled = { to: 'settled', outcome: bytesOf('the end'), retention } as const
+      for (const _ of times(2)) assert.equal(await advance(store, next, [record('a', 2, 'done')], settled), 'done')
+      assertSettled(await enlist(store), bytesOf('the end'))
+      assert.deepEqual(await contents(store), { a: 'done' })
+    },
+  },
+  {
+    name: 'records of operations are not those of other scopes or ids that look alike',
+    guarantee: 'operations',
+    async run({ store }) {
+      const others = [key(scope, 'An operation'), key(scope, 'an operation '), key(`${scope}s`, 'an operation')]
+      for (const each of [anOperation, ...others]) {
+        const claim = await enlisted(store, each)
+        await advance(store, claim, [record('of', 1, `${each.scope}|${each.id}`)])
+      }
+      for (const each of [anOperation, ...others]) {
+        assert.deepEqual(await contents(store, each), { of: `${each.scope}|${each.id}` })
+      }
+    },
+  },
+]
+
+const recovery: readonly ContractCase[] = [
+  {
+    name: 'an operation is due when its lease is over, not before, and for one worker at a time',
+    guarantee: 'operations',
+    async run({ store, another, advance: pass }) {
+      await enlisted(store)
+      assert.deepEqual(await dueIds(store), [])
+      await pass(leaseMs + minuteMs)
+      assert.deepEqual(await dueIds(store), ['an operation'])
+      assert.deepEqual(await dueIds(await another()), [])
+      await pass(2 * minuteMs)
+      assert.deepEqual(await dueIds(await another()), ['an operation'])
+    },
+  },
+  {
+    name: 'the longest due comes first, as many as are asked for, and only of this scope',
+    guarantee: 'operations',
+    async run({ store, advance: pass }) {
+      for (const n of times(5)) {
+        await enlisted(store, key(scope, `operation ${4 - n}`))
+        await enlisted(store, key('contract/operations/other', `operation ${n}`))
+        await pass(minuteMs)
+      }
+      await pass(leaseMs)
+      assert.deepEqual(await dueIds(store, 2), ['operation 4', 'operation 3'])
+      assert.deepEqual(await dueIds(store, 10), ['operation 2', 'operation 1', 'operation 0'])
+    },
+  },
+  {
+    name: 'a hundred due operations are shared by workers that ask at once, each given to one',
+    guarantee: 'operations',
+    async run({ store, another, advance: pass }) {
+      const stores = [store, await another()]
+      await Promise.all(times(100).map((n) => enlisted(store, key(scope, `operation ${n}`))))
+      await pass(leaseMs + minuteMs)
+      const found: string[] = []
+      while (found.length < 100) {
+        const rounds = await Promise.all(times(4).map((n) => dueIds(stores[n % 2]!, 20)))
+        if (rounds.flat().length === 0) break
+        found.push(...rounds.flat())
+      }
+      assert.equal(found.length, 100)
+      assert.equal(new Set(found).size, 100)
+    },
+  },
+  {
+    name: 'what was given back is due after its pause, and can be taken up before by a retry',
+    guarantee: 'operations',
+    async run({ store, advance: pass }) {
+      const claim = await enlisted(store)
+      await advance(store, claim, [record('a', 1, 'done')], { to: 'open', afterMs: hourMs })
+      await pass(30 * minuteMs)
+      assert.deepEqual(await dueIds(store), [])
+      await pass(40 * minuteMs)
+      assert.deepEqual(await dueIds(store), ['an operation'])
+      assertGranted(await enlist(store), 'reopened', 2)
+      assert.deepEqual(await contents(store), { a: 'done' })
+      assert.deepEqual(await dueIds(store), [])
+    },
+  },
+  {
+    name: 'what is parked is not due, and stays parked when it is enlisted again and given back',
+    guarantee: 'operations',
+    async run({ store, advance: pass }) {
+      const claim = await enlisted(store)
+      assert.equal((await operationsOf(store).ledger(anOperation))!.dueAtMs === undefined, false)
+      await advance(store, claim, [record('', 1, 'parked')], { to: 'open' })
+      await pass(24 * hourMs - minuteMs)
+      assert.deepEqual(await dueIds(store), [])
+      assert.equal((await operationsOf(store).ledger(anOperation))!.dueAtMs, undefined)
+      const looking = assertGranted(await enlist(store), 'reopened', 2)
+      assert.equal((await operationsOf(store).ledger(anOperation))!.dueAtMs, undefined)
+      await pass(leaseMs + minuteMs)
+      assert.deepEqual(await dueIds(store), [])
+      await advance(store, looking, [], { to: 'open', afterMs: 0 })
+      assert.deepEqual(await dueIds(store), ['an operation'])
+    },
+  },
+  {
+    name: 'what is settled is not due, and is finished',
+    guarantee: 'operations',
+    async run({ store, advance: pass }) {
+      const claim = await enlisted(store)
+      await enlisted(store, key(scope, 'another'))
+      await advance(store, claim, [record('a', 1, 'done')], { to: 'settled', outcome: bytesOf('x'), retention })
+      await pass(leaseMs + minuteMs)
+      assert.deepEqual(await dueIds(store), ['another'])
+      const unfinished = await operationsOf(store).unfinished(scope, { limit: 10 })
+      assert.deepEqual(
+        unfinished.map((each) => each.id),
+        ['another'],
+      )
+      assert.deepEqual(await contents(store), { a: 'done' })
+    },
+  },
+  {
+    name: 'unfinished operations are listed by id, page after page',
+    guarantee: 'operations',
+    async run({ store }) {
+      for (const id of ['c', 'a', 'd', 'b']) await enlisted(store, key(scope, id))
+      await enlisted(store, key('contract/operations/other', 'e'))
+      const first = await operationsOf(store).unfinished(scope, { limit: 3 })
+      assert.deepEqual(
+        first.map((each) => each.id),
+        ['a', 'b', 'c'],
+      )
+      const second = await operationsOf(store).unfinished(scope, { limit: 3, after: 'c' })
+      assert.deepEqual(second, [key(scope, 'd')])
+    },
+  },
+  {
+    name: 'what was dismissed is not due again, unless it was enlisted since',
+    guarantee: 'operations',
+    async run({ store, advance: pass }) {
+      const operations = operationsOf(store)
+      await enlisted(store)
+      await pass(leaseMs + minuteMs)
+      const [stale] = await operations.due(scope, { limit: 1, holdMs: minuteMs })
+      await enlisted(store)
+      await operations.dismiss(stale!)
+      await pass(leaseMs + minuteMs)
+      const [found] = await operations.due(scope, { limit: 1, holdMs: minuteMs })
+      assert.ok(found, 'expected the operation that was enlisted since to be due')
+      await operations.dismiss(found)
+      await pass(hourMs)
+      assert.deepEqual(await dueIds(store), [])
+    },
+  },
+  {
+    name: 'a wish to cancel is told to the holder with its next write, and to whoever takes it up',
+    guarantee: 'operations',
+    async run({ store, another }) {
+      const operations = operationsOf(store)
+      assert.equal(await operations.requestCancel(anOperation, 'too early'), false)
+      const claim = await enlisted(store)
+      assert.equal(await operationsOf((await another()) as Store).requestCancel(anOperation, 'changed my mind'), true)
+      assert.equal(await advance(store, claim, [record('a', 1, 'done')]), 'cancelled')
+      assert.deepEqual(await contents(store), { a: 'done' })
+      assert.equal((await operations.ledger(anOperation))!.cancelReason, 'changed my mind')
+      assert.equal(await advance(store, claim, [], { to: 'open' }), 'cancelled')
+      assertGranted(await enlist(store), 'reopened', 2)
+      assert.equal((await operations.ledger(anOperation))!.cancelReason, 'changed my mind')
+    },
+  },
+  {
+    name: 'a wish to cancel makes a waiting or parked operation due, and changes nothing that is settled',
+    guarantee: 'operations',
+    async run({ store }) {
+      const operations = operationsOf(store)
+      const claim = await enlisted(store)
+      await advance(store, claim, [], { to: 'open' })
+      assert.equal(await operations.requestCancel(anOperation, 'enough'), true)
+      assert.deepEqual(await dueIds(store), ['an operation'])
+      const next = await enlisted(store)
+      await advance(store, next, [], { to: 'settled', outcome: bytesOf('cancelled'), retention })
+      assert.equal(await operations.requestCancel(anOperation, 'again'), false)
+      assertSettled(await enlist(store), bytesOf('cancelled'))
+    },
+  },
+  {
+    name: 'a sweep takes the records with the entry, and no others',
+    guarantee: 'operations',
+    async run({ store, advance: pass }) {
+      const old = await enlisted(store)
+      await advance(store, old, [record('a', 1, 'old')], { to: 'settled', outcome: bytesOf('x'), retention })
+      await pass(retention.keepMs - hourMs)
+      const young = key(scope, 'young')
+      const claim = await enlisted(store, young)
+      await advance(store, claim, [record('a', 1, 'young')])
+      await pass(2 * hourMs)
+      const sweepable = sweepableOf(store)
+      for (let more = true; more;) more = (await sweepable.sweep({ limit: 100 })).more
+      assertIs(await enlist(store), 'expired')
+      assert.deepEqual((await operationsOf(store).ledger(anOperation))?.records ?? [], [])
+      assert.deepEqual(await contents(store, young), { a: 'young' })
+    },
+  },
+]
+
+interface StepSubject {
+  readonly store: OperationStore & TransactionalSteps<unknown>
+  readonly transactions: NonNullable<ContractSubject['transactions']>
+}
+
+function stepsOf({ store, transactions }: ContractSubject): StepSubject {
+  assert.ok(transactions, 'the subject lends no transactions')
+  const steps: TransactionalSteps<unknown> = having(store, ['beginStep'], 'transactional-steps')
+  return { store: Object.assign(operationsOf(store), { beginStep: steps.beginStep }), transactions }
+}
+
+async function beginStep({ store }: StepSubject, claim: Claim): Promise<BegunStep<unknown>> {
+  const begun = await store.beginStep(claim)
+  assert.ok(begun, 'expected the step to begin')
+  return begun
+}
+
+const done: Change = { records: [record('order', 1, 'done')], then: running }
+
+const steps: readonly ContractCase[] = [
+  {
+    name: 'a step in a transaction commits with its record',
+    guarantee: 'transactional-steps',
+    async run(subject) {
+      const lent = stepsOf(subject)
+      const claim = await enlisted(lent.store)
+      const begun = await beginStep(lent, claim)
+      await lent.transactions.addEffect(begun.tx, 'order')
+      assert.equal(await begun.commit(done), 'done')
+      assert.equal(await lent.transactions.countEffects('order'), 1)
+      assert.deepEqual(await contents(lent.store), { order: 'done' })
+      assertBusy(await enlist(lent.store), leaseMs)
+    },
+  },
+  {
+    name: 'a step that is rolled back leaves neither effect nor record, and the operation goes on',
+    guarantee: 'transactional-steps',
+    async run(subject) {
+      const lent = stepsOf(subject)
+      const claim = await enlisted(lent.store)
+      const begun = await beginStep(lent, claim)
+      await lent.transactions.addEffect(begun.tx, 'order')
+      await begun.rollback()
+      assert.equal(await lent.transactions.countEffects('order'), 0)
+      assert.deepEqual(await contents(lent.store), {})
+      const again = await beginStep(lent, claim)
+      await lent.transactions.addEffect(again.tx, 'order')
+      assert.equal(await again.commit(done), 'done')
+      assert.equal(await lent.transactions.countEffects('order'), 1)
+    },
+  },
+  {
+    name: 'a step of a holder that was taken over does not begin',
+    guarantee: 'transactional-steps',
+    async run(subject) {
+      const lent = stepsOf(subject)
+      const zombie = await enlisted(lent.store)
+      await subject.advance(leaseMs + minuteMs)
+      await enlisted(lent.store)
+      assert.equal(await lent.store.beginStep(zombie), undefined)
+    },
+  },
+  {
+    name: 'a step whose holder is taken over while it runs is rolled back at its commit',
+    guarantee: 'transactional-steps',
+    async run(subject) {
+      const lent = stepsOf(subject)
+      const zombie = await enlisted(lent.store)
+      const begun = await beginStep(lent, zombie)
+      await subject.advance(leaseMs + minuteMs)
+      // Where the open transaction keeps other writers out, it also keeps the heir away until it has ended.
+      const heir = await bounded('a claim beside an open step', enlist(lent.store)).catch(() => undefined)
+      await lent.transactions.addEffect(begun.tx, 'order')
+      const committed = await begun.commit(done)
+      if (heir?.is === 'granted') {
+        assert.equal(committed, 'lost')
+        assert.equal(await lent.transactions.countEffects('order'), 0)
+        assert.deepEqual(await contents(lent.store), {})
+      } else {
+        assert.equal(committed, 'done')
+        assert.equal(await lent.transactions.countEffects('order'), 1)
+      }
+    },
+  },
+  {
+    name: 'what a step writes after it was abandoned reaches nobody',
+    guarantee: 'transactional-steps',
+    async run(subject) {
+      const lent = stepsOf(subject)
+      const claim = await enlisted(lent.store)
+      const begun = await beginStep(lent, claim)
+      await lent.transactions.addEffect(begun.tx, 'order')
+      await begun.abandon()
+      await lent.transactions.addEffect(begun.tx, 'order').catch(() => {})
+      assert.equal(await lent.transactions.countEffects('order'), 0)
+      assert.deepEqual(await contents(lent.store), {})
+      const again = await beginStep(lent, claim)
+      assert.equal(await again.commit(done), 'done')
+    },
+  },
+  {
+    name: 'a step in a transaction is told of a wish to cancel',
+    guarantee: 'transactional-steps',
+    async run(subject) {
+      const lent = stepsOf(subject)
+      const claim = await enlisted(lent.store)
+      await lent.store.requestCancel(anOperation, 'enough')
+      const begun = await beginStep(lent, claim)
+      await lent.transactions.addEffect(begun.tx, 'order')
+      assert.equal(await begun.commit(done), 'cancelled')
+      assert.equal(await lent.transactions.countEffects('order'), 1)
+    },
+  },
+]
+
+const faults: readonly ContractCase[] = [
+  {
+    name: 'what was recorded of an operation survives a crash of the server',
+    guarantee: 'crash-recovery',
+    async run(subject) {
+      const { store } = subject
+      const claim = await enlisted(store)
+      await advance(store, claim, [record('charge', 1, 'done')])
+      await faultsOf(subject, 'crash-recovery').crashServer()
+      assert.deepEqual(await eventually(() => contents(store)), { charge: 'done' })
+      assert.equal(await eventually(() => advance(store, claim, [record('charge', 2, 'later')])), 'done')
+    },
+  },
+  {
+    name: 'a store that cannot be reached writes no record, and says so soon',
+    guarantee: 'connection-faults',
+    async run(subject) {
+      const { store } = subject
+      const claim = await enlisted(store)
+      const lent = faultsOf(subject, 'connection-faults')
+      await lent.cutOff()
+      await bounded('an advance while it is cut off', failureOf(advance(store, claim, [record('charge', 1, 'x')])))
+      await lent.heal()
+      await eventually(() => ask(store, key('contract', 'any')))
+    },
+  },
+  {
+    name: 'a step whose connection is cut before COMMIT leaves neither effect nor record',
+    guarantee: 'transactional-steps',
+    async run(subject) {
+      const lent = stepsOf(subject)
+      const claim = await enlisted(lent.store)
+      if (!subject.faults) return
+      const begun = await beginStep(lent, claim)
+      await lent.transactions.addEffect(begun.tx, 'order')
+      await subject.faults.cutAtCommit('before')
+      await bounded(
+        'a commit that is cut off',
+        begun.commit(done).catch(() => {}),
+      )
+      await begun.rollback().catch(() => {})
+      await subject.faults.heal()
+      assert.equal(await eventually(() => lent.transactions.countEffects('order')), 0)
+      assert.deepEqual(await contents(lent.store), {})
+    },
+  },
+  {
+    name: 'a step whose reply to COMMIT is lost has both effect and record, and is not taken for undone',
+    guarantee: 'transactional-steps',
+    async run(subject) {
+      const lent = stepsOf(subject)
+      const claim = await enlisted(lent.store)
+      if (!subject.faults) return
+      const begun = await beginStep(lent, claim)
+      await lent.transactions.addEffect(begun.tx, 'order')
+      await subject.faults.cutAtCommit('after')
+      const error = await bounded('a commit whose reply is lost', failureOf(begun.commit(done)))
+      assert.equal(error.executed, 'unknown')
+      await begun.rollback().catch(() => {})
+      await subject.faults.heal()
+      assert.equal(await eventually(() => lent.transactions.countEffects('order')), 1)
+      assert.deepEqual(await contents(lent.store), { order: 'done' })
+    },
+  },
+]
+
+export const operationCases: readonly ContractCase[] = [...records, ...fencing, ...recovery, ...steps, ...faults]
