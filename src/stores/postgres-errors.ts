@@ -6,6 +6,9 @@ import { OnceError } from '../core/errors.ts'
 /** Raised by the write function when a commit must not happen. Not of the standard's classes, so nobody else's. */
 export const lostState = 'OO001'
 
+/** Somebody else had the lock for longer than lock_timeout. */
+export const lockNotAvailable = '55P03'
+
 /** The SQLSTATE of an error of any of the clients, which may sit in a wrapper's cause (Drizzle) or meta (Prisma). */
 export function sqlStateOf(error: unknown): string | undefined {
   let current = error

@@ -1,14 +1,19 @@
 // The functions that decide: claims, and the writes that follow them. They are on the server because only there can a decision
 // be one atomic step for a whole batch in one round trip, with plans that do not depend on statistics.
-// Invariants: an entry is inserted only under the advisory lock of its key, and changed or deleted only under its row lock;
-// both are tried, never waited for. So no call of ours ever waits behind another one or behind somebody's transaction.
+// Invariants: an entry is inserted only under the advisory lock of its key and by a statement that looked for it after that
+// (the table may be several, postgres-periods.ts, and no index knows them all), and changed or deleted only under its row lock.
+// Both are tried, never waited for: no call of ours ever waits behind another one or behind somebody's transaction.
 
 import { lostState } from './postgres-errors.ts'
 import { clockMicroseconds, clockMs, functionName, lockNumber, pinnedPlan, qualified } from './postgres-names.ts'
 import type { SchemaNames } from './postgres-names.ts'
+import { homeFor, settleIn } from './postgres-periods.ts'
 
-const runningColumns = `fence, lease_until_ms, keep_ms, tombstone_ms, first_claimed_at_ms, sweep_at_ms, attempt, version,
-        state, how, token, fingerprint, scope, id, input`
+const isReadCommitted = `current_setting('transaction_isolation') = 'read committed'`
+
+// Without first_claimed_at_ms: of a first attempt it is the fence, and eight bytes less.
+const freshColumns = `fence, lease_until_ms, keep_ms, tombstone_ms, attempt, version, state, how, token, fingerprint, scope,
+        id, input`
 
 // One claim, with every decision there is. First a plain read: replays, the common case, take no lock and write nothing. Only an entry that is to be written is locked, read again (each
 // statement of a function has its own snapshot at READ COMMITTED; above it, a change since the snapshot is a serialization
@@ -25,6 +30,7 @@ declare
   now_us bigint;
   now_ms bigint;
   granted "char"; -- fresh, reopened, taken over, or again: to the token that already holds it
+  home_slot smallint;
   locked boolean := false;
 begin
   loop
@@ -71,7 +77,15 @@ begin
       return 'held';
     end if;
     if entry.state is null then
-      ${insertFresh(names)}
+      now_us := ${clockMicroseconds};
+      now_ms := now_us / 1000;
+      ${insertFresh(names, {
+        forgottenAtMs: 'now_ms + lease_ms + a_keep_ms + a_tombstone_ms',
+        expiresAtMs: 'now_ms + a_keep_ms',
+        columns: freshColumns,
+        values: `now_us, now_ms + lease_ms, a_keep_ms, a_tombstone_ms, 1, a_version, 'r', 'f', a_token, a_fingerprint, a_scope,
+        an_id, decode(an_input, 'base64')`,
+      })}
       if found then
         return concat('granted f 1 ', now_us);
       end if;
@@ -83,86 +97,105 @@ begin
 end $$;`
 }
 
-function insertFresh(names: SchemaNames): string {
-  return `now_us := ${clockMicroseconds};
-      now_ms := now_us / 1000;
-      insert into ${qualified(names)} (${runningColumns}) values (
-        now_us, now_ms + lease_ms, a_keep_ms, a_tombstone_ms, now_ms, now_ms + a_keep_ms, 1, a_version,
-        'r', 'f', a_token, a_fingerprint, a_scope, an_id, decode(an_input, 'base64')
-      ) on conflict do nothing;`
+interface Fresh {
+  readonly forgottenAtMs: string
+  readonly expiresAtMs: string
+  readonly columns: string
+  readonly values: string
+}
+
+// Without ON CONFLICT, which would be 48 bytes of WAL more: nobody else can have inserted it since the look. Above READ COMMITTED
+// the look may be at an old snapshot, and only the unique indexes see what is newer: then they are asked, all of them.
+function insertFresh(names: SchemaNames, { forgottenAtMs, expiresAtMs, columns, values }: Fresh): string {
+  const name = qualified(names)
+  const insert = `insert into ${name} (${columns}, slot, sweep_at_ms)
+        select ${values}, coalesce(h.slot, 0), coalesce(h.ends_at_ms, ${expiresAtMs})
+        from (select) nothing left join lateral ${homeFor(names, forgottenAtMs)} h on true
+        where not exists (select from ${name} t where t.scope = a_scope and t.id = an_id)`
+  return `if ${isReadCommitted} then
+        ${insert};
+      else
+        perform ${functionName(names, 'probe')}(a_scope, an_id);
+        ${insert} on conflict do nothing;
+      end if;`
 }
 
 // Whoever takes over brings the retention and the version; an attempt that was given no input leaves the one that is there.
 function grantAgain(names: SchemaNames): string {
-  const name = qualified(names)
-  return `if granted = 'a' then
-    update ${name} e set lease_until_ms = now_ms + lease_ms where e.scope = a_scope and e.id = an_id;
-    return concat('granted ', entry.how, ' ', entry.attempt, ' ', entry.fence);
+  return `home_slot := entry.slot;
+  entry.lease_until_ms := now_ms + lease_ms;
+  if granted <> 'a' then
+    entry.first_claimed_at_ms := case when granted = 'f' then now_ms else coalesce(entry.first_claimed_at_ms, entry.fence / 1000) end;
+    entry.fence := greatest(now_us, entry.fence + 1);
+    entry.attempt := case when granted = 'f' then 1 else entry.attempt + 1 end;
+    entry.keep_ms := a_keep_ms;
+    entry.tombstone_ms := a_tombstone_ms;
+    entry.sweep_at_ms := case when entry.slot = 0 then now_ms + a_keep_ms else entry.sweep_at_ms end;
+    entry.version := a_version;
+    entry.state := 'r';
+    entry.how := granted;
+    entry.token := a_token;
+    entry.fingerprint := a_fingerprint;
+    entry.input := case when granted = 'f' then decode(an_input, 'base64')
+                   else coalesce(decode(an_input, 'base64'), entry.input) end;
+    entry.outcome := null;
   end if;
-  entry.fence := greatest(now_us, entry.fence + 1);
-  entry.attempt := case when granted = 'f' then 1 else entry.attempt + 1 end;
-  update ${name} e set
-    fence = entry.fence,
-    lease_until_ms = now_ms + lease_ms,
-    keep_ms = a_keep_ms,
-    tombstone_ms = a_tombstone_ms,
-    first_claimed_at_ms = case when granted = 'f' then now_ms else entry.first_claimed_at_ms end,
-    sweep_at_ms = now_ms + a_keep_ms,
-    attempt = entry.attempt,
-    version = a_version,
-    state = 'r',
-    how = granted,
-    token = a_token,
-    fingerprint = a_fingerprint,
-    input = case when granted = 'f' then decode(an_input, 'base64')
-            else coalesce(decode(an_input, 'base64'), entry.input) end,
-    outcome = null
-  where e.scope = a_scope and e.id = an_id;
-  return concat('granted ', granted, ' ', entry.attempt, ' ', entry.fence);`
+  ${settleIn(names)}
+  update ${qualified(names)} e set
+    fence = entry.fence, lease_until_ms = entry.lease_until_ms, keep_ms = entry.keep_ms, tombstone_ms = entry.tombstone_ms,
+    first_claimed_at_ms = entry.first_claimed_at_ms, sweep_at_ms = entry.sweep_at_ms, attempt = entry.attempt,
+    version = entry.version, state = entry.state, how = entry.how, slot = entry.slot, token = entry.token,
+    fingerprint = entry.fingerprint, input = entry.input, outcome = entry.outcome
+  where e.slot = home_slot and e.scope = a_scope and e.id = an_id;
+  return concat('granted ', entry.how, ' ', entry.attempt, ' ', entry.fence);`
 }
 
-// Whatever is written after the claim. The first statement is the common case, and the whole of it; what comes after it finds
+// Whatever is written after the claim. First the common case: the row is there, ours, and free; what comes after it finds
 // out why nothing was written. 'settle-within' is for a transaction, where an uncommitted entry cannot expire;
 // 'settle-or-fail' raises instead of answering 'lost', so that a COMMIT sent along with it is not carried out.
 export function writeFunction(names: SchemaNames): string {
   const name = qualified(names)
-  const held = `(select h.ctid from ${name} h where h.scope = a_scope and h.id = an_id and h.token = a_token
-      and h.state = 'r' and (now_ms < h.lease_until_ms + h.keep_ms or verb like 'settle-%') for update skip locked)`
   return `create or replace function ${functionName(names, 'write')}(
   verb text, a_scope text, an_id text, a_token uuid, duration_ms bigint, a_tombstone_ms bigint, an_outcome text
 ) returns text language plpgsql ${pinnedPlan} as $$
 declare
-  entry ${name};
+  entry record;
   now_ms bigint := ${clockMs};
-  expires_at_ms bigint;
 begin
-  if verb like 'settle%' then
+  select h.slot, h.ctid as at, h.slot as home_slot, h.state, h.lease_until_ms, h.keep_ms, h.tombstone_ms, h.sweep_at_ms,
+      h.attempt
+    into entry from ${name} h where h.scope = a_scope and h.id = an_id and h.token = a_token
+      and h.state = 'r' and (now_ms < h.lease_until_ms + h.keep_ms or verb like 'settle-%') for update skip locked;
+  if found and verb = 'forget' and entry.attempt = 1 then
+    if not pg_try_advisory_xact_lock(${lockNumber(names, 'a_scope', 'an_id')}) then
+      return 'locked';
+    end if;
+    delete from ${name} e where e.slot = entry.home_slot and e.ctid = entry.at;
+    return 'done';
+  elsif found then
+    entry.lease_until_ms := now_ms;
+    if verb like 'settle%' then
+      entry.state := 's';
+      entry.keep_ms := duration_ms;
+      entry.tombstone_ms := a_tombstone_ms;
+    elsif verb = 'extend' then
+      entry.lease_until_ms := now_ms + duration_ms;
+    else
+      entry.state := 'o';
+    end if;
+    ${settleIn(names)}
     update ${name} e set
-      state = 's', outcome = decode(an_outcome, 'base64'), lease_until_ms = now_ms, keep_ms = duration_ms,
-      tombstone_ms = a_tombstone_ms, sweep_at_ms = least(e.sweep_at_ms, now_ms + duration_ms)
-    where e.ctid = ${held};
-  elsif verb = 'extend' then
-    update ${name} e set lease_until_ms = now_ms + duration_ms where e.ctid = ${held};
-  elsif verb = 'forget' and pg_try_advisory_xact_lock(${lockNumber(names, 'a_scope', 'an_id')}) then
-    delete from ${name} e where e.ctid = ${held} and e.attempt = 1;
-  end if;
-  if found then
+      state = entry.state, outcome = decode(an_outcome, 'base64'), lease_until_ms = entry.lease_until_ms,
+      keep_ms = entry.keep_ms, tombstone_ms = entry.tombstone_ms, sweep_at_ms = entry.sweep_at_ms, slot = entry.slot
+    where e.slot = entry.home_slot and e.ctid = entry.at;
     return 'done';
   end if;
-  if verb in ('open', 'forget') then
-    update ${name} e set
-      state = 'o', lease_until_ms = now_ms, sweep_at_ms = least(e.sweep_at_ms, now_ms + e.keep_ms)
-    where e.ctid = ${held} and (verb = 'open' or e.attempt > 1);
-    if found then
-      return 'done';
-    end if;
-  end if;
 
-  select * into entry from ${name} e where e.scope = a_scope and e.id = an_id;
-  expires_at_ms := entry.lease_until_ms + entry.keep_ms;
-  if verb = 'forget' and (entry.state is null or now_ms >= expires_at_ms + entry.tombstone_ms) then
+  select e.state, e.token, e.tombstone_ms, e.lease_until_ms + e.keep_ms as expires_at_ms
+    into entry from ${name} e where e.scope = a_scope and e.id = an_id;
+  if verb = 'forget' and (entry.state is null or now_ms >= entry.expires_at_ms + entry.tombstone_ms) then
     return 'done'; -- the trace is gone already
-  elsif entry.token = a_token and (now_ms < expires_at_ms or verb like 'settle-%') then
+  elsif entry.token = a_token and (now_ms < entry.expires_at_ms or verb like 'settle-%') then
     if entry.state = 'r' then
       return 'locked'; -- it is ours, and yet it was passed over
     elsif entry.state = 's' and verb like 'settle%' or entry.state = 'o' and verb in ('open', 'forget') then
@@ -203,30 +236,31 @@ begin
   from unnest(scopes, ids, tokens, fingerprints) with ordinality as a (scope, id, token, fingerprint, number)
   left join lateral (select * from ${name} t where t.scope = a.scope and t.id = a.id limit 1) e on true;
 
-  if 'absent' = any(answers) then
+  if 'absent' = any(answers) and ${isReadCommitted} then
+    ${lockAbsent(names)}
     with inserted as (
-      insert into ${name} (${runningColumns})
+      insert into ${name} (${freshColumns}, slot, sweep_at_ms)
       select
-        a.now_us, a.now_us / 1000 + a.lease_ms, a.keep_ms, a.tombstone_ms, a.now_us / 1000, a.now_us / 1000 + a.keep_ms,
-        1, a.version, 'r', 'f', a.token, a.fingerprint, a.scope, a.id, decode(a.input, 'base64')
+        a.now_us, a.now_us / 1000 + a.lease_ms, a.keep_ms, a.tombstone_ms, 1, a.version, 'r', 'f', a.token, a.fingerprint,
+        a.scope, a.id, decode(a.input, 'base64'), coalesce(h.slot, 0), coalesce(h.ends_at_ms, a.now_us / 1000 + a.keep_ms)
       from (
         select *, ${clockMicroseconds} as now_us
         from unnest(scopes, ids, tokens, fingerprints, leases_ms, keeps_ms, tombstones_ms, versions, inputs, answers)
           as c (scope, id, token, fingerprint, lease_ms, keep_ms, tombstone_ms, version, input, answer)
-        where c.answer = 'absent' and pg_try_advisory_xact_lock(${lockNumber(names, 'c.scope', 'c.id')})
+        where c.answer = 'free' and not exists (select from ${name} t where t.scope = c.scope and t.id = c.id)
         offset 0
       ) a
-      on conflict do nothing
+      left join lateral ${homeFor(names, 'a.now_us / 1000 + a.lease_ms + a.keep_ms + a.tombstone_ms')} h on true
       returning token, fence
     )
     select array_agg(token), array_agg(fence) into inserted_tokens, inserted_fences from inserted;
   end if;
 
   for n in 1 .. cardinality(ids) loop
-    if answers[n] = 'absent' and tokens[n] = inserted_tokens[turn] then
+    if answers[n] = 'free' and tokens[n] = inserted_tokens[turn] then
       answers[n] := concat('granted f 1 ', inserted_fences[turn]);
       turn := turn + 1;
-    elsif answers[n] is null or answers[n] = 'absent' then
+    elsif answers[n] is null or answers[n] in ('absent', 'free') then
       answers[n] := ${functionName(names, 'claim')}(
         scopes[n], ids[n], tokens[n], fingerprints[n], leases_ms[n], keeps_ms[n], tombstones_ms[n], versions[n],
         takeovers[n], expireds[n], inputs[n]
@@ -237,7 +271,21 @@ begin
 end $$;`
 }
 
-// Many writes at once: the settles by one statement, the others, and settles that wrote nothing, one by one.
+// A statement of its own, as the insert must look once more after the locks are held. Of a key that is asked for twice in one
+// batch only the first is free: both would get the lock, which is the session's, and might go to different tables.
+function lockAbsent(names: SchemaNames): string {
+  return `select array_agg(case
+        when b.answer = 'absent' and b.nth = 1 and pg_try_advisory_xact_lock(${lockNumber(names, 'b.scope', 'b.id')}) then 'free'
+        else b.answer
+      end order by b.number)
+    into answers
+    from (
+      select a.*, row_number() over (partition by a.scope, a.id order by a.number) as nth
+      from unnest(scopes, ids, answers) with ordinality as a (scope, id, answer, number)
+    ) b;`
+}
+
+// Many writes at once: the settles by one statement; the others, and settles that wrote nothing or must move, one by one.
 export function writesFunction(names: SchemaNames): string {
   const name = qualified(names)
   return `create or replace function ${functionName(names, 'writes')}(
@@ -251,21 +299,23 @@ begin
   with settled as (
     update ${name} e set
       state = 's', outcome = decode(a.outcome, 'base64'), lease_until_ms = now_ms, keep_ms = a.keep_ms,
-      tombstone_ms = a.tombstone_ms, sweep_at_ms = least(e.sweep_at_ms, now_ms + a.keep_ms)
+      tombstone_ms = a.tombstone_ms,
+      sweep_at_ms = case when e.slot = 0 then least(e.sweep_at_ms, now_ms + a.keep_ms) else e.sweep_at_ms end
     from (
-      select c.*, held.at
+      select c.*, held.at, held.slot
       from unnest(verbs, scopes, ids, tokens, durations_ms, tombstones_ms, outcomes)
         as c (verb, scope, id, token, keep_ms, tombstone_ms, outcome)
       cross join lateral (
-        select h.ctid as at from ${name} h
+        select h.ctid as at, h.slot from ${name} h
         where h.scope = c.scope and h.id = c.id and h.token = c.token and h.state = 'r'
           and now_ms < h.lease_until_ms + h.keep_ms
+          and (h.slot = 0 or now_ms + c.keep_ms + c.tombstone_ms <= h.sweep_at_ms)
         limit 1 for update skip locked
       ) held
       where c.verb = 'settle'
       offset 0
     ) a
-    where e.ctid = a.at
+    where e.slot = a.slot and e.ctid = a.at
     returning e.token
   )
   select array_agg(token) into settled_tokens from settled;
@@ -304,7 +354,6 @@ end $$;`
 }
 
 export function recordFunction(names: SchemaNames): string {
-  const name = qualified(names)
   return `create or replace procedure ${functionName(names, 'record')}(
   a_scope text, an_id text, a_token uuid, a_fingerprint text, a_fence bigint, a_keep_ms bigint, a_tombstone_ms bigint,
   a_version integer, an_input text, an_outcome text
@@ -312,10 +361,13 @@ export function recordFunction(names: SchemaNames): string {
 declare
   now_ms bigint := ${clockMs};
 begin
-  insert into ${name} (${runningColumns}, outcome) values (
-    a_fence, now_ms, a_keep_ms, a_tombstone_ms, a_fence / 1000, now_ms + a_keep_ms, 1, a_version,
-    's', 'f', a_token, a_fingerprint, a_scope, an_id, decode(an_input, 'base64'), decode(an_outcome, 'base64')
-  ) on conflict do nothing;
+  ${insertFresh(names, {
+    forgottenAtMs: 'now_ms + a_keep_ms + a_tombstone_ms',
+    expiresAtMs: 'now_ms + a_keep_ms',
+    columns: `${freshColumns}, outcome`,
+    values: `a_fence, now_ms, a_keep_ms, a_tombstone_ms, 1, a_version, 's', 'f', a_token, a_fingerprint, a_scope, an_id,
+      decode(an_input, 'base64'), decode(an_outcome, 'base64')`,
+  })}
   if not found then
     raise exception using errcode = '${lostState}', message = 'onceonly: the claim was lost';
   end if;

@@ -12,7 +12,24 @@ export function qualified({ table, schema }: SchemaNames, suffix = ''): string {
   return schema === undefined ? `"${table}${suffix}"` : `"${schema}"."${table}${suffix}"`
 }
 
-export type FunctionName = 'claim' | 'claims' | 'write' | 'writes' | 'begin' | 'record' | 'sweep' | 'mend'
+export type FunctionName =
+  | 'claim'
+  | 'claims'
+  | 'write'
+  | 'writes'
+  | 'begin'
+  | 'record'
+  | 'probe'
+  | 'sweep'
+  | 'rotate'
+  | 'mend'
+  | 'enlisted'
+  | 'enlist'
+  | 'enlists'
+  | 'advanced'
+  | 'advance'
+  | 'advances'
+  | 'sweep_operations'
 
 export function functionName(names: SchemaNames, verb: FunctionName): string {
   return qualified(names, `_${verb}_v${schemaVersion}`)
@@ -29,7 +46,10 @@ export const clockMs: string = `(${clockMicroseconds} / 1000)`
 // for every claim once it is large. So each look-up is one descent of the primary key. (0.7 µs a call.)
 export const pinnedPlan = `set enable_seqscan = off`
 
-/** The table's number is part of it: the same key in another table, or in another tenant's schema, is another lock. */
+/**
+ * A table's number is part of it: the same key in another table, or in another tenant's schema, is another lock. It is the
+ * number of the audit table: the table of the entries becomes another one when it is put into periods.
+ */
 export function lockNumber(names: SchemaNames, scope: string, id: string): string {
-  return `hashtextextended(${scope} || E'\\n' || ${id}, '${qualified(names)}'::regclass::oid::bigint)`
+  return `hashtextextended(${scope} || E'\\n' || ${id}, '${qualified(names, '_audit')}'::regclass::oid::bigint)`
 }

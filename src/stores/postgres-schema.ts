@@ -10,6 +10,8 @@ import {
 } from './postgres-functions.ts'
 import { clockMs, functionName, lockNumber, pinnedPlan, qualified, schemaComment } from './postgres-names.ts'
 import type { SchemaNames } from './postgres-names.ts'
+import { operationFunctions, operationTables } from './postgres-operations.ts'
+import { probeFunction, rotateFunction, settleIn } from './postgres-periods.ts'
 
 export function schemaSql(names: SchemaNames): string {
   const functions = [
@@ -19,10 +21,17 @@ export function schemaSql(names: SchemaNames): string {
     writesFunction,
     beginFunction,
     recordFunction,
+    probeFunction,
     sweepFunction,
+    rotateFunction,
     mendFunction,
   ]
-  const parts = [tables(names), ...functions.map((create) => create(names))]
+  const parts = [
+    tables(names),
+    operationTables(names),
+    ...functions.map((create) => create(names)),
+    operationFunctions(names),
+  ]
   return `${parts.join('\n')}\ncomment on table ${qualified(names)} is '${schemaComment}';\n`
 }
 
@@ -39,12 +48,13 @@ create table if not exists ${name} (
   lease_until_ms bigint not null,
   keep_ms bigint not null,
   tombstone_ms bigint not null,
-  first_claimed_at_ms bigint not null,
+  first_claimed_at_ms bigint, -- unless it is that of the fence
   sweep_at_ms bigint not null,
   attempt integer not null,
   version integer not null,
   state "char" not null, -- r running, o open, s settled
   how "char" not null, -- f fresh, r reopened, t taken over
+  slot smallint not null default 0, -- see postgres-periods.ts
   token uuid not null,
   fingerprint text collate "C" not null,
   scope text collate "C" not null,
@@ -54,6 +64,12 @@ create table if not exists ${name} (
   primary key (scope, id)
 ) with (fillfactor = 30);
 create index if not exists "${names.table}_sweep_at" on ${name} (sweep_at_ms);
+create table if not exists ${qualified(names, '_periods')} (
+  slot smallint primary key,
+  ends_at_ms bigint not null,
+  period_ms bigint not null
+);
+create index if not exists "${names.table}_periods_end" on ${qualified(names, '_periods')} (ends_at_ms);
 create table if not exists ${qualified(names, '_audit')} (
   scope text collate "C" not null,
   id text collate "C" not null,
@@ -81,26 +97,29 @@ declare
   seen integer := 0;
   tombstoned integer := 0;
   forgotten integer := 0;
+  rotated boolean;
 begin
   for entry in
     select e.ctid, e.lease_until_ms + e.keep_ms as expires_at_ms, e.tombstone_ms,
       e.outcome is not null or e.input is not null as filled
-    from ${name} e where e.sweep_at_ms <= now_ms order by e.sweep_at_ms limit at_most + 1 for update skip locked
+    from ${name} e where e.slot = 0 and e.sweep_at_ms <= now_ms order by e.sweep_at_ms limit at_most + 1 for update skip locked
   loop
     seen := seen + 1;
     exit when seen > at_most;
     if now_ms >= entry.expires_at_ms + entry.tombstone_ms then
-      delete from ${name} e where e.ctid = entry.ctid;
+      delete from ${name} e where e.slot = 0 and e.ctid = entry.ctid;
       forgotten := forgotten + 1;
     elsif now_ms >= entry.expires_at_ms then
       update ${name} e set outcome = null, input = null, sweep_at_ms = entry.expires_at_ms + entry.tombstone_ms
-        where e.ctid = entry.ctid;
+        where e.slot = 0 and e.ctid = entry.ctid;
       tombstoned := tombstoned + entry.filled::integer;
     else
-      update ${name} e set sweep_at_ms = entry.expires_at_ms where e.ctid = entry.ctid;
+      update ${name} e set sweep_at_ms = entry.expires_at_ms where e.slot = 0 and e.ctid = entry.ctid;
     end if;
   end loop;
-  return next concat(tombstoned, ' ', forgotten, ' ', (seen > at_most)::integer);
+  -- Last, as it is what others wait for until the end of this transaction.
+  rotated := ${functionName(names, 'rotate')}();
+  return next concat(tombstoned, ' ', forgotten, ' ', (seen > at_most or rotated)::integer);
 end $$;`
 }
 
@@ -117,7 +136,7 @@ export const entryState: string = `case
 // A tombstone shows nothing of what it held, whether or not a sweep has been there.
 export const entryJson = `json_build_object(
     'scope', e.scope, 'id', e.id, 'state', s.state, 'attempt', e.attempt, 'fence', e.fence,
-    'fingerprint', e.fingerprint, 'version', e.version, 'firstClaimedAtMs', e.first_claimed_at_ms,
+    'fingerprint', e.fingerprint, 'version', e.version, 'firstClaimedAtMs', coalesce(e.first_claimed_at_ms, e.fence / 1000),
     'leaseUntilMs', e.lease_until_ms, 'expiresAtMs', e.lease_until_ms + e.keep_ms,
     'forgottenAtMs', e.lease_until_ms + e.keep_ms + e.tombstone_ms,
     'outcome', case when s.state <> 'tombstone' then encode(e.outcome, 'base64') end,
@@ -133,6 +152,8 @@ function mendFunction(names: SchemaNames): string {
 declare
   before_state text;
   before_json text;
+  entry ${name};
+  home_slot smallint;
 begin
   if not pg_try_advisory_xact_lock(${lockNumber(names, 'mended_scope', 'mended_id')}) then
     return next 'locked';
@@ -154,10 +175,16 @@ begin
   end if;
   if action = 'forget' then
     delete from ${name} e where e.scope = mended_scope and e.id = mended_id;
+    delete from ${qualified(names, '_steps')} s where s.scope = mended_scope and s.id = mended_id;
+    delete from ${qualified(names, '_operations')} o where o.scope = mended_scope and o.id = mended_id;
   elsif before_state in ('running', 'abandoned') then
+    select * into entry from ${name} e where e.scope = mended_scope and e.id = mended_id;
+    home_slot := entry.slot;
+    entry.lease_until_ms := ${clockMs};
+    ${settleIn(names)}
     update ${name} e set
-      state = 'o', lease_until_ms = ${clockMs}, sweep_at_ms = least(e.sweep_at_ms, ${clockMs} + e.keep_ms)
-    where e.scope = mended_scope and e.id = mended_id;
+      state = 'o', lease_until_ms = entry.lease_until_ms, sweep_at_ms = entry.sweep_at_ms, slot = entry.slot
+    where e.slot = home_slot and e.scope = mended_scope and e.id = mended_id;
   end if;
   return next before_json;
 end $$;`

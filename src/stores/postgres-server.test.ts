@@ -181,7 +181,7 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
       await ground.admin.query('vacuum public.onceonly')
       await work()
       await ground.admin.query(`insert into public.onceonly
-        select n, n, 1e12, 1, 1, 1e14, 1, 1, 's', 'f', gen_random_uuid(), 'f', 'grown', n::text from generate_series(1, 50000) n`)
+        select n, n, 1e12, 1, 1, 1e14, 1, 1, 's', 'f', 0, gen_random_uuid(), 'f', 'grown', n::text from generate_series(1, 50000) n`)
       const scans = async (): Promise<unknown> => {
         await single.query('select pg_stat_force_next_flush()')
         await single.query('select pg_stat_clear_snapshot()')

@@ -3,14 +3,15 @@
 
 import { invalidArgument } from '../core/errors.ts'
 import type { Key } from '../core/key.ts'
-import type { Claim, ClaimRequest, EntryFilter, Fenced, Retention, Verdict } from '../core/store.ts'
+import type { Change, Claim, ClaimRequest, EntryFilter, Retention } from '../core/store.ts'
 import { functionName, qualified, schemaVersion } from './postgres-names.ts'
+import { periodsComment } from './postgres-periods.ts'
 import { entryJson, entryState } from './postgres-schema.ts'
 import type { SchemaNames } from './postgres-names.ts'
 
 /** One call of a function, with its arguments. */
 export interface Call {
-  readonly to: 'claim' | 'write' | 'begin'
+  readonly to: 'claim' | 'enlist' | 'write' | 'advance' | 'begin'
   readonly values: readonly (string | null)[]
   /** How much text it is, about. */
   readonly length: number
@@ -18,7 +19,7 @@ export interface Call {
 
 export type WriteVerb = 'extend' | 'settle' | 'open' | 'forget' | 'settle-within' | 'settle-or-fail'
 
-export function claimCall(key: Key, request: ClaimRequest, to: 'claim' | 'begin' = 'claim'): Call {
+export function claimCall(key: Key, request: ClaimRequest, to: 'claim' | 'enlist' | 'begin' = 'claim'): Call {
   const input = request.input === undefined ? null : base64(request.input)
   return {
     to,
@@ -62,6 +63,24 @@ export function writeCall(
   }
 }
 
+/** A write of an operation: what the entry becomes, and the records. 'or-fail' raises when the claim is lost. */
+export function advanceCall(claim: Claim, { records, then }: Change, or?: 'or-fail'): Call {
+  const written = JSON.stringify(records.map(({ name, revision, content }) => [name, revision, base64(content)]))
+  const { values, length } =
+    then.to === 'running'
+      ? writeCall('extend', claim, then.leaseMs)
+      : then.to === 'settled'
+        ? writeCall('settle', claim, then.retention.keepMs, then.retention, then.outcome)
+        : writeCall('open', claim, 0)
+  const [verb, ...rest] = values
+  const afterMs = then.to === 'open' && then.afterMs !== undefined ? integer('afterMs', then.afterMs) : null
+  return {
+    to: 'advance',
+    values: [or ? `${verb}-${or}` : verb!, ...rest, written, afterMs],
+    length: length + written.length,
+  }
+}
+
 /** Writes the settled entry of a claim for which nothing was written yet, or raises. */
 export function recordStatement(
   names: SchemaNames,
@@ -91,11 +110,13 @@ export function callStatement(names: SchemaNames, { to, values }: Call): string 
 
 const arrayTypes = {
   claim: ['text', 'text', 'uuid', 'text', 'bigint', 'bigint', 'bigint', 'integer', 'text', 'text', 'text'],
+  enlist: ['text', 'text', 'uuid', 'text', 'bigint', 'bigint', 'bigint', 'integer', 'text', 'text', 'text'],
   write: ['text', 'text', 'text', 'uuid', 'bigint', 'bigint', 'text'],
+  advance: ['text', 'text', 'text', 'uuid', 'bigint', 'bigint', 'text', 'text', 'bigint'],
 } as const
 
 /** One statement for all of these calls, which go to one function. Answers come in the same order. */
-export function batchStatement(names: SchemaNames, to: 'claim' | 'write', calls: readonly Call[]): string {
+export function batchStatement(names: SchemaNames, to: keyof typeof arrayTypes, calls: readonly Call[]): string {
   // A lone call without arrays: they would cost it 20 µs.
   if (calls.length === 1) return callStatement(names, calls[0]!)
   const arrays = arrayTypes[to].map((type, column) =>
@@ -104,47 +125,9 @@ export function batchStatement(names: SchemaNames, to: 'claim' | 'write', calls:
   return `select answer from ${functionName(names, `${to}s`)}(${arrays.join(',')}) as answer`
 }
 
-const hows = { f: 'fresh', n: 'fresh', r: 'reopened', t: 'taken-over' } as const
-
-/**
- * The key is locked by somebody's transaction or statement, and nobody can tell for how long. A statement is over within
- * milliseconds; a transaction that takes longer is asked after ten times a second.
- */
-const heldRetryAfterMs = 100
-
-export function verdictOf(key: Key, request: ClaimRequest, answer: string): Verdict {
-  const [is, first, second, third] = answer.split(' ')
-  switch (is) {
-    case 'granted': {
-      const claim = { key, token: request.token, attempt: Number(second), fence: Number(third) }
-      return { is, claim, how: hows[first as keyof typeof hows] }
-    }
-    case 'settled':
-      return { is, attempt: Number(first), version: Number(second), outcome: bytesOf(third!) }
-    case 'busy':
-      return { is, retryAfterMs: Number(first) }
-    case 'held':
-    case 'locked':
-      return { is: 'busy', retryAfterMs: Math.min(heldRetryAfterMs, request.leaseMs) }
-    case 'doubt':
-      return { is, attempt: Number(first) }
-    case 'mismatch':
-    case 'expired':
-      return { is }
-    default:
-      throw new Error(`Bug! The claim function answered ${JSON.stringify(answer)}.`)
-  }
-}
-
 /** A claim that is granted, and for which nothing was written. */
 export function isUnwritten(answer: string): boolean {
   return answer.startsWith('granted n ')
-}
-
-/** 'locked': somebody has the entry's row, and what will become of it is not known yet. */
-export function fencedOf(answer: string): Fenced | 'locked' {
-  if (answer === 'done' || answer === 'lost' || answer === 'locked') return answer
-  throw new Error(`Bug! The write function answered ${JSON.stringify(answer)}.`)
 }
 
 export function sweepStatement(names: SchemaNames, limit: number): string {
@@ -197,15 +180,24 @@ export function checkStatement(names: SchemaNames): string {
   )::text as answer`
 }
 
-/** Answers 'yes' when there is nothing to migrate. */
+/** Answers 'yes' when tables and functions are those of this version, or later. */
 export function migratedStatement(names: SchemaNames): string {
   const comment = `obj_description(to_regclass(${literal(qualified(names))}), 'pg_class')`
   return `select case when substring(${comment} from 'onceonly schema version ([0-9]+)')::integer
     >= ${schemaVersion} then 'yes' else 'no' end as answer`
 }
 
+/** Answers 'yes' when the table is in periods of this length. */
+export function inPeriodsStatement(names: SchemaNames, periodMs: number): string {
+  const comment = `obj_description(to_regclass(${literal(qualified(names, '_periods'))}), 'pg_class')`
+  return `select case when ${comment} = ${literal(periodsComment(periodMs))} then 'yes' else 'no' end as answer`
+}
+
 /** Several processes that start at once migrate one after the other. The number is this statement's own, at random. */
 export const migrationLock = 'select pg_advisory_xact_lock(7201886643071)::text as answer'
+
+/** For the rest of the transaction: whoever waits for a table for longer is in the way of those that wait behind. */
+export const shortLockTimeout = `select set_config('lock_timeout', '100ms', true) as answer`
 
 /** A text constant that means the same whatever standard_conforming_strings says. */
 export function literal(text: string): string {
@@ -225,12 +217,12 @@ function element(value: string | null, type: string | undefined): string {
   return type === 'text' ? `"${value.replace(/["\\]/g, '\\$&')}"` : value
 }
 
-function integer(what: string, value: number): string {
+export function integer(what: string, value: number): string {
   if (!Number.isSafeInteger(value)) throw invalidArgument(`expected ${what} to be an integer, got ${String(value)}`)
   return String(value)
 }
 
-function token(text: string): string {
+export function token(text: string): string {
   if (!/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text)) {
     throw invalidArgument(`expected a token to be a UUID in lower case, got ${JSON.stringify(text)}`)
   }
@@ -239,8 +231,4 @@ function token(text: string): string {
 
 function base64(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('base64')
-}
-
-export function bytesOf(text: string): Uint8Array {
-  return new Uint8Array(Buffer.from(text, 'base64'))
 }

@@ -10,18 +10,11 @@ import { describeKey } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
 import type { Began, Claim, ClaimRequest, Fenced, InTransaction, Retention } from '../core/store.ts'
 import { firstAnswer } from './postgres-client.ts'
-import type { Connection, Connections, Session } from './postgres-client.ts'
+import type { Connection, Connections, Session, StatementResult } from './postgres-client.ts'
 import { isConflict, lostState, messageOf, saysRolledBack, sqlStateOf, storeError } from './postgres-errors.ts'
 import type { SchemaNames } from './postgres-names.ts'
-import {
-  callStatement,
-  claimCall,
-  fencedOf,
-  isUnwritten,
-  recordStatement,
-  verdictOf,
-  writeCall,
-} from './postgres-statements.ts'
+import { callStatement, claimCall, isUnwritten, recordStatement, writeCall } from './postgres-statements.ts'
+import { fencedOf, verdictOf } from './sql-answers.ts'
 
 export interface TransactionGround<Client> {
   readonly names: SchemaNames
@@ -186,25 +179,35 @@ async function commit<Client>(open: Granted<Client>, outcome: Uint8Array, retent
   const settle = isUnwritten(answer)
     ? recordStatement(names, claim, request, outcome, retention)
     : callStatement(names, writeCall('settle-or-fail', claim, retention.keepMs, retention, outcome))
-  let tag: string | undefined
+  return (await commitLast(connection, claim.key, settle)) === 'lost' ? 'lost' : 'done'
+}
+
+/** The statement and COMMIT in one message; the statement raises when the claim is lost, and then nothing is committed. */
+export async function commitLast(
+  connection: Connection<unknown>,
+  key: Key,
+  statement: string,
+): Promise<readonly StatementResult[] | 'lost'> {
+  let results: readonly StatementResult[]
   try {
-    tag = (await connection.run([settle, 'COMMIT'])).at(-1)!.command
+    results = await connection.run([statement, 'COMMIT'])
   } catch (error) {
     if (!saysRolledBack(error)) {
       connection.destroy(error)
-      throw commitUnknown(claim.key, error)
+      throw commitUnknown(key, error)
     }
     await rollback(connection)
     if (sqlStateOf(error) === lostState) return 'lost'
-    throw commitRefused(claim.key, error)
+    throw commitRefused(key, error)
   }
   connection.release()
-  if (tag !== 'COMMIT') throw commitRefused(claim.key, new Error(`COMMIT was answered by ${tag}`))
-  return 'done'
+  const tag = results.at(-1)!.command
+  if (tag !== 'COMMIT') throw commitRefused(key, new Error(`COMMIT was answered by ${tag}`))
+  return results
 }
 
 /** Never fails: a connection on which ROLLBACK fails is destroyed, and the server rolls back what it had open. */
-async function rollback<Client>(connection: Connection<Client>): Promise<void> {
+export async function rollback<Client>(connection: Connection<Client>): Promise<void> {
   try {
     await connection.run(['ROLLBACK'])
   } catch (error) {

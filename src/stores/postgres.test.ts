@@ -15,7 +15,15 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store', () => {
   storeContract({ name: 'postgres', create: () => ground.createSubject(), cannot: {}, test })
 
   // What others do at the same moment is all that an isolation level can change.
-  const concurrent = ['atomic-claims', 'fencing', 'sweep', 'transactions', 'no-waiting', 'commit-faults']
+  const concurrent = [
+    'atomic-claims',
+    'fencing',
+    'sweep',
+    'counted-sweep',
+    'transactions',
+    'no-waiting',
+    'commit-faults',
+  ]
   const cases = storeContractCases.filter((each) => concurrent.includes(each.guarantee))
   for (const isolation of ['repeatable read', 'serializable']) {
     describe(`when ${isolation} is the default of the database's sessions`, () => {

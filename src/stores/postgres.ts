@@ -2,24 +2,25 @@
 // ever waits for somebody's transaction. The decisions are functions in the database (postgres-schema.ts); here is only who
 // asks what, when. No session state is kept, so a pooler in transaction mode (PgBouncer) may stand in between.
 
-import { sleep, systemClock, systemRandom } from '../core/clock.ts'
+import { sleep, systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
-import { backoffMs } from '../core/backoff.ts'
-import { OnceError } from '../core/errors.ts'
 import { describeKey } from '../core/key.ts'
-import { checkOptions, identifier, oneOf, optional, withMethods } from '../core/options.ts'
+import { checkOptions, identifier, oneOf, optional, positiveMs, withMethods } from '../core/options.ts'
 import type {
   Claim,
   Fenced,
   InTransaction,
   Migratable,
+  Recoverable,
+  StepLedger,
   Store,
   Sweepable,
   Inspectable,
   Transactional,
+  TransactionalSteps,
 } from '../core/store.ts'
 import { lane } from './lane.ts'
-import { connectionsOf, sessionOf } from './postgres-client.ts'
+import { connectionsOf, firstAnswer, sessionOf } from './postgres-client.ts'
 import type {
   Connections,
   PgPool,
@@ -29,21 +30,25 @@ import type {
   PostgresTransaction,
 } from './postgres-client.ts'
 import { readiness } from './postgres-durability.ts'
-import { isConflict, isPassing, storeError } from './postgres-errors.ts'
+import { isConflict, isPassing, lockNotAvailable, sqlStateOf, storeError } from './postgres-errors.ts'
 import { inspection } from './postgres-inspection.ts'
+import { operations, sweepOperationsStatement } from './postgres-operations.ts'
+import { periodsSteps } from './postgres-periods.ts'
 import { schemaSql } from './postgres-schema.ts'
 import type { SchemaNames } from './postgres-names.ts'
 import {
   batchStatement,
   claimCall,
-  fencedOf,
+  inPeriodsStatement,
   migratedStatement,
   migrationLock,
+  shortLockTimeout,
   sweepStatement,
 } from './postgres-statements.ts'
-import { verdictOf, writeCall } from './postgres-statements.ts'
+import { writeCall } from './postgres-statements.ts'
 import type { Call } from './postgres-statements.ts'
 import { begin, retried, within } from './postgres-transactions.ts'
+import { claimWhileLocked, verdictOf, writeUntilKnown } from './sql-answers.ts'
 
 export type { PostgresTransaction } from './postgres-client.ts'
 
@@ -59,6 +64,12 @@ export interface PostgresStoreOptions<Pool extends PgPool | PostgresJs = PgPool 
    * synchronous_commit off, an unlogged table); 'relaxed' accepts it, and says so once with process.emitWarning.
    */
   readonly durability?: 'full' | 'relaxed'
+  /**
+   * For tables that are large: `migrate()` puts the table into periods of this length. Entries that are forgotten in the same
+   * period lie together, and a sweep empties them at once instead of deleting row by row. At least a quarter of the longest
+   * keepMs + tombstoneMs; what is kept for longer is still deleted row by row. See docs/operating.md.
+   */
+  readonly periodMs?: number
   readonly clock?: Clock
 }
 
@@ -70,7 +81,15 @@ export type PostgresClientOf<Pool> = Pool extends { reserve(): Promise<infer Res
     : PgPoolClient | PostgresJsReserved
 
 export interface PostgresStore<Client = PgPoolClient | PostgresJsReserved>
-  extends Store, Transactional<Client>, Sweepable, Inspectable, Migratable {
+  extends
+    Store,
+    Transactional<Client>,
+    StepLedger,
+    TransactionalSteps<Client>,
+    Recoverable,
+    Sweepable,
+    Inspectable,
+    Migratable {
   /** An open transaction of pg, postgres.js, Drizzle, Kysely, Knex or Prisma on the same database. */
   within(tx: Client | PostgresTransaction): InTransaction
 }
@@ -84,10 +103,9 @@ const dispatchesMax = 2
 /** A statement is one message that client and server hold in memory whole: a few outcomes of a mebibyte, not hundreds. */
 const statementLengthMax = 8 * 1024 * 1024
 
-/** A row that is locked now is mostly free a moment later; a transaction that took the key over may last. */
-const lockedBackoff = { firstMs: 2, factor: 2, maxMs: 200 }
-const claimTriesMax = 8
-const writeTriesMax = 30
+/** A minute and a half in all: open transactions have mostly ended by then, and somebody is waiting for this migration. */
+const stepTriesMax = 300
+const stepPauseMs = 300
 
 export function postgresStore<Pool extends PgPool | PostgresJs>(
   options: PostgresStoreOptions<Pool>,
@@ -98,10 +116,11 @@ export function postgresStore<Pool extends PgPool | PostgresJs>(
     table: optional(identifier),
     schema: optional(identifier),
     durability: optional(oneOf('full', 'relaxed')),
+    periodMs: optional(positiveMs),
     clock: optional(withMethods('schedule')),
   })
   type Client = PostgresClientOf<Pool>
-  const { clock = systemClock, durability = 'full', schema, table = 'onceonly' } = options
+  const { clock = systemClock, durability = 'full', periodMs, schema, table = 'onceonly' } = options
   const names = { table, schema }
   const connections: Connections<Client> = connectionsOf<Client>(options.pool)
   const ready = readiness(names, durability)
@@ -111,31 +130,35 @@ export function postgresStore<Pool extends PgPool | PostgresJs>(
       .then((prefix) => retried(clock, isPassing, () => connections.run([...prefix, statement])))
       .then((results) => results.at(-1)!.answers)
       .catch((error: unknown) => Promise.reject(storeError(error, during, 'no')))
+  const ask = batching(names, clock, connections, ready)
   return {
     name: 'postgres',
-    ...batchedCalls(names, clock, connections, ready),
+    ...batchedCalls(clock, ask),
+    ...operations({ ...ground, ask, single }),
     within: (tx) => within(ground, sessionOf(tx)),
     begin: (key, request) => begin(ground, key, request),
     isConflict,
     async sweep({ limit }) {
       const [answer] = await single(sweepStatement(names, limit), 'sweep')
       const [tombstoned, forgotten, more] = answer!.split(' ').map(Number)
-      return { tombstoned: tombstoned!, forgotten: forgotten!, more: more === 1 }
+      const [moreOperations] = await single(sweepOperationsStatement(names, limit), 'sweep')
+      return { tombstoned: tombstoned!, forgotten: forgotten!, more: more === 1 || moreOperations === '1' }
     },
     ...inspection(names, clock, single),
-    migrate: () => migrate(names, connections),
-    schema: () => schemaSql(names),
+    migrate: () => migrate(names, periodMs, clock, connections),
+    schema: () => [schemaSql(names), ...(periodMs === undefined ? [] : periodsSteps(names, periodMs))].join('\n'),
   }
 }
 
 const clientRules = [withMethods('query', 'connect'), withMethods('unsafe', 'reserve')]
 
-function batchedCalls<Client>(
+/** Calls of one moment share one message. */
+function batching<Client>(
   names: SchemaNames,
   clock: Clock,
   connections: Connections<Client>,
   ready: (session: Connections<Client>) => Promise<readonly string[]>,
-): Pick<Store, 'claim' | 'extend' | 'settle' | 'release'> {
+): (call: Call) => Promise<string> {
   const dispatch = async (batch: readonly Call[]): Promise<readonly string[]> => {
     const prefix = await ready(connections)
     const answers: string[] = []
@@ -144,7 +167,13 @@ function batchedCalls<Client>(
     }
     return answers
   }
-  const ask = lane({ dispatch, batchMax, dispatchesMax })
+  return lane({ dispatch, batchMax, dispatchesMax })
+}
+
+function batchedCalls(
+  clock: Clock,
+  ask: (call: Call) => Promise<string>,
+): Pick<Store, 'claim' | 'extend' | 'settle' | 'release'> {
   const write = (call: Call, claim: Claim, during: string): Promise<Fenced> =>
     writeUntilKnown(clock, () => ask(call)).catch((error: unknown) =>
       Promise.reject(storeError(error, `${during} of ${describeKey(claim.key)}`, 'unknown')),
@@ -153,7 +182,7 @@ function batchedCalls<Client>(
     async claim(key, request) {
       const call = claimCall(key, request)
       try {
-        return verdictOf(key, request, await whileLocked(clock, claimTriesMax, () => ask(call)))
+        return verdictOf(key, request, await claimWhileLocked(clock, () => ask(call)))
       } catch (error) {
         throw storeError(error, `claim of ${describeKey(key)}`, 'no')
       }
@@ -187,7 +216,7 @@ async function carryOut(
   prefix: readonly string[],
   calls: readonly Call[],
 ): Promise<readonly string[]> {
-  const kinds = (['write', 'claim'] as const)
+  const kinds = (['write', 'advance', 'claim', 'enlist'] as const)
     .map((to) => ({ to, calls: calls.filter((call) => call.to === to) }))
     .filter((kind) => kind.calls.length > 0)
   const statements = kinds.map((kind) => batchStatement(names, kind.to, kind.calls))
@@ -197,29 +226,34 @@ async function carryOut(
   return calls.map((call) => answers.get(call)!)
 }
 
-async function writeUntilKnown(clock: Clock, write: () => Promise<string>): Promise<Fenced> {
-  const answer = fencedOf(await whileLocked(clock, writeTriesMax, write))
-  if (answer !== 'locked') return answer
-  const message = `Another transaction has had the entry locked for seconds, and has neither committed nor rolled back. Ask again.`
-  throw new OnceError('STORE_UNAVAILABLE', { message, executed: 'unknown' })
-}
-
-async function whileLocked(clock: Clock, triesMax: number, ask: () => Promise<string>): Promise<string> {
-  for (let tries = 1; ; tries++) {
-    const answer = await ask()
-    if (answer !== 'locked' || tries === triesMax) return answer
-    await sleep(clock, backoffMs(lockedBackoff, tries - 1, systemRandom))
+// A message, hence a transaction, a step. When there is nothing to do nothing is locked: CREATE INDEX IF NOT EXISTS waits for
+// every transaction that writes to the table, and claims would wait behind it.
+async function migrate(
+  names: SchemaNames,
+  periodMs: number | undefined,
+  clock: Clock,
+  connections: Connections<unknown>,
+): Promise<void> {
+  try {
+    const isDone = async (statement: string): Promise<boolean> =>
+      firstAnswer(await connections.run([statement])) === 'yes'
+    if (!(await isDone(migratedStatement(names)))) await connections.run([migrationLock, schemaSql(names)])
+    if (periodMs === undefined || (await isDone(inPeriodsStatement(names, periodMs)))) return
+    for (const step of periodsSteps(names, periodMs)) await putIntoPeriods(clock, connections, step)
+  } catch (error) {
+    throw storeError(error, 'migration', 'no')
   }
 }
 
-// One message, hence one transaction. When there is nothing to do nothing is locked: CREATE INDEX IF NOT EXISTS waits for every
-// transaction that writes to the table, and claims would wait behind it.
-async function migrate(names: SchemaNames, connections: Connections<unknown>): Promise<void> {
-  try {
-    const [migrated] = await connections.run([migratedStatement(names)])
-    if (migrated!.answers[0] === 'yes') return
-    await connections.run([migrationLock, schemaSql(names)])
-  } catch (error) {
-    throw storeError(error, 'migration', 'no')
+// These steps want a table for themselves that others use: each waits a moment, lets everybody pass, and tries again.
+async function putIntoPeriods(clock: Clock, connections: Connections<unknown>, step: string): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    try {
+      await connections.run([migrationLock, shortLockTimeout, step])
+      return
+    } catch (error) {
+      if (sqlStateOf(error) !== lockNotAvailable || tries === stepTriesMax) throw error
+      await sleep(clock, stepPauseMs)
+    }
   }
 }

@@ -1,0 +1,177 @@
+// The writes on MongoDB: each is one document, which MongoDB changes as a whole or not at all, and needs no transaction. The key
+// must be `_id` or have a unique index: without one, two inserts at the same moment are two documents.
+
+import { checkGiven, withMethods } from '../core/options.ts'
+import type { Rule } from '../core/options.ts'
+import { eachWrite, requestChecks, scalar, versionColumn } from './requests.ts'
+import { restless, roundsMax } from './steps.ts'
+import type {
+  AddOnce,
+  Answers,
+  AppendOnce,
+  CompareAndSet,
+  InsertOnce,
+  Row,
+  Upsert,
+  UpsertIfNewer,
+  Writes,
+} from './writes.ts'
+
+interface UpdateResult {
+  readonly matchedCount: number
+  readonly modifiedCount: number
+  readonly upsertedCount: number
+}
+
+/** A Collection of the `mongodb` driver, version 6 or later. */
+export interface MongodbWritesCollection {
+  insertOne(document: object, options: never): Promise<unknown>
+  updateOne(filter: object, update: object, options: never): Promise<UpdateResult>
+  findOne(filter: object, options: never): Promise<object | null>
+}
+
+export interface MongodbWritesDatabase {
+  collection(name: string): unknown
+}
+
+export interface MongodbWritesOptions {
+  /** A ClientSession of the driver, to take part in a transaction of yours. */
+  readonly session?: object | undefined
+}
+
+const collectionName: Rule = (value) =>
+  typeof value === 'string' && /^(?!system\.)[A-Za-z_][A-Za-z0-9_.-]{0,119}$/.test(value)
+    ? undefined
+    : 'a name of 1 to 120 letters, digits, underscores, dots and hyphens that begins with a letter or an underscore'
+
+// An object could carry an operator ({ $gt: '' }), so the only one let through is the driver's own; JSON cannot make one.
+const mongodbValue: Rule = (value) => {
+  const isObjectId =
+    typeof value === 'object' &&
+    value !== null &&
+    Object.getPrototypeOf(value) !== Object.prototype &&
+    (value as { _bsontype?: unknown })._bsontype === 'ObjectId'
+  return isObjectId ? undefined : scalar(value)
+}
+
+const check = requestChecks({ table: collectionName, value: mongodbValue, marks: 'field' })
+
+export function mongodbWrites(database: MongodbWritesDatabase, options: MongodbWritesOptions = {}): Writes {
+  checkGiven('mongodbWrites', { database }, { database: withMethods('collection') })
+  checkGiven('mongodbWrites', options, { session: () => undefined })
+  const writes = { insertOnce, upsert, upsertIfNewer, compareAndSet, addOnce, appendOnce }
+  return eachWrite<Writes>((name) => async (table, request) => {
+    check(name, table, request)
+    const documents = documentsOf(database.collection(table) as MongodbWritesCollection, options)
+    return writes[name](documents, request, table)
+  })
+}
+
+interface Documents {
+  /** The error, when a unique index has it already. */
+  insert(document: object): Promise<{ readonly duplicate: unknown } | undefined>
+  update(filter: object, change: object, otherwise?: 'insert'): Promise<UpdateResult>
+  has(filter: object): Promise<boolean>
+}
+
+function documentsOf(collection: MongodbWritesCollection, { session }: MongodbWritesOptions): Documents {
+  const durably = session ? { session } : { writeConcern: { w: 'majority', journal: true } }
+  return {
+    async insert(document) {
+      try {
+        await collection.insertOne({ ...document }, durably as never)
+        return undefined
+      } catch (error) {
+        if (isDuplicate(error)) return { duplicate: error }
+        throw error
+      }
+    },
+    update: (filter, change, otherwise) =>
+      collection.updateOne(filter, change, { ...durably, upsert: otherwise === 'insert' } as never),
+    has: async (filter) =>
+      (await collection.findOne(filter, {
+        projection: { _id: 1 },
+        ...(session ? { session } : { readPreference: 'primary' }),
+      } as never)) !== null,
+  }
+}
+
+function isDuplicate(error: unknown): boolean {
+  return typeof error === 'object' && error !== null && (error as { code?: unknown }).code === 11_000
+}
+
+/** Equality said aloud: no value is read as an operator or as a pattern. */
+function equal(row: Row): object {
+  return Object.fromEntries(Object.entries(row).map(([name, value]) => [name, { $eq: value }]))
+}
+
+async function insertOnce(documents: Documents, { key, set }: InsertOnce): Promise<Answers['insertOnce']> {
+  const refused = await documents.insert({ ...key, ...set })
+  if (!refused) return 'applied'
+  if (await documents.has(equal(key))) return 'already'
+  // A duplicate of something else than the key is for the caller to know.
+  throw refused.duplicate
+}
+
+async function upsert(documents: Documents, { key, set, setOnInsert }: Upsert): Promise<Answers['upsert']> {
+  const change = { $set: set, ...(Object.keys(setOnInsert ?? {}).length > 0 && { $setOnInsert: setOnInsert }) }
+  for (let round = 0; ; round++) {
+    try {
+      const { modifiedCount, upsertedCount } = await documents.update(equal(key), change, 'insert')
+      return modifiedCount + upsertedCount > 0 ? 'applied' : 'already'
+    } catch (error) {
+      // Two upserts found nothing and both inserted: the one that was refused finds it now.
+      if (!isDuplicate(error) || round === roundsMax) throw error
+    }
+  }
+}
+
+async function upsertIfNewer(
+  documents: Documents,
+  { key, set, setOnInsert, newer }: UpsertIfNewer,
+  table: string,
+): Promise<Answers['upsertIfNewer']> {
+  const [field, version] = Object.entries(newer)[0]!
+  const older = { $or: [{ [field]: { $eq: null } }, { [field]: { $lt: version } }] }
+  for (let round = 0; round < roundsMax; round++) {
+    const updated = await documents.update({ ...equal(key), ...older }, { $set: { ...set, ...newer } })
+    if (updated.matchedCount > 0) return 'applied'
+    const refused = await documents.insert({ ...key, ...setOnInsert, ...set, ...newer })
+    if (!refused) return 'applied'
+    if (await documents.has(equal({ ...key, ...newer }))) return 'already'
+    if (await documents.has({ ...equal(key), [field]: { $gt: version } })) return 'stale'
+    if (!(await documents.has(equal(key)))) throw refused.duplicate
+  }
+  throw restless('upsertIfNewer', table)
+}
+
+async function compareAndSet(
+  documents: Documents,
+  { key, expect, set }: CompareAndSet,
+): Promise<Answers['compareAndSet']> {
+  const updated = await documents.update({ $and: [equal(key), equal(expect)] }, { $set: set })
+  if (updated.modifiedCount > 0) return 'applied'
+  if (await documents.has({ $and: [equal(key), equal(set)] })) return 'already'
+  return (await documents.has(equal(key))) ? 'conflict' : 'missing'
+}
+
+async function addOnce(documents: Documents, { key, add, once }: AddOnce): Promise<Answers['addOnce']> {
+  const [field, event] = Object.entries(once.key)[0]!
+  const updated = await documents.update(
+    { ...equal(key), [field]: { $ne: event } },
+    { $inc: add, $push: { [field]: event } },
+  )
+  if (updated.matchedCount > 0) return 'applied'
+  return (await documents.has(equal(key))) ? 'already' : 'missing'
+}
+
+async function appendOnce(documents: Documents, request: AppendOnce): Promise<Answers['appendOnce']> {
+  const { key, stream, after, set } = request
+  const version = versionColumn(request)
+  // Events are never deleted: what is there now will be.
+  if (after === 0 || (await documents.has(equal({ ...stream, [version]: after })))) {
+    const refused = await documents.insert({ ...key, ...stream, [version]: after + 1, ...set })
+    if (!refused) return 'appended'
+  }
+  return (await documents.has(equal({ ...key, ...stream }))) ? 'already' : 'conflict'
+}

@@ -1,0 +1,128 @@
+// The writes for PostgreSQL and SQLite, which have ON CONFLICT and RETURNING in common. What applies is one statement; what does
+// not is followed by a second that finds out why, as the first saw the table as it was before it waited for others.
+
+import { versionColumn } from './requests.ts'
+import { assignments, join, name, names, sql, values, where } from './statement.ts'
+import type { Statement } from './statement.ts'
+import { answerOf, restless, roundsMax } from './steps.ts'
+import type { SqlWrites, Steps } from './steps.ts'
+import type { AddOnce, Answers, AppendOnce, CompareAndSet, InsertOnce, Row, Upsert, UpsertIfNewer } from './writes.ts'
+
+/** What the two do differently. */
+export interface ReturningDialect {
+  addOnce(table: string, request: AddOnce): Steps<Answers['addOnce']>
+  /** The conflicts at which an event is not appended. */
+  appendConflicts(event: Statement, position: Statement): Statement
+}
+
+export function returningWrites({ addOnce, appendConflicts }: ReturningDialect): SqlWrites {
+  return {
+    insertOnce,
+    upsert,
+    upsertIfNewer,
+    compareAndSet,
+    addOnce,
+    appendOnce: (table, request) => appendOnce(table, request, appendConflicts),
+  }
+}
+
+function* insertOnce(table: string, { key, set }: InsertOnce): Steps<Answers['insertOnce']> {
+  const row = { ...key, ...set }
+  const result = yield sql`
+    insert into ${name(table)} (${names(row)}) values (${values(row)})
+    on conflict (${names(key)}) do nothing returning 'applied' as answer`
+  return answerOf(result) ?? 'already'
+}
+
+function* upsert(table: string, { key, set, setOnInsert }: Upsert): Steps<Answers['upsert']> {
+  const row = { ...key, ...setOnInsert, ...set }
+  const result = yield sql`
+    insert into ${name(table)} as kept (${names(row)}) values (${values(row)})
+    on conflict (${names(key)}) do update set ${fromExcluded(set)} where ${differsFromExcluded(set)}
+    returning 'applied' as answer`
+  return answerOf(result) ?? 'already'
+}
+
+function* upsertIfNewer(
+  table: string,
+  { key, set, setOnInsert, newer }: UpsertIfNewer,
+): Steps<Answers['upsertIfNewer']> {
+  const row = { ...key, ...setOnInsert, ...set, ...newer }
+  const [column, version] = Object.entries(newer)[0]!
+  for (let round = 0; round < roundsMax; round++) {
+    const written = yield sql`
+      insert into ${name(table)} as kept (${names(row)}) values (${values(row)})
+      on conflict (${names(key)}) do update set ${fromExcluded({ ...set, ...newer })}
+      where kept.${name(column)} is null or kept.${name(column)} < excluded.${name(column)}
+      returning 'applied' as answer`
+    if (answerOf(written)) return 'applied'
+    const found = yield sql`
+      select case when ${name(column)} = ${version} then 'already' else 'stale' end as answer
+      from ${name(table)} where ${where(key)}`
+    const answer = answerOf<Answers['upsertIfNewer']>(found)
+    if (answer) return answer
+  }
+  throw restless('upsertIfNewer', table)
+}
+
+function* compareAndSet(table: string, { key, expect, set }: CompareAndSet): Steps<Answers['compareAndSet']> {
+  const written = yield sql`
+    update ${name(table)} set ${assignments(set)}
+    where ${where(key)} and ${holds(expect)} and not (${holds(set)})
+    returning 'applied' as answer`
+  if (answerOf(written)) return 'applied'
+  const found = yield sql`
+    select case when ${holds(set)} then 'already' else 'conflict' end as answer from ${name(table)} where ${where(key)}`
+  return answerOf(found) ?? 'missing'
+}
+
+function* appendOnce(
+  table: string,
+  request: AppendOnce,
+  conflicts: ReturningDialect['appendConflicts'],
+): Steps<Answers['appendOnce']> {
+  const { key, stream, after, set } = request
+  const version = versionColumn(request)
+  const row = { ...key, ...stream, [version]: after + 1, ...set }
+  // Events are never deleted, so what was there when this statement began is there when it ends.
+  const before = sql`select 1 from ${name(table)} where ${where({ ...stream, [version]: after })}`
+  const inserted = yield sql`
+    insert into ${name(table)} (${names(row)})
+    select ${values(row)} where ${after === 0 ? sql`1 = 1` : sql`exists (${before})`}
+    ${conflicts(names(key), names({ ...stream, [version]: after }))} returning 'appended' as answer`
+  if (answerOf(inserted)) return 'appended'
+  const found = yield sql`
+    select case when ${where(stream)} then 'already' else 'conflict' end as answer
+    from ${name(table)} where ${where(key)}`
+  return answerOf(found) ?? 'conflict'
+}
+
+function fromExcluded(row: Row): Statement {
+  return join(
+    Object.keys(row).map((column) => sql`${name(column)} = excluded.${name(column)}`),
+    ', ',
+  )
+}
+
+function differsFromExcluded(row: Row): Statement {
+  return join(
+    Object.keys(row).map((column) => sql`kept.${name(column)} is distinct from excluded.${name(column)}`),
+    ' or ',
+  )
+}
+
+/** With null equal to null. */
+function holds(row: Row): Statement {
+  return join(
+    Object.entries(row).map(([column, value]) => sql`${name(column)} is not distinct from ${value}`),
+    ' and ',
+  )
+}
+
+/** Columns with an amount added to each; a counter that is null counts as 0. */
+export function additions(add: AddOnce['add']): Statement {
+  return join(
+    Object.entries(add).map(([column, by]) => sql`${name(column)} = coalesce(${name(column)}, 0) + ${by}`),
+    ', ',
+  )
+}

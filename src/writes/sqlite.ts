@@ -1,0 +1,93 @@
+// The writes on a handle of node:sqlite or better-sqlite3, inside the user's transaction or, each by itself, outside of one.
+// Invariant: a write of several statements is a savepoint; it is there as a whole or not at all.
+
+import { invalidArgument } from '../core/errors.ts'
+import { withMethods } from '../core/options.ts'
+import type { Rule } from '../core/options.ts'
+import { requestChecks, scalar, sqlTable } from './requests.ts'
+import { additions, returningWrites } from './returning.ts'
+import { name, names, sql, textOf, values, where } from './statement.ts'
+import type { Statement } from './statement.ts'
+import { answerOf, syncWrites } from './steps.ts'
+import type { Result, Steps } from './steps.ts'
+import type { AddOnce, Answers, SyncWrites, Value } from './writes.ts'
+
+type SqliteValue = string | bigint | number | null | Uint8Array
+
+interface PreparedStatement {
+  all(...values: SqliteValue[]): unknown[]
+  setReturnArrays?(on: boolean): unknown
+}
+
+/** What `DatabaseSync` of node:sqlite and `Database` of better-sqlite3 have in common, as far as it is used here. */
+export interface SqliteWritesDatabase {
+  exec(sql: string): unknown
+  prepare(sql: string): { all(...values: SqliteValue[]): unknown[] }
+}
+
+const sqliteValue: Rule = (value) =>
+  value instanceof Date ? 'something other than a Date (SQLite has no times; give milliseconds or text)' : scalar(value)
+
+const check = requestChecks({ table: sqlTable, value: sqliteValue, marks: 'table' })
+
+const writes = returningWrites({
+  addOnce: (table, request) => atomically(addOnce(table, request)),
+  appendConflicts: (event, position) => sql`on conflict (${event}) do nothing on conflict (${position}) do nothing`,
+})
+
+export function sqliteWrites(database: SqliteWritesDatabase): SyncWrites {
+  if (withMethods('exec', 'prepare')(database) !== undefined) {
+    throw invalidArgument('sqliteWrites: expected a database of node:sqlite or better-sqlite3')
+  }
+  return syncWrites(writes, check, (statement) => send(database, statement))
+}
+
+// SQLite has one writer: from the first statement, which takes the write lock, to the end nobody else writes.
+function* addOnce(table: string, { key, add, once }: AddOnce): Steps<Answers['addOnce']> {
+  const counter = sql`select 1 from ${name(table)} where ${where(key)}`
+  const marked = yield sql`
+    insert into ${name(once.table!)} (${names(once.key)}) select ${values(once.key)} where exists (${counter})
+    on conflict (${names(once.key)}) do nothing returning 'applied' as answer`
+  if (answerOf(marked)) {
+    yield sql`update ${name(table)} set ${additions(add)} where ${where(key)} returning 1`
+    return 'applied'
+  }
+  const found = yield sql`select 'already' as answer from ${name(table)} where ${where(key)}`
+  return answerOf(found) ?? 'missing'
+}
+
+function* atomically<Answer>(steps: Steps<Answer>): Steps<Answer> {
+  yield sql`savepoint onceonly_writes`
+  try {
+    const answer = yield* steps
+    yield sql`release onceonly_writes`
+    return answer
+  } catch (error) {
+    try {
+      yield sql`rollback to onceonly_writes`
+      yield sql`release onceonly_writes`
+    } catch {
+      // SQLite has rolled everything back by itself (disk full); the first error says why.
+    }
+    throw error
+  }
+}
+
+function send(database: SqliteWritesDatabase, statement: Statement): Result {
+  const text = textOf(statement, () => '?').replaceAll('"', '`')
+  if (statement.values.length === 0) {
+    database.exec(text)
+    return { rows: [] }
+  }
+  const prepared = database.prepare(text) as PreparedStatement
+  // Whatever is the default of this handle (node:sqlite).
+  prepared.setReturnArrays?.(false)
+  return { rows: prepared.all(...statement.values.map(bound)) }
+}
+
+// Neither client binds booleans, and a whole number that goes as a double becomes "7.0" in a column of text.
+function bound(value: Value): SqliteValue {
+  if (typeof value === 'boolean') return value ? 1n : 0n
+  if (typeof value === 'number' && Number.isSafeInteger(value)) return BigInt(value)
+  return value as SqliteValue
+}

@@ -1,0 +1,87 @@
+// A write on SQL is a generator: it yields statements and is given their results. So the same logic serves clients that answer
+// at once (SQLite) and those that are awaited.
+
+import { OnceError } from '../core/errors.ts'
+import { eachWrite } from './requests.ts'
+import type { Statement } from './statement.ts'
+import type { Answers, Requests, SyncWrites, WriteName, Writes } from './writes.ts'
+
+export interface Result {
+  readonly rows: readonly unknown[]
+  /** What an INSERT counts, see mysql-statements.ts; only MySQL is asked. */
+  readonly affected?: number
+  /** How many rows an UPDATE made other than they were; only MySQL is asked. */
+  readonly changed?: number
+  /** What LAST_INSERT_ID was set to; only MySQL is asked. */
+  readonly insertId?: number
+}
+
+export type Steps<Answer> = Generator<Statement, Answer, Result>
+
+export type SqlWrites = {
+  readonly [Name in WriteName]: (table: string, request: Requests[Name]) => Steps<Answers[Name]>
+}
+
+type Checks = <Name extends WriteName>(name: Name, table: unknown, request: Requests[Name]) => void
+
+export function asyncWrites(
+  writes: SqlWrites,
+  check: Checks,
+  send: (statement: Statement) => PromiseLike<Result>,
+): Writes {
+  const run = async <Answer>(steps: Steps<Answer>): Promise<Answer> => {
+    let next = steps.next()
+    while (!next.done) {
+      const statement = next.value
+      const result = await send(statement).then(
+        (value) => () => steps.next(value),
+        (error: unknown) => () => steps.throw(error),
+      )
+      next = result()
+    }
+    return next.value
+  }
+  return eachWrite<Writes>((name) => async (table, request) => {
+    check(name, table, request)
+    return run<unknown>(writes[name](table, request))
+  })
+}
+
+export function syncWrites(writes: SqlWrites, check: Checks, send: (statement: Statement) => Result): SyncWrites {
+  const run = <Answer>(steps: Steps<Answer>): Answer => {
+    let next = steps.next()
+    while (!next.done) {
+      let go: () => typeof next
+      try {
+        const result = send(next.value)
+        go = () => steps.next(result)
+      } catch (error) {
+        go = () => steps.throw(error)
+      }
+      next = go()
+    }
+    return next.value
+  }
+  return eachWrite<SyncWrites>((name) => (table, request) => {
+    check(name, table, request)
+    return run<unknown>(writes[name](table, request))
+  })
+}
+
+export function answerOf<Answer extends string>({ rows }: Result): Answer | undefined {
+  return (rows[0] as { readonly answer: Answer } | undefined)?.answer
+}
+
+/**
+ * A row that is there while it is written and gone while it is read is being deleted and inserted by others all the time; three
+ * rounds of that are no coincidence.
+ */
+export const roundsMax = 3
+
+export function restless(write: WriteName, table: string): OnceError {
+  return new OnceError('TRANSACTION_CONFLICT', {
+    message:
+      `${write}: the row in ${table} was deleted and inserted by others ${roundsMax} times while it was written; nothing ` +
+      'was changed by this call. Call it again.',
+  })
+}

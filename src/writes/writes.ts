@@ -1,0 +1,96 @@
+// The contract of the naturally idempotent writes: what can be asked, and what is answered. Every backend gives the same six.
+// Invariant: an answer other than 'applied' or 'appended' means that this call changed nothing.
+
+/** What can be written and compared. Structures go in as text of your own (JSON.stringify): no client reads them alike. */
+export type Value = string | number | bigint | boolean | null | Uint8Array | Date
+
+/** Columns (attributes, fields) and their values. */
+export type Row = Readonly<Record<string, Value>>
+
+export interface InsertOnce {
+  /** The columns of a primary key or unique constraint. */
+  readonly key: Row
+  readonly set?: Row | undefined
+}
+
+export interface Upsert {
+  readonly key: Row
+  /** Written in any case. */
+  readonly set: Row
+  /** Written only when the row is new. */
+  readonly setOnInsert?: Row | undefined
+}
+
+export interface UpsertIfNewer {
+  readonly key: Row
+  readonly set?: Row | undefined
+  /** Written only when the row is new. */
+  readonly setOnInsert?: Row | undefined
+  /** One column, a version or a time: the row is written when it is absent or has a smaller one. */
+  readonly newer: Row
+}
+
+export interface CompareAndSet {
+  readonly key: Row
+  /** What the row must hold now. */
+  readonly expect: Row
+  readonly set: Row
+}
+
+export interface AddOnce {
+  readonly key: Row
+  /** Columns and what is added to each; negative amounts are taken away. */
+  readonly add: Readonly<Record<string, number | bigint>>
+  /**
+   * Where it is marked that the event was counted: a table with a unique constraint on these columns. MongoDB takes no table:
+   * there the one field named here is an array of event ids in the counter's own document.
+   */
+  readonly once: { readonly table?: string | undefined; readonly key: Row }
+}
+
+export interface AppendOnce {
+  /** The id of the event; a unique constraint. */
+  readonly key: Row
+  /** Which stream it is for; with the version, a second unique constraint. */
+  readonly stream: Row
+  /** The version the stream must be at, 0 for an empty one. The event becomes the one after. */
+  readonly after: number
+  readonly set?: Row | undefined
+  /** The column of the version; "version" when left out. */
+  readonly version?: string | undefined
+}
+
+export interface Requests {
+  readonly insertOnce: InsertOnce
+  readonly upsert: Upsert
+  readonly upsertIfNewer: UpsertIfNewer
+  readonly compareAndSet: CompareAndSet
+  readonly addOnce: AddOnce
+  readonly appendOnce: AppendOnce
+}
+
+export interface Answers {
+  /** already: a row with this key is there, whatever else it holds. */
+  readonly insertOnce: 'applied' | 'already'
+  /** already: the row held all of `set`. */
+  readonly upsert: 'applied' | 'already'
+  /** already: this very version is there. stale: a newer one is. */
+  readonly upsertIfNewer: 'applied' | 'already' | 'stale'
+  /** already: the row holds `set`. conflict: it holds neither `set` nor `expect`. */
+  readonly compareAndSet: 'applied' | 'already' | 'conflict' | 'missing'
+  /** already: the event was counted before. missing: there is no such counter, and the event was not marked. */
+  readonly addOnce: 'applied' | 'already' | 'missing'
+  /** already: the event is in the stream. conflict: the stream is at another version, or another stream has the event. */
+  readonly appendOnce: 'appended' | 'already' | 'conflict'
+}
+
+export type WriteName = keyof Requests
+
+export type Writes = {
+  readonly [Name in WriteName]: (table: string, request: Requests[Name]) => Promise<Answers[Name]>
+}
+
+/** The same where the client is synchronous; whoever awaits it loses nothing. */
+export type SyncWrites = {
+  readonly [Name in WriteName]: (table: string, request: Requests[Name]) => Answers[Name]
+}
