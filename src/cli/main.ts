@@ -1,16 +1,48 @@
 #!/usr/bin/env node
-// The program `onceonly`: finds the command, and ends with 0 when it did what it was asked, 1 when it failed, 2 when it was
-// asked wrongly.
+// The program `onceonly`: finds the command, and ends with what the command answers: 0 done, 1 failed or a promise is violated,
+// 2 asked wrongly, 3 not found. Commands are loaded when they are asked for, so that help is quick and what one of them needs
+// is nobody else's trouble.
 
-import { demo } from './demo.ts'
+import { createRequire } from 'node:module'
+import { OnceError } from '../core/errors.ts'
+import { chosen } from './arguments.ts'
+
+type Run = (args: readonly string[]) => Promise<number>
 
 interface Command {
   readonly summary: string
-  run(args: readonly string[]): Promise<number>
+  load(): Promise<Run>
 }
 
 const commands: Readonly<Record<string, Command>> = {
-  demo: { summary: 'watch a payment survive a lost response and a killed process, on SQLite', run: demo },
+  gateway: {
+    summary: 'a reverse proxy that makes any HTTP service idempotent',
+    load: async () => (await import('./gateway.ts')).gateway,
+  },
+  demo: {
+    summary: 'watch a payment survive lost responses and killed processes; nothing to install',
+    load: async () => (await import('./demo.ts')).demo,
+  },
+  keys: {
+    summary: 'look at entries (list, show) and mend them by hand (release, forget)',
+    load: async () => (await import('./keys.ts')).keys,
+  },
+  sweep: {
+    summary: 'remove what has expired; safe from several machines',
+    load: async () => (await import('./sweep.ts')).sweep,
+  },
+  migrate: {
+    summary: 'create or update the schema of a store, or print it',
+    load: async () => (await import('./migrate.ts')).migrate,
+  },
+  quarantine: {
+    summary: 'see whether Redis has lost data, and let new keys in again',
+    load: async () => (await import('./quarantine.ts')).quarantine,
+  },
+  doctor: {
+    summary: 'check a deployment against the promise; ends with 1 when it is violated',
+    load: async () => (await import('./doctor.ts')).doctor,
+  },
 }
 
 const help = `onceonly: run an effect once, however often it is asked for
@@ -21,8 +53,10 @@ ${Object.entries(commands)
   .map(([name, { summary }]) => `  ${name.padEnd(10)} ${summary}`)
   .join('\n')}
 
-  onceonly <command> --help says more of each.
-`
+  onceonly <command> --help says more of each, with an example. onceonly --version says which one this is.
+
+Ends with 0 when it did what it was asked, 1 when it failed or found a promise violated, 2 when it was asked wrongly,
+3 when there is no such entry.`
 
 async function main(args: readonly string[]): Promise<number> {
   const [name, ...rest] = args
@@ -30,19 +64,42 @@ async function main(args: readonly string[]): Promise<number> {
     console.log(help)
     return name === undefined ? 2 : 0
   }
-  const command = Object.hasOwn(commands, name) ? commands[name] : undefined
-  if (!command) {
-    console.error(`onceonly: unknown command "${name}". onceonly --help lists the commands.`)
-    return 2
+  if (name === '--version' || name === '-v') {
+    console.log(version())
+    return 0
   }
-  return command.run(rest)
+  const run = await commands[chosen('', Object.keys(commands), name)]!.load()
+  return run(rest)
 }
 
-function askedWrongly(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && String(error.code).startsWith('ERR_PARSE_ARGS')
+// The same place for src/cli/main.ts and dist/cli/main.js.
+function version(): string {
+  return (createRequire(import.meta.url)('../../package.json') as { version: string }).version
 }
 
-process.exitCode = await main(process.argv.slice(2)).catch((error: unknown) => {
-  console.error(`onceonly: ${error instanceof Error ? error.message : String(error)}`)
-  return askedWrongly(error) ? 2 : 1
+function report(error: unknown): number {
+  if (!(error instanceof OnceError)) {
+    console.error('onceonly: Bug! This was not expected:', error)
+    return 1
+  }
+  const asked = error.code === 'INVALID_ARGUMENT'
+  // The code is what docs/errors.md is sorted by; whoever mistyped does not look there.
+  console.error(
+    `${error.message.startsWith('onceonly') ? '' : 'onceonly: '}${asked ? '' : `${error.code}: `}${error.message}`,
+  )
+  return asked ? 2 : 1
+}
+
+// Nobody reads any more (| head): that is an end, not a failure.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error
+  process.exit(0)
 })
+
+// Ours in one line; what Node says of node:sqlite or of a driver's deprecations is not for whoever operates a store.
+process.removeAllListeners('warning')
+process.on('warning', ({ name, message }) => {
+  if (name === 'OnceonlyWarning') console.error(`onceonly: warning: ${message}`)
+})
+
+process.exitCode = await main(process.argv.slice(2)).catch(report)

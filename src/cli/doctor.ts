@@ -1,0 +1,178 @@
+// `onceonly doctor`: checks a deployment against the promise. Ends with 1 when a promise is violated; a warning is for people.
+
+import { systemClock } from '../core/clock.ts'
+import { OnceError } from '../core/errors.ts'
+import { count, duration, parseCommand } from './arguments.ts'
+import type { Check, CheckVerdict } from './doctor-check.ts'
+import { machineDecides, skewCheck, storeDecides } from './doctor-clock.ts'
+import { attemptLeases, entryChecks, samplesOf } from './doctor-entries.ts'
+import type { Expectations, Sample, Samples } from './doctor-entries.ts'
+import { inspectable } from './keys-list.ts'
+import type { Ground, OpenedStore } from './open-store.ts'
+import { oneLine, paint, textWidth, wrapped } from './words.ts'
+import type { Tone } from './words.ts'
+import { storeHelp, storeOptions, withStore } from './with-store.ts'
+
+const help = `onceonly doctor: check a deployment against the promise
+
+Usage: onceonly doctor --store URL [options] [--json]
+
+${storeHelp}
+  --lease 30s            the lease of your services, to be compared with how long effects take; 30s unless given
+  --keep 24h             how long outcomes are kept; the shortest that is seen in the store unless given
+  --tombstone 7d         how long tombstones are kept after that; likewise
+  --retry-horizon 6h     for how long your clients go on retrying: outcomes should be kept for twice that
+  --webhook-horizon 3d   for how long senders of webhooks do
+  --sample N             look at so many entries; 1000 unless given
+
+Each check says what it looked at, what it found, why it matters and how to mend it. It changes nothing.
+Ends with 1 when a promise is violated (an effect can happen twice, or an outcome be lost), with 0 otherwise.
+
+Example: onceonly doctor --store postgres://db.example/app --retry-horizon 6h
+`
+
+const options = {
+  ...storeOptions,
+  lease: duration,
+  keep: duration,
+  tombstone: duration,
+  'retry-horizon': duration,
+  'webhook-horizon': duration,
+  sample: count,
+}
+
+const defaultLeaseMs = 30_000
+// Enough to see what is common; more is asked for.
+const defaultSample = 1_000
+
+export async function doctor(args: readonly string[]): Promise<number> {
+  const parsed = parseCommand({ command: 'doctor', help, options, args })
+  if (!parsed) return 0
+  const { values } = parsed
+  const expected: Expectations = {
+    leaseMs: values.lease ?? defaultLeaseMs,
+    keepMs: values.keep,
+    tombstoneMs: values.tombstone,
+    retryHorizonMs: values['retry-horizon'],
+    webhookHorizonMs: values['webhook-horizon'],
+  }
+  // What the stores would warn of is among the checks.
+  process.removeAllListeners('warning')
+  return withStore('doctor', values.store, async (opened) => {
+    const checks = [
+      ...(await groundChecks(opened, expected.leaseMs * attemptLeases)),
+      ...(await storedChecks(opened, expected, values.sample ?? defaultSample)),
+    ]
+    if (values.json) console.log(JSON.stringify({ store: opened.describe, checks }, undefined, 2))
+    else print(opened.describe, checks)
+    return checks.some(({ verdict }) => verdict === 'violated') ? 1 : 0
+  })
+}
+
+interface Examination {
+  /** Undefined where the store has no clock of its own. */
+  readonly timeMs?: () => Promise<number>
+  checks(nowMs: number): Promise<readonly Check[]>
+}
+
+async function groundChecks({ ground, store, describe }: OpenedStore, longestMs: number): Promise<readonly Check[]> {
+  const { timeMs, checks } = await examinationOf(ground, store, longestMs)
+  if (!timeMs) return checks(systemClock.now())
+  // First of all: of a store that cannot be reached every check would say so, and none of them would be a failure.
+  await timeMs().catch((cause: unknown) => {
+    const message = `${describe} cannot be reached: ${cause instanceof Error ? cause.message || cause.name : String(cause)}`
+    throw new OnceError('STORE_UNAVAILABLE', { message, cause })
+  })
+  const limit = ground.kind === 'dynamodb' ? machineDecides : storeDecides
+  return [...(await checks(systemClock.now())), await skewCheck(systemClock, limit, timeMs)]
+}
+
+async function examinationOf(ground: Ground, store: object, longestMs: number): Promise<Examination> {
+  switch (ground.kind) {
+    case 'memory':
+      return { checks: async () => [memoryCheck] }
+    case 'sqlite': {
+      const { sqliteChecks } = await import('./doctor-sqlite.ts')
+      return { checks: (nowMs) => sqliteChecks(ground, nowMs) }
+    }
+    case 'postgres': {
+      const { postgresChecks, postgresTimeMs } = await import('./doctor-postgres.ts')
+      return { timeMs: () => postgresTimeMs(ground.pool), checks: () => postgresChecks(ground.pool, ground, longestMs) }
+    }
+    case 'redis': {
+      const { redisChecks, redisTimeMs } = await import('./doctor-redis.ts')
+      const { client } = ground
+      return { timeMs: () => redisTimeMs(client), checks: (nowMs) => redisChecks(client, store, nowMs) }
+    }
+    case 'mysql': {
+      const { mysqlChecks, mysqlTimeMs } = await import('./doctor-mysql.ts')
+      return { timeMs: () => mysqlTimeMs(ground.pool), checks: () => mysqlChecks(ground.pool, ground.table, longestMs) }
+    }
+    case 'mongodb': {
+      const { mongodbChecks, mongodbTimeMs } = await import('./doctor-mongodb.ts')
+      return { timeMs: () => mongodbTimeMs(ground.collection), checks: () => mongodbChecks(ground.collection) }
+    }
+    case 'dynamodb': {
+      const { dynamodbChecks, dynamodbClock } = await import('./doctor-dynamodb.ts')
+      const { client, table } = ground
+      return { timeMs: dynamodbClock(client, table), checks: () => dynamodbChecks(client, table) }
+    }
+  }
+}
+
+const memoryCheck: Check = {
+  name: 'memory',
+  verdict: 'violated',
+  lookedAt: 'the store',
+  found: 'it lives in one process, and ends with it',
+  why: 'A restart forgets every key, and their retries run again.',
+  mend: 'Use it for tests; sqlite:FILE needs no server either.',
+}
+
+/** A store that cannot be listed (its schema is missing) has had that said above; the horizons can still be judged. */
+async function storedChecks(opened: OpenedStore, expected: Expectations, sample: number): Promise<readonly Check[]> {
+  const rare = ['redis', 'dynamodb'].includes(opened.ground.kind) ? 'in-the-sample' : 'asked-for'
+  const nowMs = systemClock.now()
+  try {
+    return await entryChecks(await samplesOf(inspectable(opened.store), sample, rare), expected, nowMs)
+  } catch (error) {
+    const none: Sample = { entries: [], complete: false }
+    const samples: Samples = { first: none, in: () => none }
+    const unread: Check = {
+      name: 'entries',
+      verdict: 'unknown',
+      lookedAt: 'the entries',
+      found: `they could not be read: ${error instanceof Error ? error.message : String(error)}`,
+      why: 'Effects in doubt, stuck or failing can only be seen there.',
+      mend: 'See the checks above.',
+    }
+    const judged = await entryChecks(samples, expected, nowMs)
+    return [unread, ...judged.filter(({ name }) => name.endsWith('-horizon'))]
+  }
+}
+
+const tones: Readonly<Record<CheckVerdict, Tone>> = { ok: 'good', warning: 'care', violated: 'bad', unknown: 'quiet' }
+
+function print(describe: string, checks: readonly Check[]): void {
+  console.log(`${describe}\n`)
+  for (const check of checks) for (const line of linesOf(check)) console.log(line)
+  const times = (verdict: CheckVerdict): number => checks.filter((check) => check.verdict === verdict).length
+  const summary = `${times('violated')} violated, ${times('warning')} warnings, ${times('unknown')} unknown, ${times('ok')} ok`
+  console.log(`\n${paint(times('violated') > 0 ? 'bad' : 'good', summary)}`)
+}
+
+function linesOf({ name, verdict, lookedAt, found, why, mend }: Check): string[] {
+  const first = `${paint(tones[verdict], verdict.padEnd(8))} ${name.padEnd(28)} ${oneLine(found)}`
+  if (verdict === 'ok') return [first]
+  const margin = ' '.repeat('violated '.length)
+  const indented = (label: string, content: string): string => {
+    const lines = wrapped(oneLine(content), textWidth() - margin.length - label.length - 1)
+    return `${margin}${paint('quiet', label)} ${lines.join(`\n${margin}${' '.repeat(label.length + 1)}`)}`
+  }
+  return [
+    first,
+    indented('looked at:', lookedAt),
+    indented('why:', why),
+    ...(mend === undefined ? [] : [indented('mend:', mend)]),
+  ]
+}

@@ -1,0 +1,40 @@
+// `onceonly migrate`: the schema of a store, made or brought up to date, or printed for people who run their own migrations.
+
+import { flag, parseCommand } from './arguments.ts'
+import { printSchema } from './open-store.ts'
+import { storeHelp, storeOptions, storeUrl, withStore } from './with-store.ts'
+
+const help = `onceonly migrate: create or update the schema of a store
+
+Usage: onceonly migrate --store URL [--print] [--json]
+
+${storeHelp}
+  --print        print what would be run, for your own migrations, and change nothing
+
+It can be run again, and from several machines at once: what is there is left as it is.
+
+Example: onceonly migrate --store postgres://db.example/app --print > migrations/7-onceonly.sql
+`
+
+export async function migrate(args: readonly string[]): Promise<number> {
+  const parsed = parseCommand({ command: 'migrate', help, options: { ...storeOptions, print: flag }, args })
+  if (!parsed) return 0
+  const { store: url, print, json } = parsed.values
+  if (print) {
+    const schema = await printSchema(storeUrl('migrate', url))
+    console.log(json ? JSON.stringify({ schema: schema ?? null }) : (schema ?? '').trimEnd())
+    if (schema === undefined) console.error('onceonly: this store needs no schema.')
+    return 0
+  }
+  return withStore(
+    'migrate',
+    url,
+    async ({ store, describe }) => {
+      await store.migrate?.()
+      const words = store.migrate ? `The schema is in place: ${describe}` : `${store.name} needs no schema: ${describe}`
+      console.log(json ? JSON.stringify({ store: store.name, migrated: store.migrate !== undefined }) : words)
+      return 0
+    },
+    { file: 'create' },
+  )
+}

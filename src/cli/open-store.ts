@@ -1,0 +1,401 @@
+// A store by its URL, for the commands. The driver is loaded when it is needed: from where onceonly is installed, or else
+// from the folder the command was started in (npx, a global installation). Messages never hold the password of a URL.
+
+import { existsSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { join } from 'node:path'
+import type { DatabaseSync } from 'node:sqlite'
+import { pathToFileURL } from 'node:url'
+import { sleep, systemClock } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
+import { invalidArgument, OnceError } from '../core/errors.ts'
+import { aString, checkGiven, identifier, oneOf } from '../core/options.ts'
+import type { Rule } from '../core/options.ts'
+import type { Inspectable, Migratable, Store, Sweepable } from '../core/store.ts'
+import { duration } from './arguments.ts'
+import type { DynamodbClient } from '../stores/dynamodb-client.ts'
+import type { MongodbCollection } from '../stores/mongodb-client.ts'
+import type { MysqlPool } from '../stores/mysql-client.ts'
+import type { PgPool } from '../stores/postgres-client.ts'
+import type { NodeRedisClient } from '../stores/redis-client.ts'
+
+export interface OpenStoreOptions {
+  /** redis://…, in front of postgres://…. */
+  readonly cache?: string
+  readonly clock?: Clock
+  /**
+   * What to do about a server whose settings can lose data: refuse to work, as a service must, or work with it as it is, as
+   * somebody who looks into a store in trouble must. A service can still accept them in the URL (?durability=relaxed).
+   */
+  readonly settings?: 'must-be-safe' | 'as-they-are'
+  /** Of an embedded store. A command that only looks must not leave an empty file behind a misspelt name. */
+  readonly file?: 'create' | 'must-exist'
+}
+
+export interface OpenedStore {
+  readonly store: Store & Partial<Sweepable & Inspectable & Migratable>
+  /** For people: the URL without its password. */
+  readonly describe: string
+  /** What the store stands on, for questions that are not a store's (onceonly doctor). */
+  readonly ground: Ground
+  /** Ends every connection. */
+  close(): Promise<void>
+}
+
+export type Ground =
+  | { readonly kind: 'memory' }
+  | { readonly kind: 'sqlite'; readonly path: string; readonly table: string; readonly durability: 'full' | 'relaxed' }
+  | { readonly kind: 'postgres'; readonly pool: PgPool; readonly table: string; readonly schema: string | undefined }
+  | { readonly kind: 'redis'; readonly client: NodeRedisClient; readonly prefix: string }
+  | { readonly kind: 'mysql'; readonly pool: MysqlPool; readonly table: string }
+  | { readonly kind: 'mongodb'; readonly collection: MongodbCollection }
+  | { readonly kind: 'dynamodb'; readonly client: DynamodbClient; readonly table: string }
+
+const forms =
+  'sqlite:FILE, postgres://…, redis://…, rediss://…, mysql://…, mariadb://…, mongodb://…, dynamodb:TABLE or memory:'
+
+type Opener = (given: Given) => Promise<Omit<OpenedStore, 'describe'>>
+
+interface Given {
+  readonly url: string
+  readonly options: OpenStoreOptions
+}
+
+const openers: Readonly<Record<string, Opener>> = {
+  memory: openMemory,
+  sqlite: openSqlite,
+  postgres: openPostgres,
+  postgresql: openPostgres,
+  redis: openRedis,
+  rediss: openRedis,
+  mysql: openMysql,
+  mariadb: openMysql,
+  mongodb: openMongodb,
+  'mongodb+srv': openMongodb,
+  dynamodb: openDynamodb,
+}
+
+export async function openStore(url: string, options: OpenStoreOptions = {}): Promise<OpenedStore> {
+  const scheme = /^([a-z+]+):/i.exec(url)?.[1]?.toLowerCase()
+  const opener = scheme !== undefined && Object.hasOwn(openers, scheme) ? openers[scheme] : undefined
+  if (!opener) throw invalidArgument(`expected a store to be ${forms}, got ${JSON.stringify(withoutPassword(url))}`)
+  if (options.cache !== undefined && opener !== openPostgres) {
+    throw invalidArgument(
+      `a cache goes in front of postgres://…, and the store is ${JSON.stringify(withoutPassword(url))}`,
+    )
+  }
+  const opened = await opener({ url, options })
+  return { ...opened, describe: withoutPassword(url) }
+}
+
+/** Of a store that is not opened: looking at a schema must neither make a file nor need a server. Undefined: it has none. */
+export async function printSchema(url: string): Promise<string | undefined> {
+  if (/^sqlite:/i.test(url)) {
+    const { schemaSql } = await import('../stores/sqlite-schema.ts')
+    return schemaSql(sqliteOf(url).table)
+  }
+  // The others connect when they are first asked, and Redis has no schema.
+  if (/^rediss?:/i.test(url)) return undefined
+  const { store, close } = await openStore(url)
+  try {
+    return store.schema?.()
+  } finally {
+    await close()
+  }
+}
+
+/**
+ * User and password, and whatever else of a URL can be a secret, for messages and for screens. Up to the last @: people write
+ * passwords with / and @ in them as they are.
+ */
+export function withoutPassword(url: string): string {
+  return url
+    .replace(/^([a-z+]+:\/\/)[^?]*@/i, '$1')
+    .replace(/([?&](?:password|pass|secret|token|[\w.-]*key[\w.-]*)=)[^&]*/gi, '$1…')
+}
+
+const sqlRules = { table: identifier, durability: oneOf('full', 'relaxed') }
+
+const postgresRules = {
+  ...sqlRules,
+  schema: identifier,
+  period: (value: unknown) => (periodOf(value) ? undefined : duration.expected),
+}
+
+const periodOf = (given: unknown): number | undefined =>
+  given === undefined ? undefined : duration.parse(String(given))
+
+const redisRules = {
+  prefix: aString,
+  eviction: oneOf('refuse', 'accept'),
+  durability: oneOf('aof', 'relaxed'),
+  onDataLoss: oneOf('quarantine', 'report'),
+}
+
+const mongodbRules = { collection: aString, sharding: oneOf('refuse', 'accept') }
+
+async function openMemory({ options }: Given): Promise<Omit<OpenedStore, 'describe'>> {
+  const { memoryStore } = await import('../stores/memory.ts')
+  const store = memoryStore(options.clock ? { clock: options.clock } : {})
+  return { store, ground: { kind: 'memory' }, close: async () => undefined }
+}
+
+async function openSqlite({ url, options }: Given): Promise<Omit<OpenedStore, 'describe'>> {
+  const { path, table, durability } = sqliteOf(url)
+  const { sqliteStore } = await import('../stores/sqlite.ts')
+  const ground: Ground = { kind: 'sqlite', path, table, durability }
+  if (options.file === 'must-exist' && (await journalOf(path, table)) !== 'wal') {
+    // Opened by its path, the store would set WAL, for good and for everybody. Only who owns the file decides that.
+    const { DatabaseSync } = await import('node:sqlite')
+    const database = new DatabaseSync(path)
+    const store = sqliteStore({ database, table, durability: 'relaxed', ...clockOf(options) })
+    return { store, ground, close: async () => (store.close(), database.close()) }
+  }
+  const store = sqliteStore({ path, table, durability, ...clockOf(options) })
+  return { store, ground, close: async () => store.close() }
+}
+
+/**
+ * Of a file that has our tables already, in this version: opening it as a store makes what is missing, and a service of an
+ * older version would not start any more because somebody looked with a newer one.
+ */
+async function journalOf(path: string, table: string): Promise<string> {
+  const cure = `onceonly migrate --store ${JSON.stringify(`sqlite:${path}`)}`
+  if (!existsSync(path)) throw invalidArgument(`there is no file ${path}. ${cure} makes it.`)
+  const [{ DatabaseSync }, { schemaSql }] = await Promise.all([
+    import('node:sqlite'),
+    import('../stores/sqlite-schema.ts'),
+  ])
+  const sketch = new DatabaseSync(':memory:')
+  sketch.exec(schemaSql(table))
+  let database
+  try {
+    database = new DatabaseSync(path, { readOnly: true })
+    const found = schemaVersionIn(database, table)
+    if (found === undefined || found < schemaVersionIn(sketch, table)!) {
+      const what = found === undefined ? `no table ${table}` : `the tables of an older version (${found})`
+      throw new OnceError('SCHEMA_MISSING', { message: `${path} has ${what}. ${cure} brings them up to date.` })
+    }
+    return String(database.prepare('PRAGMA journal_mode').get()!['journal_mode'])
+  } catch (error) {
+    if (error instanceof OnceError) throw error
+    throw new OnceError('STORE_UNAVAILABLE', { message: `${path} cannot be read: ${messageOf(error)}`, cause: error })
+  } finally {
+    database?.close()
+    sketch.close()
+  }
+}
+
+function schemaVersionIn(database: DatabaseSync, table: string): number | undefined {
+  const known = database.prepare('SELECT 1 FROM sqlite_schema WHERE name = ?').get(`${table}_schema`)
+  return known && Number(database.prepare(`SELECT max(version) AS version FROM ${table}_schema`).get()!['version'])
+}
+
+function sqliteOf(url: string): { path: string; table: string; durability: 'full' | 'relaxed' } {
+  const { rest: path, own } = split(url.slice('sqlite:'.length), sqlRules, 'refused')
+  if (path === '') throw invalidArgument('expected sqlite:FILE, got no file')
+  const { table = 'onceonly', durability = 'full' } = own as { table?: string; durability?: 'full' | 'relaxed' }
+  return { path, table, durability }
+}
+
+// A command asks one thing after the other; a gateway many at once, which the store puts into few statements.
+const connectionsMax = 10
+const connectTimeoutMs = 5_000
+
+async function openPostgres({ url, options }: Given): Promise<Omit<OpenedStore, 'describe'>> {
+  const { rest, own } = split(url, postgresRules, 'for-the-driver')
+  checkUrl(rest)
+  const { postgresStore } = await import('../stores/postgres.ts')
+  const pg = (await driver('pg', () => import('pg'))).default
+  const pool = new pg.Pool({
+    connectionString: rest,
+    max: connectionsMax,
+    connectionTimeoutMillis: connectTimeoutMs,
+    application_name: 'onceonly',
+  })
+  // A connection that breaks while nobody uses it is replaced; without a listener it would end the process.
+  pool.on('error', () => undefined)
+  const { table = 'onceonly', schema } = own
+  const periodMs = periodOf(own['period'])
+  const names = { table, ...(schema === undefined ? {} : { schema }), ...(periodMs ? { periodMs } : {}) }
+  const store = postgresStore({ pool, ...names, durability: durabilityOf(own, options), ...clockOf(options) })
+  const ground: Ground = { kind: 'postgres', pool, table, schema }
+  if (options.cache === undefined) return { store, ground, close: () => pool.end() }
+  const cache = await connectRedis(options.cache).catch(async (error: unknown) => {
+    await pool.end()
+    throw error
+  })
+  const { redisPostgresStore } = await import('../stores/redis-postgres.ts')
+  return {
+    store: redisPostgresStore({ redis: cache.client, postgres: store, ...clockOf(options) }),
+    ground,
+    async close() {
+      cache.close()
+      await pool.end()
+    },
+  }
+}
+
+async function openRedis({ url, options }: Given): Promise<Omit<OpenedStore, 'describe'>> {
+  const { rest, own } = split(url, redisRules, 'for-the-driver')
+  const asIs = options.settings === 'as-they-are'
+  const given = own as { eviction?: 'accept'; durability?: 'relaxed'; onDataLoss?: 'report'; prefix?: string }
+  const { redisStore } = await import('../stores/redis.ts')
+  const { client, close } = await connectRedis(rest)
+  const store = redisStore({
+    client,
+    ...given,
+    ...(asIs ? { eviction: 'accept', durability: 'relaxed' } : {}),
+    ...clockOf(options),
+  })
+  return { store, ground: { kind: 'redis', client, prefix: own['prefix'] ?? 'onceonly' }, close: async () => close() }
+}
+
+async function connectRedis(url: string): Promise<{ client: NodeRedisClient; close(): void }> {
+  checkUrl(url)
+  const { createClient } = await driver('redis', () => import('redis'))
+  let connected = false
+  const client = createClient({
+    url,
+    name: 'onceonly',
+    socket: {
+      connectTimeout: connectTimeoutMs,
+      // A server that is not there at the start is an error to tell; one that goes away later is waited for.
+      reconnectStrategy: (retries, cause) => (connected ? Math.min(50 * 2 ** retries, 2_000) : cause),
+    },
+  })
+  // Every command is told the error of its own; without a listener this would end the process.
+  client.on('error', () => undefined)
+  try {
+    await inTime(client.connect())
+  } catch (cause) {
+    client.destroy()
+    throw unreachable('Redis', url, cause)
+  }
+  connected = true
+  return { client: client as unknown as NodeRedisClient, close: () => client.destroy() }
+}
+
+/** A server that takes the connection and then says nothing would be waited for as long as it is silent. */
+async function inTime(work: Promise<unknown>): Promise<void> {
+  const over = new AbortController()
+  const late = sleep(systemClock, connectTimeoutMs, { signal: over.signal }).then(() => 'late' as const)
+  try {
+    if ((await Promise.race([work, late])) === 'late') throw new Error(`no answer within ${connectTimeoutMs} ms`)
+  } finally {
+    over.abort()
+    work.catch(() => undefined)
+  }
+}
+
+async function openMysql({ url, options }: Given): Promise<Omit<OpenedStore, 'describe'>> {
+  const { rest, own } = split(url.replace(/^mariadb:/i, 'mysql:'), sqlRules, 'for-the-driver')
+  if (checkUrl(rest).pathname.length < 2) throw invalidArgument('expected mysql://HOST/DATABASE, got no database')
+  const { mysqlStore } = await import('../stores/mysql.ts')
+  const { createPool } = await driver('mysql2', () => import('mysql2/promise'), 'mysql2/promise')
+  const pool = createPool({ uri: rest, connectionLimit: connectionsMax, connectTimeout: connectTimeoutMs })
+  const { table = 'onceonly' } = own
+  const store = mysqlStore({ pool, table, durability: durabilityOf(own, options), ...clockOf(options) })
+  return { store, ground: { kind: 'mysql', pool, table }, close: () => pool.end() }
+}
+
+async function openMongodb({ url, options }: Given): Promise<Omit<OpenedStore, 'describe'>> {
+  const { rest, own } = split(url, mongodbRules, 'for-the-driver')
+  const { mongodbStore } = await import('../stores/mongodb.ts')
+  const { MongoClient } = await driver('mongodb', () => import('mongodb'))
+  const client = openMongoClient(rest, () => new MongoClient(rest, { serverSelectionTimeoutMS: connectTimeoutMs }))
+  const collection = client.db().collection(own['collection'] ?? 'onceonly') as unknown as MongodbCollection
+  const sharding = own['sharding'] as 'refuse' | 'accept' | undefined
+  const store = mongodbStore({ collection, ...(sharding ? { sharding } : {}), ...clockOf(options) })
+  return { store, ground: { kind: 'mongodb', collection }, close: () => client.close() }
+}
+
+function openMongoClient<Client>(url: string, open: () => Client): Client {
+  // The driver would take the database "test", in which nobody has looked for anything.
+  if (!/^mongodb(\+srv)?:\/\/[^/]+\/[^/?]+/i.test(url)) {
+    throw invalidArgument('expected mongodb://HOST/DATABASE, got no database')
+  }
+  try {
+    return open()
+  } catch (error) {
+    throw invalidArgument(`${withoutPassword(url)} is no URL for MongoDB: ${messageOf(error)}`)
+  }
+}
+
+async function openDynamodb({ url, options }: Given): Promise<Omit<OpenedStore, 'describe'>> {
+  const { rest: table, own } = split(url.slice('dynamodb:'.length), { region: aString, endpoint: aString }, 'refused')
+  if (table === '') throw invalidArgument('expected dynamodb:TABLE, got no table')
+  const { dynamodbStore } = await import('../stores/dynamodb.ts')
+  const { DynamoDB } = await driver('@aws-sdk/client-dynamodb', () => import('@aws-sdk/client-dynamodb'))
+  const { region, endpoint } = own
+  const client = new DynamoDB({ ...(region ? { region } : {}), ...(endpoint ? { endpoint } : {}) })
+  const store = dynamodbStore({ client, table, ...clockOf(options) })
+  return { store, ground: { kind: 'dynamodb', client, table }, close: async () => client.destroy() }
+}
+
+function clockOf({ clock }: OpenStoreOptions): { clock?: Clock } {
+  return clock ? { clock } : {}
+}
+
+function durabilityOf(own: Own, { settings }: OpenStoreOptions): 'full' | 'relaxed' {
+  return settings === 'as-they-are' || own['durability'] === 'relaxed' ? 'relaxed' : 'full'
+}
+
+/** What the query of a URL says to the store. */
+type Own = Readonly<Record<string, string>>
+
+/** Takes the store's own parameters out of the query; the others are the driver's, or nobody's and then refused. */
+function split(
+  url: string,
+  rules: Readonly<Record<string, Rule>>,
+  others: 'for-the-driver' | 'refused',
+): { rest: string; own: Own } {
+  const start = url.indexOf('?')
+  if (start < 0) return { rest: url, own: {} }
+  const query = new URLSearchParams(url.slice(start + 1))
+  const ours = (name: string): boolean => others === 'refused' || Object.hasOwn(rules, name)
+  const own = Object.fromEntries([...query].filter(([name]) => ours(name)))
+  checkGiven(`the URL of the store`, own, rules)
+  for (const name of Object.keys(own)) query.delete(name)
+  return { rest: query.size > 0 ? `${url.slice(0, start)}?${query}` : url.slice(0, start), own }
+}
+
+function checkUrl(url: string): URL {
+  if (URL.canParse(url)) return new URL(url)
+  throw invalidArgument(
+    `${JSON.stringify(withoutPassword(url))} is no URL. Characters such as @ / # in a password are written %40 %2F %23.`,
+  )
+}
+
+/** From beside this file, or else from the folder the command was started in. */
+async function driver<Module>(name: string, load: () => Promise<Module>, specifier: string = name): Promise<Module> {
+  try {
+    return await load()
+  } catch (error) {
+    if (!isMissing(error)) throw error
+  }
+  try {
+    const path = createRequire(join(process.cwd(), 'package.json')).resolve(specifier)
+    return (await import(pathToFileURL(path).href)) as Module
+  } catch (error) {
+    if (!isMissing(error)) throw error
+    const message = `This store needs the driver "${name}", which is not installed here: npm install ${name}`
+    throw new OnceError('UNSUPPORTED', { message, cause: error })
+  }
+}
+
+function isMissing(error: unknown): boolean {
+  const { code } = error as { code?: unknown }
+  return code === 'ERR_MODULE_NOT_FOUND' || code === 'MODULE_NOT_FOUND'
+}
+
+function unreachable(what: string, url: string, cause: unknown): OnceError {
+  const message = `${what} at ${withoutPassword(url)} cannot be reached: ${messageOf(cause)}`
+  return new OnceError('STORE_UNAVAILABLE', { message, cause })
+}
+
+/** Several addresses of one name fail with an AggregateError, whose own message is empty. */
+function messageOf(error: unknown): string {
+  if (error instanceof AggregateError) return error.errors.map(messageOf).join(', ')
+  return error instanceof Error ? error.message : String(error)
+}

@@ -1,0 +1,38 @@
+// What the commands that work on a store have in common: which one, opened for the time of the command.
+
+import { flag, text, wrong } from './arguments.ts'
+import type { Option } from './arguments.ts'
+import { openStore } from './open-store.ts'
+import type { OpenedStore, OpenStoreOptions } from './open-store.ts'
+
+export const storeOptions: { readonly store: Option<string>; readonly json: Option<true> } = { store: text, json: flag }
+
+export const storeHelp = `  --store URL    the store; or ONCEONLY_STORE in the environment, which keeps a password out of the list of processes:
+                 sqlite:FILE, postgres://…, redis://…, mysql://…, mariadb://…, mongodb://…/DATABASE,
+                 dynamodb:TABLE?region=…
+                 ?table=NAME (SQL), ?schema=NAME (PostgreSQL), ?prefix=NAME (Redis), ?collection=NAME (MongoDB)
+                 say where in it, when that is not "onceonly"
+  --json         print data as JSON`
+
+export function storeUrl(command: string, given: string | undefined): string {
+  const url = given ?? process.env['ONCEONLY_STORE']
+  if (url === undefined || url === '') {
+    throw wrong(command, 'which store? Give --store URL, such as --store sqlite:app.db, or set ONCEONLY_STORE')
+  }
+  return url
+}
+
+/** For somebody who looks into a store: its settings are as they are, and a file that is not there is not made. */
+export async function withStore(
+  command: string,
+  url: string | undefined,
+  work: (opened: OpenedStore) => Promise<number>,
+  options: OpenStoreOptions = {},
+): Promise<number> {
+  const opened = await openStore(storeUrl(command, url), { settings: 'as-they-are', file: 'must-exist', ...options })
+  try {
+    return await work(opened)
+  } finally {
+    await opened.close()
+  }
+}

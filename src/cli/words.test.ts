@@ -1,0 +1,48 @@
+import { expect, test } from 'vitest'
+import { moment, oneLine, printable, size, span, table, timeText, wrapped } from './words.ts'
+
+test.each<[ms: number, words: string]>([
+  [0, '0 ms'],
+  [999, '999 ms'],
+  [1_500, '1 s'],
+  [-61_000, '1 min 1 s'],
+  [3_600_000, '1 h'],
+  [90_061_000, '1 d 1 h'],
+  [86_400_000 + 5_000, '1 d 5 s'],
+])('%s ms is %s', (ms, words) => {
+  expect(span(ms)).toBe(words)
+})
+
+test('a moment is told by the clock and from here', () => {
+  expect(moment(0, 3_000)).toBe('1970-01-01T00:00:00.000Z (3 s ago)')
+  expect(moment(3_000, 0)).toBe('1970-01-01T00:00:03.000Z (in 3 s)')
+  expect(timeText(Number.MAX_SAFE_INTEGER)).toBe('9007199254740991 ms')
+})
+
+test('what comes from a store is shown and never obeyed by the terminal', () => {
+  expect(printable('\u001b[31mred\u0007\u009b2J\nnext')).toBe('\\u001b[31mred\\u0007\\u009b2J\nnext')
+  expect(oneLine('a\nb\tc\u202egpj.exe')).toBe('a\\nb\\tc\\u202egpj.exe')
+  expect(oneLine('größe 😀 日本')).toBe('größe 😀 日本')
+})
+
+test('a table is as wide as its widest cells', () => {
+  expect(
+    table(
+      ['A', 'B'],
+      [
+        ['long', 'x'],
+        ['s\u001b', 'y'],
+      ],
+    ),
+  ).toEqual(['A        B', 'long     x', 's\\u001b  y'])
+})
+
+test('text is broken at blanks and loses no word', () => {
+  expect(wrapped('one two three', 7)).toEqual(['one two', 'three'])
+  expect(wrapped('incomprehensibilities a', 5)).toEqual(['incomprehensibilities', 'a'])
+  expect(wrapped('a b c', Infinity)).toEqual(['a b c'])
+})
+
+test('sizes', () => {
+  expect([size(10), size(1_536), size(3 * 1_024 ** 2)]).toEqual(['10 bytes', '1.5 KiB', '3.0 MiB'])
+})

@@ -1,0 +1,93 @@
+// Text for people: times, sizes, tables and colours. What comes from a store is somebody else's text: it is shown, and never
+// obeyed by the terminal.
+
+import { styleText } from 'node:util'
+
+const units: readonly (readonly [name: string, ms: number])[] = [
+  ['d', 86_400_000],
+  ['h', 3_600_000],
+  ['min', 60_000],
+  ['s', 1_000],
+  ['ms', 1],
+]
+
+/** "2 d 3 h": the two largest units, as a person reads no more of it. */
+export function span(durationMs: number): string {
+  let left = Math.round(Math.abs(durationMs))
+  const parts: string[] = []
+  for (const [name, ms] of units) {
+    // Milliseconds beside minutes are noise.
+    if (left < ms || (name === 'ms' && parts.length > 0)) continue
+    parts.push(`${Math.floor(left / ms)} ${name}`)
+    left %= ms
+    if (parts.length === 2) break
+  }
+  return parts.length === 0 ? '0 ms' : parts.join(' ')
+}
+
+/** "2026-11-15T12:00:00.000Z (3 min ago)". */
+export function moment(atMs: number, nowMs: number): string {
+  const away = nowMs >= atMs ? `${span(nowMs - atMs)} ago` : `in ${span(atMs - nowMs)}`
+  return `${timeText(atMs)} (${away})`
+}
+
+/** Times far off (100 years and a tombstone) are beyond what a Date can hold only by somebody's mistake; they are still shown. */
+export function timeText(atMs: number): string {
+  const date = new Date(atMs)
+  return Number.isNaN(date.getTime()) ? `${atMs} ms` : date.toISOString()
+}
+
+export function size(byteCount: number): string {
+  if (byteCount < 1_024) return `${byteCount} bytes`
+  return byteCount < 1_024 ** 2 ? `${(byteCount / 1_024).toFixed(1)} KiB` : `${(byteCount / 1_024 ** 2).toFixed(1)} MiB`
+}
+
+// Control characters move the cursor and set titles; marks of direction make a line read as another one. Newline and tab stay.
+// oxlint-disable-next-line no-control-regex
+const unprintable = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g
+
+export function printable(given: string): string {
+  return given.replace(unprintable, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`)
+}
+
+/** One line: what is in a table or behind a label. */
+export function oneLine(given: string): string {
+  return printable(given).replaceAll('\n', '\\n').replaceAll('\t', '\\t')
+}
+
+/** Lines of at most so many characters, broken at blanks; a word that is longer stays whole. */
+export function wrapped(given: string, width: number): string[] {
+  const lines: string[] = []
+  for (const word of given.split(' ')) {
+    const last = lines.at(-1)
+    if (last !== undefined && last.length + 1 + word.length <= width) lines[lines.length - 1] = `${last} ${word}`
+    else lines.push(word)
+  }
+  return lines
+}
+
+/** As wide as a terminal is, and no wider than one reads; what is piped is not broken. */
+export function textWidth(): number {
+  return process.stdout.isTTY ? Math.min(process.stdout.columns, 120) : Infinity
+}
+
+export type Tone = 'good' | 'care' | 'bad' | 'quiet' | 'strong'
+
+const styles = { good: 'green', care: 'yellow', bad: 'red', quiet: 'dim', strong: 'bold' } as const
+
+/** Coloured on a terminal only, and not with NO_COLOR. */
+export function paint(tone: Tone, given: string): string {
+  return styleText(styles[tone], given, { stream: process.stdout, validateStream: true })
+}
+
+/** Columns as wide as their widest cell; colours do not count, as they are given for whole rows after the layout. */
+export function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
+  const cells = [head, ...rows].map((row) => row.map(oneLine))
+  const widths = head.map((_, column) => Math.max(...cells.map((row) => row[column]!.length)))
+  return cells.map((row) =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column]!))
+      .join('  ')
+      .trimEnd(),
+  )
+}

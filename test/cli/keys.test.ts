@@ -1,0 +1,188 @@
+// `onceonly keys` on the embedded store: what is shown, what is hidden, and that nothing is changed without being agreed to.
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
+import { describe, expect, test } from 'vitest'
+import { FinalError, InDoubtError } from '../../src/core/errors.ts'
+import { createOnce } from '../../src/core/once.ts'
+import { sqliteStore } from '../../src/stores/sqlite.ts'
+import { findProgram } from '../servers/find-program.ts'
+import { cleanEnvironment, type Ended, makeFolder, mainFile, onceonly, type TestFolder } from './program.ts'
+
+interface Keys extends Disposable {
+  path: string
+  keys(...args: string[]): Promise<Ended>
+}
+
+// settled (with a secret), failed for good, abandoned, open, running.
+async function withEntries(): Promise<Keys> {
+  const folder: TestFolder = makeFolder()
+  const path = join(folder.path, 'a.db')
+  const store = sqliteStore({ path })
+  const instance = createOnce({ store, scope: 'payments', leaseMs: 1 })
+  const fails = (id: string, error: Error, leaseMs: number): Promise<unknown> =>
+    instance.run(id, () => Promise.reject(error), { fingerprint: 1, leaseMs }).catch(() => undefined)
+  await instance.run('settled', async () => ({ card: '4242', evil: '\u001b[2J' }), { fingerprint: 1, leaseMs: 60_000 })
+  await fails('declined', new FinalError('card 4242 declined'), 60_000)
+  await fails('abandoned', new InDoubtError('who knows'), 1)
+  await fails('open', new Error('passing'), 60_000)
+  await fails('running', new InDoubtError('as if it ran on'), 600_000)
+  await instance.close()
+  store.close()
+  return {
+    path,
+    keys: (...args) => onceonly(['keys', ...args], { env: { ONCEONLY_STORE: `sqlite:${path}` } }),
+    [Symbol.dispose]: () => folder[Symbol.dispose](),
+  }
+}
+
+describe('list', () => {
+  test('shows entries in order, by state, page by page, without what they hold', async () => {
+    using store = await withEntries()
+    const { out, code } = await store.keys('list')
+    expect(code).toBe(0)
+    expect(out.match(/^payments\s+\S+\s+\S+/gm)!.map((line) => line.split(/\s+/).slice(1, 3).join(' '))).toEqual([
+      'abandoned abandoned',
+      'declined settled',
+      'open open',
+      'running running',
+      'settled settled',
+    ])
+    expect(out).not.toContain('4242')
+    expect((await store.keys('list', '--state', 'open')).out).toMatch(/^payments +open +open/m)
+    expect((await store.keys('list', '--scope', 'other')).out).toBe('No such entries.\n')
+    const seen: string[] = []
+    for (let after: string | null | undefined; after !== null;) {
+      const page = JSON.parse(
+        (await store.keys('list', '--limit', '2', '--json', ...(after === undefined ? [] : ['--after', after]))).out,
+      ) as { entries: { id: string }[]; next: string | null }
+      expect(page.entries.length).toBeLessThanOrEqual(2)
+      seen.push(...page.entries.map(({ id }) => id))
+      after = page.next
+    }
+    expect(seen).toEqual(['abandoned', 'declined', 'open', 'running', 'settled'])
+  })
+})
+
+describe('show', () => {
+  test('tells each state, and what a retry would get', async () => {
+    using store = await withEntries()
+    const told = async (id: string): Promise<string> => (await store.keys('show', 'payments', id)).out
+    expect(await told('settled')).toMatch(/State +settled: .*\n.*\n +A retry now would +replay the stored outcome/)
+    expect(await told('abandoned')).toMatch(/State +abandoned: [^]*take over as attempt 2[^]*To do +find out whether/)
+    expect(await told('open')).toMatch(/State +open: [^]*run the effect as attempt 2/)
+    expect(await told('running')).toMatch(/State +running: [^]*IN_FLIGHT/)
+  })
+
+  test('hides what an entry holds until it is asked to reveal it, and the terminal is safe from it', async () => {
+    using store = await withEntries()
+    for (const id of ['settled', 'declined']) {
+      for (const form of [[], ['--json']]) {
+        const hidden = await store.keys('show', 'payments', id, ...form)
+        expect(hidden.out).not.toMatch(/4242/)
+        const { out } = await store.keys('show', 'payments', id, '--reveal', ...form)
+        expect(out).toContain('4242')
+        expect(out).not.toContain('\u001b')
+      }
+    }
+    const { entry } = JSON.parse((await store.keys('show', 'payments', 'settled', '--reveal', '--json')).out) as {
+      entry: object
+    }
+    expect(entry).toMatchObject({ state: 'settled', outcome: { card: '4242', evil: '\u001b[2J' } })
+  })
+
+  test('ends with 3 for an entry that is not there', async () => {
+    using store = await withEntries()
+    expect(await store.keys('show', 'payments', 'nobody')).toMatchObject({ code: 3, error: '' })
+    expect(await store.keys('show', 'payments', 'nobody', '--json')).toMatchObject({
+      code: 3,
+      out: '{\n  "entry": null,\n  "audit": []\n}\n',
+    })
+  })
+})
+
+describe('release and forget', () => {
+  test('say what the entry was, and are in the audit trail, which outlives the entry', async () => {
+    using store = await withEntries()
+    const released = await store.keys('release', 'payments', 'abandoned', '--reason', 'no such charge', '--yes')
+    expect(released).toMatchObject({ code: 0, error: '' })
+    expect(released.out).toContain('given back; the next retry runs it. It was abandoned, attempt 1.')
+    expect((await store.keys('show', 'payments', 'abandoned')).out).toMatch(
+      /State +open[^]*release when abandoned: no such charge/,
+    )
+    const forgotten = await store.keys('forget', 'payments', 'abandoned', '--reason', 'ticket 7', '--yes', '--json')
+    expect(JSON.parse(forgotten.out)).toMatchObject({ changed: true, reason: 'ticket 7', before: { state: 'open' } })
+    const after = await store.keys('show', 'payments', 'abandoned')
+    expect(after.code).toBe(3)
+    expect(after.out).toMatch(/release when abandoned: no such charge\n.*forget when open: ticket 7/)
+  })
+
+  test('of what is settled or open, release changes nothing and says so', async () => {
+    using store = await withEntries()
+    for (const id of ['settled', 'open']) {
+      const ended = await store.keys('release', 'payments', id, '--reason', 'x', '--yes')
+      expect(ended).toMatchObject({ code: 1, error: expect.stringContaining('nothing was changed') as string })
+    }
+    expect((await store.keys('show', 'payments', 'settled')).out).not.toContain('Changed by hand')
+  })
+
+  test('of what is not there end with 3', async () => {
+    using store = await withEntries()
+    for (const action of ['release', 'forget']) {
+      expect(await store.keys(action, 'payments', 'nobody', '--reason', 'x', '--yes')).toMatchObject({
+        code: 3,
+        out: '',
+      })
+    }
+  })
+
+  test('a database that is locked by a writer is told, and nothing is changed', async () => {
+    using store = await withEntries()
+    const writer = new DatabaseSync(store.path)
+    writer.exec('BEGIN IMMEDIATE')
+    const ended = await store.keys('forget', 'payments', 'settled', '--reason', 'x', '--yes')
+    writer.exec('ROLLBACK')
+    writer.close()
+    expect(ended).toMatchObject({ code: 1, error: expect.stringContaining('STORE_UNAVAILABLE') as string })
+    expect((await store.keys('show', 'payments', 'settled')).code).toBe(0)
+  })
+})
+
+// util-linux has a program that gives another one a terminal.
+const script = findProgram('script')
+
+describe.skipIf(!script || process.platform !== 'linux')('at a terminal', () => {
+  const atTerminal = async (path: string, typed: string): Promise<string> => {
+    const forget = ['keys', 'forget', 'payments', 'settled', '--reason', 'x', '--store', `sqlite:${path}`]
+    const command = [process.execPath, mainFile, ...forget].map((word) => `'${word}'`).join(' ')
+    const child = spawn(script!, ['-qec', command, '/dev/null'], { env: cleanEnvironment({ TERM: 'xterm' }) })
+    let out = ''
+    child.stdout.on('data', (chunk: Buffer) => {
+      const asked = out.includes('Type yes:')
+      out += chunk.toString()
+      if (!asked && out.includes('Type yes:')) child.stdin.write(typed)
+    })
+    await once(child, 'close')
+    return out
+  }
+
+  test('a change is asked about, made on yes, and left on anything else', async () => {
+    using store = await withEntries()
+    const no = await atTerminal(store.path, 'no\n')
+    expect(no).toContain('Its effect has happened, and would happen again. forget it? Type yes:')
+    expect(no).toContain('Nobody agreed; nothing was changed.')
+    expect(no).toContain('\u001b[1mpayments / settled')
+    expect((await store.keys('show', 'payments', 'settled')).code).toBe(0)
+    expect(await atTerminal(store.path, 'yes\n')).toContain('forgotten; the key is new again.')
+    expect((await store.keys('show', 'payments', 'settled')).code).toBe(3)
+  })
+
+  test('the end of the input, or Ctrl-C, is no', async () => {
+    using store = await withEntries()
+    for (const typed of ['\u0004', '\u0003']) {
+      expect(await atTerminal(store.path, typed)).toContain('Nobody agreed; nothing was changed.')
+    }
+    expect((await store.keys('show', 'payments', 'settled')).code).toBe(0)
+  })
+})

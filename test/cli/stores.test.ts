@@ -1,0 +1,211 @@
+// Every command on every kind of store, on the real server: from an empty one to a swept one.
+import { setTimeout as sleepMs } from 'node:timers/promises'
+import { describe, expect, test, vi } from 'vitest'
+import { openStore, type OpenedStore } from '../../src/cli/open-store.ts'
+import { InDoubtError } from '../../src/core/errors.ts'
+import { createOnce } from '../../src/core/once.ts'
+import { startDynamodb } from '../servers/dynamodb.ts'
+import { startMariadb } from '../servers/mariadb.ts'
+import { startMongodb } from '../servers/mongodb.ts'
+import { needs } from '../servers/needs.ts'
+import { startPostgres } from '../servers/postgres.ts'
+import { startRedis } from '../servers/redis.ts'
+import { type Ended, makeFolder, onceonly } from './program.ts'
+
+interface Subject extends AsyncDisposable {
+  url: string
+}
+
+// For the store in this process, too.
+vi.stubEnv('AWS_ACCESS_KEY_ID', 'onceonly')
+vi.stubEnv('AWS_SECRET_ACCESS_KEY', 'onceonly')
+
+const safeRedis = { config: { appendonly: 'yes' } }
+
+async function openedStore(url: string, cache: string): Promise<OpenedStore & AsyncDisposable> {
+  const opened = await openStore(url, { cache })
+  return { ...opened, [Symbol.asyncDispose]: () => opened.close() }
+}
+
+async function fill(url: string, cache?: string): Promise<void> {
+  const opened = await openStore(url, cache === undefined ? {} : { cache })
+  try {
+    const once = createOnce({ store: opened.store, scope: 'payments' })
+    await once.run('settled', async () => ({ card: '4242' }), { fingerprint: 1 })
+    const replay = await once.run('settled', async () => ({ card: 'another' }), { fingerprint: 1 })
+    expect(replay).toMatchObject({ replayed: true, value: { card: '4242' } })
+    await once.run('short', async () => 1, { fingerprint: 1, keepMs: 1, tombstoneMs: 0 })
+    const doubt = { fingerprint: 1, leaseMs: 600_000 }
+    await once.run('held', () => Promise.reject(new InDoubtError('lost')), doubt).catch(() => undefined)
+    await once.close()
+  } finally {
+    await opened.close()
+  }
+}
+
+function commandsOn(start: () => Promise<Subject>, about: { schema: boolean; sweeps: boolean }): void {
+  test('migrate, keys and sweep do what they say', async () => {
+    await using subject = await start()
+    const ask = (...args: string[]): Promise<Ended> => onceonly(args, { env: { ONCEONLY_STORE: subject.url } })
+    if (about.schema) {
+      const missing = await ask('keys', 'list')
+      expect(missing).toMatchObject({ code: 1, out: '' })
+      expect(missing.error).toMatch(/SCHEMA_MISSING|cannot do operations on a non-existent table/i)
+      expect((await ask('migrate', '--print')).out.length).toBeGreaterThan(50)
+    }
+    expect(await ask('migrate')).toMatchObject({ code: 0, error: '' })
+    expect(await ask('migrate', '--json')).toMatchObject({ code: 0, error: '' })
+    await fill(subject.url)
+    const listed = JSON.parse((await ask('keys', 'list', '--json')).out) as { entries: object[] }
+    // DynamoDB goes by the clocks of machines, and lets what is over end some seconds late.
+    expect(listed.entries.filter((entry) => (entry as { id: string }).id !== 'short')).toEqual([
+      expect.objectContaining({ scope: 'payments', id: 'held', state: 'running' }),
+      expect.objectContaining({ scope: 'payments', id: 'settled', state: 'settled' }),
+    ])
+    const shown = await ask('keys', 'show', 'payments', 'settled')
+    expect(shown.out).toMatch(/State +settled[^]*replay the stored outcome/)
+    expect(shown.out).not.toContain('4242')
+    expect((await ask('keys', 'show', 'payments', 'settled', '--reveal')).out).toContain('"card": "4242"')
+    expect(await ask('keys', 'release', 'payments', 'held', '--reason', 'looked', '--yes')).toMatchObject({ code: 0 })
+    expect((await ask('keys', 'show', 'payments', 'held')).out).toMatch(/State +open[^]*release when running: looked/)
+    expect(await ask('keys', 'forget', 'payments', 'settled', '--reason', 'x', '--yes')).toMatchObject({ code: 0 })
+    expect(await ask('keys', 'show', 'payments', 'settled')).toMatchObject({ code: 3 })
+    for (let forgotten = 0, tries = 0; ; tries++) {
+      const swept = await ask('sweep', '--limit', '1', '--json')
+      expect(swept).toMatchObject({ code: 0, error: '' })
+      const told = JSON.parse(swept.out) as { swept: boolean; forgotten: number }
+      expect(told.swept).toBe(about.sweeps)
+      forgotten += told.forgotten
+      if (!about.sweeps || forgotten === 1) break
+      expect(tries, 'nothing was swept').toBeLessThan(60)
+      await sleepMs(200)
+    }
+  })
+}
+
+describe('sqlite', () => {
+  commandsOn(
+    async () => {
+      const folder = makeFolder()
+      const url = `sqlite:${folder.path}/a.db`
+      // A file that is there and has nothing of ours in it.
+      const { DatabaseSync } = await import('node:sqlite')
+      const database = new DatabaseSync(`${folder.path}/a.db`)
+      database.exec('create table theirs (x)')
+      database.close()
+      return { url, [Symbol.asyncDispose]: async () => folder[Symbol.dispose]() }
+    },
+    { schema: true, sweeps: true },
+  )
+})
+
+needs('postgres').describe('postgres', () => {
+  commandsOn(startPostgres, { schema: true, sweeps: true })
+
+  test('tables in a schema and under a name of their own', async () => {
+    await using server = await startPostgres()
+    const url = `${server.url}?schema=apart&table=keys_of_mine&application_name=mine`
+    expect(await onceonly(['migrate', '--store', url])).toMatchObject({ code: 0, error: '' })
+    await fill(url)
+    expect((await onceonly(['keys', 'list', '--store', url])).out).toContain('settled')
+    expect((await onceonly(['keys', 'list', '--store', server.url])).error).toContain('SCHEMA_MISSING')
+  })
+})
+
+needs(['postgres', 'redis']).describe('postgres with a cache', () => {
+  test('answers through both, and closes both', async () => {
+    await using database = await startPostgres()
+    await using cache = await startRedis()
+    await onceonly(['migrate', '--store', database.url])
+    await fill(database.url, cache.url)
+    // What the cache remembers would be replayed for a minute after the entry is forgotten.
+    const forget = ['keys', 'forget', 'payments', 'settled', '--reason', 'x', '--yes', '--cache', cache.url]
+    expect(await onceonly([...forget, '--store', database.url])).toMatchObject({ code: 0, error: '' })
+    await using opened = await openedStore(database.url, cache.url)
+    const once = createOnce({ store: opened.store, scope: 'payments' })
+    expect(await once.run('settled', async () => 'anew', { fingerprint: 1 })).toMatchObject({ value: 'anew' })
+    await once.close()
+  })
+})
+
+needs('redis').describe('redis', () => {
+  commandsOn(() => startRedis(safeRedis), { schema: false, sweeps: false })
+
+  test('a service refuses a server that can lose keys, unless the URL accepts it; somebody who looks is let in', async () => {
+    await using server = await startRedis()
+    await expect(fill(server.url)).rejects.toMatchObject({ code: 'STORE_UNSAFE' })
+    await fill(`${server.url}?durability=relaxed&prefix=own`)
+    expect((await onceonly(['keys', 'list', '--store', `${server.url}?prefix=own`])).out).toContain('settled')
+    expect((await onceonly(['keys', 'list', '--store', server.url])).out).toBe('No such entries.\n')
+  })
+
+  test('a server that goes away is told, and the store works again when it is back', async () => {
+    await using server = await startRedis(safeRedis)
+    const opened = await openStore(server.url)
+    const entry = { scope: 'payments', id: '1' }
+    expect(await opened.store.show!(entry)).toBeUndefined()
+    await server.crash()
+    await expect(opened.store.show!(entry)).rejects.toMatchObject({ code: 'STORE_UNAVAILABLE' })
+    await server.restart()
+    // The client looks for it again every two seconds at the most.
+    for (let tries = 0; ; tries++) {
+      const answer = await opened.store.show!(entry).catch((error: unknown) => error)
+      if (answer === undefined) break
+      expect(tries, 'the store did not come back').toBeLessThan(60)
+      await sleepMs(100)
+    }
+    await opened.close()
+  })
+})
+
+needs(['postgres', 'redis', 'mariadb']).describe('a server that takes connections and says nothing', () => {
+  test.each([
+    ['postgres', () => startPostgres()],
+    ['redis', () => startRedis()],
+    ['mariadb', () => startMariadb()],
+  ] as const)('%s: every command ends, and says so', async (_name, start) => {
+    await using server = await start()
+    server.pause()
+    try {
+      const asked = ['keys list', 'doctor'].map((command) => onceonly([...command.split(' '), '--store', server.url]))
+      for (const ended of await Promise.all(asked)) {
+        expect(ended).toMatchObject({ code: 1, out: '', error: expect.stringContaining('STORE_UNAVAILABLE') as string })
+      }
+    } finally {
+      server.resume()
+    }
+  })
+})
+
+needs('mariadb').describe('mysql', () => {
+  commandsOn(
+    async () => {
+      const server = await startMariadb()
+      const url = (await server.createDatabase()).replace('mysql:', 'mariadb:')
+      return { url, [Symbol.asyncDispose]: () => server.stop() }
+    },
+    { schema: true, sweeps: true },
+  )
+})
+
+needs('mongodb').describe('mongodb', () => {
+  commandsOn(
+    async () => {
+      const server = await startMongodb()
+      const url = server.url.replace('/?', '/app?').concat('&collection=keys')
+      return { url, [Symbol.asyncDispose]: () => server.stop() }
+    },
+    { schema: true, sweeps: true },
+  )
+})
+
+needs('dynamodb').describe('dynamodb', () => {
+  commandsOn(
+    async () => {
+      const server = await startDynamodb()
+      const url = `dynamodb:onceonly-keys?region=local&endpoint=${encodeURIComponent(server.url)}`
+      return { url, [Symbol.asyncDispose]: () => server.stop() }
+    },
+    { schema: true, sweeps: true },
+  )
+})
