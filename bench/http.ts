@@ -2,16 +2,16 @@
 // process of its own that is asked for its CPU time before and after a round; the load comes from this process, so it does not
 // count. Fresh = a new key for each request; replay = a key that is settled. The handler's own count proves which it was.
 
-import { fork, spawnSync } from 'node:child_process'
+import { fork } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
 import { once as onceEmitted } from 'node:events'
-import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { Pool } from 'undici'
 import { newId } from '../src/core/key.ts'
 import { redis, startRedis } from '../test/servers/redis.ts'
 import type { ServerOptions, Spent } from './http-server.ts'
 import { median } from './measure.ts'
+import { installPeers } from './peers.ts'
 import { report } from './report.ts'
 
 type Kind = 'fresh' | 'replay'
@@ -86,18 +86,6 @@ function variants(peers: 'installed' | 'missing'): [string, Where | undefined, S
     ['node-idempotency', 'Redis', 'node-idempotency'],
     ['Powertools', 'Redis', 'powertools'],
   ]
-}
-
-function installPeers(): 'installed' | 'missing' {
-  if (existsSync(join(import.meta.dirname, 'node_modules', '.package-lock.json'))) return 'installed'
-  say('npm ci in bench/: the peers are not installed yet')
-  const { status, error } = spawnSync('npm', ['ci', '--no-audit', '--no-fund'], {
-    cwd: import.meta.dirname,
-    stdio: ['ignore', 'ignore', 'inherit'],
-  })
-  if (status === 0) return 'installed'
-  say(`The peers are left out: npm ci in bench/ ended with ${error?.message ?? status}`)
-  return 'missing'
 }
 
 async function startServer(name: string, where: Where | undefined, options: ServerOptions): Promise<Server> {

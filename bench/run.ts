@@ -1,14 +1,22 @@
 // npm run bench: every target that stands, or those that are named (npm run bench -- postgres).
 
+import { benchGateway } from './gateway.ts'
 import { benchHttp } from './http.ts'
+import { benchOperations } from './operations.ts'
 import { benchPostgres } from './postgres.ts'
+import { benchRedis } from './redis.ts'
 import { summarize } from './report.ts'
+import { benchRetention } from './retention.ts'
 import { benchSqlite } from './sqlite.ts'
 
 const parts: Readonly<Record<string, () => Promise<void>>> = {
   sqlite: benchSqlite,
   postgres: benchPostgres,
+  retention: benchRetention,
+  redis: benchRedis,
   http: benchHttp,
+  gateway: benchGateway,
+  operations: benchOperations,
 }
 
 const asked = process.argv.slice(2)

@@ -1,6 +1,8 @@
-// The last line of a run in plain words, for people and for scripts: how many tests passed, failed and were skipped.
+// The end of a run in plain words: the matrix of the stores' contracts, if any ran, and as the last line, for people and for
+// scripts, how many tests passed, failed and were skipped.
 
 import type { Reporter, TestModule } from 'vitest/node'
+import { contractMatrix } from './contract-matrix.ts'
 
 export default class ClosingLine implements Reporter {
   onTestRunEnd(modules: readonly TestModule[]): void {
@@ -14,6 +16,14 @@ export default class ClosingLine implements Reporter {
       // A file or a suite that could not be set up has no failed test to count, and yet it failed.
       if (module.state() === 'failed' && counts.failed === failedBefore) counts.failed++
     }
-    process.stdout.write(`\n${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped\n`)
+    const outcomes = modules.flatMap((module) =>
+      Array.from(module.children.allTests(), (test) => ({
+        file: module.moduleId,
+        name: test.name,
+        state: test.result().state,
+      })),
+    )
+    for (const line of [...contractMatrix(outcomes), '']) process.stdout.write(`${line}\n`)
+    process.stdout.write(`${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped\n`)
   }
 }

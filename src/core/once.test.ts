@@ -536,6 +536,11 @@ describe('expiry', () => {
     expect(await once.run('42', () => 2)).toMatchObject({ replayed: true })
   })
 
+  test('sweepEveryMs with a store that forgets by itself is refused, and says why', () => {
+    const { sweep: _sweep, ...store } = memoryStore()
+    expect(() => createOnce({ store, scope: 'payments', sweepEveryMs: 500 })).toThrow('leave sweepEveryMs out')
+  })
+
   test('sweepEveryMs expires entries in the background, until close', async () => {
     const { process, clock, data } = world()
     const once = process({ keepMs: 1_000, tombstoneMs: 1_000, sweepEveryMs: 500 })

@@ -105,7 +105,10 @@ function taggedText(kind: keyof typeof letters, text: string): Uint8Array {
 }
 
 function tagged(kind: keyof typeof letters, content: Uint8Array): Uint8Array {
-  return Buffer.concat([Buffer.from(letters[kind]), content])
+  const bytes = Buffer.allocUnsafe(1 + content.length)
+  bytes[0] = letters[kind].charCodeAt(0)
+  bytes.set(content, 1)
+  return bytes
 }
 
 // JSON.stringify drops functions and symbols and writes NaN as null: a replay would differ from what the effect returned.

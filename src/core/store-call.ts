@@ -16,45 +16,62 @@ export interface StoreCalls {
 type During = Events['store-failed']['during']
 
 /** Resolves with the answer, or rejects with an OnceError after `timeoutMs` at the latest. */
-export async function callStore<T>(
+export function callStore<T>(
   calls: StoreCalls,
   during: During,
   key: Key | undefined,
   call: () => Promise<T>,
   late?: (answer: T) => void,
 ): Promise<T> {
-  try {
-    return await bounded(calls, call, late)
-  } catch (cause) {
-    const error = cause instanceof OnceError ? cause : unavailable(calls, during, cause)
-    publish('store-failed', key, { during, code: error.code, ...causeOf(error) })
-    throw error
-  }
+  return new Promise((resolve, reject) => {
+    const fail = (cause: unknown): void => {
+      const error = cause instanceof OnceError ? cause : unavailable(calls, during, cause)
+      publish('store-failed', key, { during, code: error.code, ...causeOf(error) })
+      reject(error)
+    }
+    settleWithin(calls, call, { resolve, fail, late })
+  })
 }
 
 /** The same with the store's errors as they are. */
 export function bounded<T>(calls: StoreCalls, call: () => Promise<T>, late?: (answer: T) => void): Promise<T> {
-  return new Promise((resolve, reject) => {
-    let over = false
-    const cancel = calls.clock.schedule(() => {
-      over = true
-      reject(new Error(`no answer within ${calls.timeoutMs} ms`))
-    }, calls.timeoutMs)
-    // In a promise chain of its own, so that a store that throws synchronously is no different.
-    Promise.resolve()
-      .then(call)
-      .then(
-        (answer) => {
-          cancel()
-          if (over) late?.(answer)
-          else resolve(answer)
-        },
-        (error: unknown) => {
-          cancel()
-          reject(error as Error)
-        },
-      )
-  })
+  return new Promise((resolve, reject) => settleWithin(calls, call, { resolve, fail: reject, late }))
+}
+
+interface Told<T> {
+  resolve(answer: T): void
+  fail(error: unknown): void
+  late: ((answer: T) => void) | undefined
+}
+
+// Callbacks and one promise: every call of the library comes through here twice, and a chain of promises costs as much as the
+// rest of it.
+function settleWithin<T>({ clock, timeoutMs }: StoreCalls, call: () => Promise<T>, told: Told<T>): void {
+  let over = false
+  const cancel = clock.schedule(() => {
+    over = true
+    told.fail(new Error(`no answer within ${timeoutMs} ms`))
+  }, timeoutMs)
+  started(call).then(
+    (answer) => {
+      cancel()
+      if (over) told.late?.(answer)
+      else told.resolve(answer)
+    },
+    (error: unknown) => {
+      cancel()
+      if (!over) told.fail(error)
+    },
+  )
+}
+
+/** A store that throws synchronously is no different. */
+function started<T>(call: () => Promise<T>): Promise<T> {
+  try {
+    return Promise.resolve(call())
+  } catch (error) {
+    return Promise.reject(error as Error)
+  }
 }
 
 /** Codes only, whatever a driver may have put in the place of one: an event must not carry a key or a value. */

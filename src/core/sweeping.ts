@@ -13,7 +13,11 @@ const stepLimit = 1_000
 export function startSweeping(ground: Ground, everyMs: number): void {
   const { store } = ground
   if (!('sweep' in store))
-    throw new OnceError('UNSUPPORTED', { message: `sweepEveryMs: the ${store.name} store has no sweep.` })
+    throw new OnceError('UNSUPPORTED', {
+      message:
+        `sweepEveryMs: the ${store.name} store has no sweep. A store without one (Redis) gives every key its own expiry and ` +
+        'forgets by itself: leave sweepEveryMs out.',
+    })
   ground.background(sweepUntilClosed(ground, store as Store & Sweepable, everyMs))
 }
 

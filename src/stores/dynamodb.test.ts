@@ -6,6 +6,7 @@ import { needs } from '../../test/servers/needs.ts'
 import { storeContract, type Cannot } from '../testing/store-contract.ts'
 
 const cannot: Cannot = {
+  operations: 'operations are for SQL stores; DynamoDB keeps no steps',
   transactions: 'DynamoDB has no interactive transactions; settleWith() settles together with writes of the caller',
   'clock-skew':
     'DynamoDB has no clock, so each process goes by its own; dynamodb-clock.test.ts has the same cases within clockSkewMs, and what happens beyond it',

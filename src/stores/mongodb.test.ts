@@ -6,6 +6,7 @@ import { needs } from '../../test/servers/needs.ts'
 import { storeContract, type Cannot } from '../testing/store-contract.ts'
 
 const cannot: Cannot = {
+  operations: 'operations are for SQL stores; MongoDB keeps no steps',
   transactions: 'transactions of MongoDB want a replica set, and no server that has them can be had for the tests',
 }
 

@@ -78,6 +78,63 @@ needs('redis', { ours: true }).describe('calls of the Redis store', () => {
       expect((await commandCount()) - before).toBe(2)
     })
 
+    test(`${driver}: every call of a batch keeps what is its own, whatever the others bring`, async () => {
+      const store = await openStore(driver)
+      const each = times(40).map((index) => ({
+        key: key('calls', `mixed ${index} ü`),
+        leaseMs: leaseMs + (index % 7) * 1_000,
+        // None, empty, small, and large enough for a name of its own.
+        bytes: [undefined, new Uint8Array(0), bytesOf(`${index} é\n`), new Uint8Array(600).fill(index)][index % 4],
+      }))
+      const claims = await Promise.all(
+        each.map((one) => take(store, one.key, { leaseMs: one.leaseMs, ...(one.bytes && { input: one.bytes }) })),
+      )
+      const running = await Promise.all(each.map((one) => store.show(one.key)))
+      const bytesIn = (bytes: Uint8Array | undefined): string | undefined => bytes && Buffer.from(bytes).toString('hex')
+      running.forEach((entry, index) => {
+        expect(entry!.leaseUntilMs - entry!.firstClaimedAtMs).toBe(each[index]!.leaseMs)
+        expect(bytesIn(entry!.input)).toBe(bytesIn(each[index]!.bytes))
+      })
+      const outcomeOf = (index: number): Uint8Array => each[(index + 1) % 40]!.bytes ?? bytesOf('none')
+      await Promise.all(claims.map((claim, index) => store.settle(claim, outcomeOf(index), retention)))
+      const verdicts = await Promise.all(each.map((one) => ask(store, one.key)))
+      verdicts.forEach((verdict, index) => assertSettled(verdict, outcomeOf(index)))
+    })
+
+    test(`${driver}: calls of one key in one batch see each other`, async () => {
+      const store = await openStore(driver)
+      const held = await take(store, key('calls', 'same'))
+      const other = { ...held, token: randomUUID() }
+      const fenced = await Promise.all([
+        store.extend(held, leaseMs),
+        store.settle(other, bytesOf('zombie'), retention),
+        store.settle(held, bytesOf('first'), retention),
+        store.settle(held, bytesOf('second'), retention),
+        store.release(held, 'open'),
+      ])
+      expect(fenced).toEqual(['done', 'lost', 'done', 'done', 'lost'])
+      assertSettled(await ask(store, held.key), bytesOf('first'))
+      const brief = await take(store, key('calls', 'brief'))
+      expect(await Promise.all([store.release(brief, 'forget'), store.extend(brief, leaseMs)])).toEqual([
+        'done',
+        'lost',
+      ])
+      const granted = (await Promise.all(times(5).map(() => ask(store, brief.key)))).map((verdict) => verdict.is)
+      expect(granted).toEqual(['granted', 'busy', 'busy', 'busy', 'busy'])
+    })
+
+    test(`${driver}: outcomes that are large together are sent apart, and arrive`, async () => {
+      const store = await openStore(driver)
+      const keys = times(6).map((index) => key('calls', `large ${index}`))
+      const outcomeOf = (index: number): Uint8Array => new Uint8Array(300_000).fill(index)
+      const claims = await Promise.all(keys.map((each) => take(store, each)))
+      const before = await commandCount()
+      await Promise.all(claims.map((claim, index) => store.settle(claim, outcomeOf(index), retention)))
+      expect((await commandCount()) - before).toBe(keys.length)
+      const verdicts = await Promise.all(keys.map((each) => ask(store, each)))
+      verdicts.forEach((verdict, index) => assertSettled(verdict, outcomeOf(index)))
+    })
+
     test(`${driver}: scripts that the server has forgotten are sent again`, async () => {
       const store = await openStore(driver)
       await finish(store, key('calls', 'before'), bytesOf('before'))
@@ -156,6 +213,21 @@ needs('redis', { ours: true }).describe('calls of the Redis store', () => {
     const running = (await store.show(claim.key))!
     expect(running.leaseUntilMs - running.firstClaimedAtMs).toBe(leaseMs)
     expect(await expiry(namesUnder(prefix).of(claim.key).entry)).toBe(running.forgottenAtMs)
+  })
+
+  test('the scripts find the other names of an entry, whatever its key is like', async () => {
+    const store = await openStore()
+    for (const id of ['}:entry:', '{1}:entry:a/b', 'x}:entry:{y', ':entry:%']) {
+      const odd = key('calls/}:entry:', id)
+      const names = namesUnder(prefix).of(odd)
+      const outcome = new Uint8Array(2_000).fill(7)
+      await finish(store, odd, outcome)
+      assertSettled(await ask(store, odd), outcome)
+      expect(Number(await redisCommand(server.url, 'EXISTS', names.entry, names.outcome))).toBe(2)
+      await store.mend(odd, 'forget', 'a test')
+      expect(Number(await redisCommand(server.url, 'EXISTS', names.entry, names.outcome))).toBe(0)
+      expect(await store.audit(odd)).toMatchObject([{ action: 'forget', reason: 'a test', before: 'settled' }])
+    }
   })
 
   test('a foreign or damaged value under a name fails its own key, closed, and no other of the batch', async () => {
@@ -241,7 +313,8 @@ needs('redis', { ours: true }).describe('calls of the Redis store', () => {
 })
 
 test('options are checked at once', () => {
-  const client: RedisClient = { sendCommand: () => Promise.reject(new Error('not asked')) }
+  const sendCommand = (): Promise<never> => Promise.reject(new Error('not asked'))
+  const client: RedisClient = { sendCommand, withTypeMapping: () => undefined }
   expect(() => redisStore({ client, evictoin: 'accept' } as never)).toThrow(
     'unknown option "evictoin", did you mean "eviction"?',
   )
@@ -250,6 +323,13 @@ test('options are checked at once', () => {
     'expected timeoutMs to be a positive integer of milliseconds, got 0',
   )
   expect(() => redisStore({ client: {} as never })).toThrow('expected client to be a client of node-redis')
-  const prefixed = { callBuffer: client.sendCommand, isCluster: false, options: { keyPrefix: 'app:' } }
+  const prefixed = { callBuffer: sendCommand, isCluster: false, options: { keyPrefix: 'app:' } }
   expect(() => redisStore({ client: prefixed as never })).toThrow('without keyPrefix, got "app:"')
+})
+
+test('a client of node-redis 4 is refused at once: it would answer with text where bytes are asked for', () => {
+  const sendCommand = (): Promise<never> => Promise.reject(new Error('not asked'))
+  // createClient() and createCluster() of version 4, as far as they can be told from later ones.
+  for (const client of [{ sendCommand }, { sendCommand, nodeClient: sendCommand }])
+    expect(() => redisStore({ client: client as never })).toThrow('expected a client of node-redis 5 or later')
 })

@@ -1,23 +1,29 @@
 // Brings calls to the script: calls of one moment share one command, and in a Cluster each bucket has a lane of its own, so
 // that a primary that is down holds up nobody but its own keys. A call that failed may have happened; its token tells.
 
+import assert from 'node:assert/strict'
 import { bounded } from '../core/store-call.ts'
 import type { StoreCalls } from '../core/store-call.ts'
 import { OnceError } from '../core/errors.ts'
 import type { Key } from '../core/key.ts'
 import { lane } from './lane.ts'
 import type { RedisArgument, RedisLink } from './redis-client.ts'
+import type { Fenced } from '../core/store.ts'
 import { unreadable } from './redis-entries.ts'
 import type { Answer } from './redis-entries.ts'
 import type { Names } from './redis-names.ts'
 import { registerMemory } from './redis-register.ts'
 import type { DataLoss, RegisterMemory } from './redis-register.ts'
-import { claimScript, inspectScript, writeScript } from './redis-script.ts'
-import type { Script } from './redis-script.ts'
+import { claimScript, inspectScript, noBytes, writeScript } from './redis-script.ts'
+import type { PhaseScript, Script } from './redis-script.ts'
 
+/** See the scripts for what the words, durations and bytes of each are. */
 export interface ScriptCall {
-  readonly keys: readonly string[]
-  readonly values: readonly RedisArgument[]
+  /** Of the entry. */
+  readonly name: string
+  readonly words: string
+  readonly durations: string
+  readonly bytes: Uint8Array | undefined
 }
 
 export interface RedisGround {
@@ -29,18 +35,26 @@ export interface RedisGround {
   lost(loss: DataLoss): void
 }
 
-/** One a phase; each script has its own kind of calls. */
+/** Does the work at once, or when the servers have been looked at. */
+export type Checked = <T>(work: () => Promise<T>) => Promise<T>
+
+/** Brings a call to its script, and reads the answer to it. */
+export type Ask<Answered> = <T>(key: Key, call: ScriptCall, read: (answered: Answered) => T) => Promise<Awaited<T>>
+
+/** One script a phase. */
 export interface Shard {
-  claim(key: Key, call: ScriptCall): Promise<Answer>
-  write(key: Key, call: ScriptCall): Promise<Answer>
-  inspect(key: Key, call: ScriptCall): Promise<Answer>
+  readonly claim: Ask<Answer>
+  readonly write: Ask<Fenced>
+  readonly inspect: Ask<Answer>
 }
 
-// A script costs some 9 µs and each claim in it 3 to 7: beyond 32 there is little left to share, and everybody else waits
-// for a script to end.
-const batchMax = 32
+// A script costs some 9 µs and each call in it 3 to 8: beyond 64 there is little left to share, and everybody else waits for
+// a script to end, half a millisecond then.
+const batchMax = 64
 // While the server works on one batch, the next is encoded and on its way.
 const dispatchesMax = 4
+// Outcomes of a batch go as one value, which Redis refuses above 512 MB and Lua copies. Large ones share nothing worth that.
+const bytesMax = 1_048_576
 
 /** The part of the dataset that a key is in: all of it, or in a Cluster its bucket. */
 export function shardsOf(ground: RedisGround): (key: Key) => Shard {
@@ -59,33 +73,41 @@ function openShard(ground: RedisGround, bucket: number | undefined): Shard {
   const register = names.register(bucket)
   const memory = registerMemory({ register, instance, onLoss, clock: calls.clock })
   const shared = { register, mark: names.mark(bucket, instance), memory }
-  const phase = (script: Script): Shard['claim'] => {
-    const enter = lane<ScriptCall, Answer | Error>({
-      dispatch: (batch) => dispatch(ground, { ...shared, script }, batch),
+  const phase = <Answered>(script: PhaseScript, take: (raw: never, nowMs: number) => Answered): Ask<Answered> => {
+    const enter = lane<ScriptCall, Answered | Error>({
+      dispatch: (batch) => dispatch(ground, { ...shared, script, take: take as Shared<Answered>['take'] }, batch),
       batchMax,
       dispatchesMax,
     })
-    return async (key, call) => {
-      const answer = await enter(call)
-      if (!(answer instanceof Error)) return answer
-      throw answer.message.includes('UNREADABLE entry') ? unreadable(key) : answer
-    }
+    // One promise a call beside the lane's: at this rate each of them counts.
+    return (key, call, read) =>
+      enter(call).then((answered) => {
+        if (!(answered instanceof Error)) return read(answered)
+        throw answered.message.includes('UNREADABLE entry') ? unreadable(key) : answered
+      }) as Promise<never>
   }
-  return { claim: phase(claimScript), write: phase(writeScript), inspect: phase(inspectScript) }
+  const withTime = (bytes: Buffer, nowMs: number): Answer => ({ bytes, nowMs })
+  return {
+    claim: phase(claimScript, withTime),
+    write: phase(writeScript, (isDone: number): Fenced => (isDone === 1 ? 'done' : 'lost')),
+    inspect: phase(inspectScript, withTime),
+  }
 }
 
-interface Shared {
-  readonly script: Script
+interface Shared<Answered> {
+  readonly script: PhaseScript
+  take(raw: unknown, nowMs: number): Answered
   readonly register: string
   readonly mark: string
   readonly memory: RegisterMemory
 }
 
-async function dispatch(
+async function dispatch<Answered>(
   ground: RedisGround,
-  shared: Shared,
+  shared: Shared<Answered>,
   batch: readonly ScriptCall[],
-): Promise<readonly (Answer | Error)[]> {
+): Promise<readonly (Answered | Error)[]> {
+  if (batch.length > 1 && bytesIn(batch) > bytesMax) return eachAlone(ground, shared, batch)
   try {
     return await send(ground, shared, batch)
   } catch (error) {
@@ -93,23 +115,56 @@ async function dispatch(
     if (batch.length === 1 || !isAnswer(error)) return batch.map(() => failure)
     // One call that the server refuses (out of memory, a foreign value under a name) must not fail the others. What was
     // done before it stays done, and recognises itself.
-    return (await Promise.all(batch.map((call) => dispatch(ground, shared, [call])))).flat()
+    return eachAlone(ground, shared, batch)
   }
 }
 
-async function send(ground: RedisGround, shared: Shared, batch: readonly ScriptCall[]): Promise<readonly Answer[]> {
+async function eachAlone<Answered>(
+  ground: RedisGround,
+  shared: Shared<Answered>,
+  batch: readonly ScriptCall[],
+): Promise<readonly (Answered | Error)[]> {
+  return (await Promise.all(batch.map((call) => dispatch(ground, shared, [call])))).flat()
+}
+
+function bytesIn(batch: readonly ScriptCall[]): number {
+  return batch.reduce((sum, { bytes }) => sum + (bytes?.length ?? 0), 0)
+}
+
+async function send<Answered>(
+  ground: RedisGround,
+  shared: Shared<Answered>,
+  batch: readonly ScriptCall[],
+): Promise<readonly Answered[]> {
   const { script, register, mark, memory } = shared
   const head = memory.head(ground.calls.timeoutMs)
   const keys = [register, mark]
-  const values: RedisArgument[] = [...head.values]
-  for (const call of batch) {
-    keys.push(...call.keys)
-    values.push(...call.values)
-  }
-  const [state, ...answers] = (await runScript(ground, script, keys, values)) as Buffer[]
-  const { nowMs, loss } = memory.learn(head, state!.toString('latin1'))
+  for (const call of batch) keys.push(call.name)
+  const answers = (await runScript(ground, script, keys, [...head.values, ...recordsOf(script, batch)])) as [
+    Buffer,
+    ...unknown[],
+  ]
+  const { nowMs, loss } = memory.learn(head, answers[0].toString('latin1'))
   if (loss) ground.lost(loss)
-  return answers.map((bytes) => ({ bytes, nowMs }))
+  return batch.map((_, index) => shared.take(answers[index + 1], nowMs))
+}
+
+/** The records of all calls, their bytes one after the other, and the durations that occur, most often one. */
+function recordsOf({ wordsLength }: PhaseScript, batch: readonly ScriptCall[]): RedisArgument[] {
+  const durations: string[] = []
+  const pieces: Uint8Array[] = []
+  let records = ''
+  for (const call of batch) {
+    // One that is longer would shift all that follow, and they would be other calls.
+    assert(call.words.length === wordsLength, `Bug! Expected ${wordsLength} characters, got "${call.words}".`)
+    let at = durations.indexOf(call.durations)
+    if (at < 0) at = durations.push(call.durations) - 1
+    if (call.bytes) pieces.push(call.bytes)
+    const length = call.bytes ? `${call.bytes.length}`.padStart(noBytes.length, '0') : noBytes
+    records += `${call.words}${`${at + 1}`.padStart(3, '0')} ${length}`
+  }
+  // Text where there are no bytes: a client writes each buffer by itself.
+  return [records, pieces.length === 0 ? '' : Buffer.concat(pieces), ...durations]
 }
 
 /** The first key decides which server it is. */

@@ -5,13 +5,18 @@ import { invalidArgument } from '../core/errors.ts'
 
 export type RedisArgument = string | Buffer
 
+/** What node-redis has since version 5. */
+interface TypeMapped {
+  withTypeMapping(typeMapping: object): unknown
+}
+
 /** node-redis: createClient() or createClientPool(). */
-export interface NodeRedisClient {
+export interface NodeRedisClient extends TypeMapped {
   sendCommand(command: readonly RedisArgument[], options?: NodeRedisCommandOptions): Promise<unknown>
 }
 
 /** node-redis: createSentinel(). */
-export interface NodeRedisSentinel {
+export interface NodeRedisSentinel extends TypeMapped {
   sendCommand(
     isReadonly: boolean | undefined,
     command: RedisArgument[],
@@ -21,7 +26,7 @@ export interface NodeRedisSentinel {
 }
 
 /** node-redis: createCluster(). */
-export interface NodeRedisCluster {
+export interface NodeRedisCluster extends TypeMapped {
   sendCommand(
     firstKey: RedisArgument | undefined,
     isReadonly: boolean | undefined,
@@ -29,7 +34,7 @@ export interface NodeRedisCluster {
     options?: NodeRedisCommandOptions,
   ): Promise<unknown>
   readonly masters: readonly unknown[]
-  nodeClient(node: never): Promise<NodeRedisClient>
+  nodeClient(node: never): Promise<Pick<NodeRedisClient, 'sendCommand'>>
 }
 
 export interface NodeRedisCommandOptions {
@@ -66,6 +71,13 @@ export function linkTo(client: unknown): RedisLink {
   const has = (name: string): boolean => typeof (client as Record<string, unknown> | null)?.[name] === 'function'
   if (typeof client === 'object' && client !== null) {
     if (has('callBuffer')) return ioRedisLink(client as IoRedis)
+    // Version 4 takes no typeMapping: it would answer with text, and outcomes would be damaged on their way.
+    if (has('sendCommand') && !has('withTypeMapping')) {
+      throw invalidArgument(
+        'redisStore: expected a client of node-redis 5 or later, got one of an older version (it has no withTypeMapping), ' +
+          'which cannot answer with bytes in the way this store asks for. Upgrade the package redis (npm install redis@latest), or use ioredis.',
+      )
+    }
     if (has('sendCommand') && has('nodeClient')) return clusterLink(client as NodeRedisCluster)
     if (has('sendCommand') && has('getMasterNode')) return sentinelLink(client as NodeRedisSentinel)
     if (has('sendCommand')) return oneServer(nodeRedisSend(client as NodeRedisClient))
@@ -79,7 +91,7 @@ export function linkTo(client: unknown): RedisLink {
 // 36 is '$': what node-redis calls RESP_TYPES.BLOB_STRING.
 const asBytes: NodeRedisCommandOptions = { typeMapping: { 36: Buffer } }
 
-function nodeRedisSend(client: NodeRedisClient): Send {
+function nodeRedisSend(client: Pick<NodeRedisClient, 'sendCommand'>): Send {
   return (command) => client.sendCommand(command, asBytes)
 }
 

@@ -29,9 +29,13 @@ import { namesUnder } from './redis-names.ts'
 import { dataLossChannel, redisStore } from './redis.ts'
 import type { DataLoss, RedisClient } from './redis.ts'
 
+const noSweep = 'Redis expires outcomes and entries by itself, at the very times; there is nothing to sweep'
 const cannot = {
+  operations:
+    'Redis keeps no steps: an operation needs a store that commits a step with its effect, or at least never loses one',
   transactions: "Redis has no transaction with the user's database",
-  sweep: 'Redis expires outcomes and entries by itself, at the very times; there is nothing to sweep',
+  sweep: noSweep,
+  'counted-sweep': noSweep,
   'crash-recovery': 'asked of one server in redis.test.ts; the cluster is shared by all cases',
   'connection-faults':
     'asked of one server in redis.test.ts; a cluster client goes past the proxy to the nodes themselves',

@@ -1,40 +1,43 @@
 // The two ends of the script as seen from here: calls are written as text, answers are read from it. The bytes of an outcome
-// or an input stand after a line feed and are never looked at.
+// or an input are never looked at.
 
 import assert from 'node:assert/strict'
 import { OnceError } from '../core/errors.ts'
 import { describeKey } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
-import type { AuditRecord, ClaimRequest, Entry, EntryState, Fenced, Retention, Verdict } from '../core/store.ts'
+import type { AuditRecord, ClaimRequest, Entry, EntryState, Retention, Verdict } from '../core/store.ts'
 import type { ScriptCall } from './redis-calls.ts'
-import type { RedisArgument } from './redis-client.ts'
-import type { EntryNames } from './redis-names.ts'
 import { entryLength, fields } from './redis-script.ts'
 import type { Field } from './redis-script.ts'
 
-export function claimCall({ entry, outcome }: EntryNames, request: ClaimRequest): ScriptCall {
+/** A claim's token, fingerprint and version stand in the script's words as they will stand in the entry. */
+export function claimCall(name: string, request: ClaimRequest): ScriptCall {
   const { token, fingerprint, leaseMs, retention, version, onTakeover, onExpired, input } = request
-  const durations = `${digits(leaseMs)} ${kept(retention)} ${onTakeover.padEnd(6)} ${onExpired}`
-  const rest = `${fitting(token, 36)} ${fitting(fingerprint, 43)} ${digits(version, 10)}`
-  return { keys: [entry, outcome], values: [durations, withBytes(rest, input)] }
+  const words = `${fitting(token, 36)} ${fitting(fingerprint, 43)} ${digits(version, 10)}`
+  const policies =
+    onTakeover === 'rerun' ? (onExpired === 'gone' ? ' rerun  gone' : ' rerun  execute') : ` refuse ${onExpired}`
+  return { name, words, durations: claimDurations(leaseMs, retention, policies), bytes: input && copyOf(input) }
 }
 
-export function extendCall({ entry, outcome }: EntryNames, token: string, leaseMs: number): ScriptCall {
-  return { keys: [entry, outcome], values: [`extend  ${fitting(token, 36)} ${digits(leaseMs)}`, ''] }
+export function extendCall(name: string, token: string, leaseMs: number): ScriptCall {
+  return { name, words: `e ${fitting(token, 36)}`, durations: digits(leaseMs), bytes: undefined }
 }
 
-export function settleCall(names: EntryNames, token: string, outcome: Uint8Array, retention: Retention): ScriptCall {
-  // Copied: a client may send it later, and the caller may have changed it by then.
-  const values = [`settle  ${fitting(token, 36)} ${digits(0)} ${kept(retention)}`, Buffer.from(outcome)]
-  return { keys: [names.entry, names.outcome], values }
+export function settleCall(name: string, token: string, outcome: Uint8Array, retention: Retention): ScriptCall {
+  return {
+    name,
+    words: `s ${fitting(token, 36)}`,
+    durations: settleDurations(0, retention, ''),
+    bytes: copyOf(outcome),
+  }
 }
 
-export function releaseCall({ entry, outcome }: EntryNames, token: string, how: 'open' | 'forget'): ScriptCall {
-  return { keys: [entry, outcome], values: [`release ${fitting(token, 36)} ${how}`, ''] }
+export function releaseCall(name: string, token: string, how: 'open' | 'forget'): ScriptCall {
+  return { name, words: `${how[0]} ${fitting(token, 36)}`, durations: '', bytes: undefined }
 }
 
-export function lookCall({ entry, outcome, audit }: EntryNames): ScriptCall {
-  return { keys: [entry, outcome, audit], values: ['look   '] }
+export function lookCall(name: string): ScriptCall {
+  return { name, words: 'look   ', durations: '', bytes: undefined }
 }
 
 export interface Mending {
@@ -45,13 +48,17 @@ export interface Mending {
   readonly records: number
 }
 
-export function mendCall({ entry, outcome, audit }: EntryNames, mending: Mending): ScriptCall {
-  const { action, reason, keepMs, records } = mending
-  const text = `${action.padEnd(7)} ${digits(keepMs)} ${digits(records, 5)} ${reason}`
-  return { keys: [entry, outcome, audit], values: [Buffer.from(text)] }
+export function mendCall(name: string, { action, reason, keepMs, records }: Mending): ScriptCall {
+  const durations = `${digits(keepMs)} ${digits(records, 5)}`
+  return { name, words: action.padEnd(7), durations, bytes: Buffer.from(reason) }
 }
 
-/** What the script answered, and the server's time at which it did. */
+// A client may send it later, and the caller may have changed it by then.
+function copyOf(bytes: Uint8Array): Uint8Array {
+  return Uint8Array.prototype.slice.call(bytes)
+}
+
+/** What the script answered to a claim or an inspection, and the server's time at which it did. */
 export interface Answer {
   readonly bytes: Buffer
   readonly nowMs: number
@@ -63,33 +70,33 @@ export function readVerdict(key: Key, request: ClaimRequest, answer: Answer): Ve
   // No state of an entry begins with these letters.
   switch (bytes[0]) {
     case letter('g'): {
-      const [, how, attempt, fence] = bytes.toString('latin1').split(/ +/)
-      const claim = { key, token: request.token, attempt: Number(attempt), fence: Number(fence) }
-      return { is: 'granted', how: how as 'fresh' | 'reopened' | 'taken-over', claim }
+      // Everything has the place that it has in the entry.
+      const text = bytes.toString('latin1')
+      const claim = { key, token: request.token, attempt: numberIn(text, 'attempt'), fence: numberIn(text, 'fence') }
+      return { is: 'granted', how: wordIn(text, 'how').trimEnd() as 'fresh' | 'reopened' | 'taken-over', claim }
     }
     case letter('l'):
       return undefined
     case letter('q'):
       throw quarantined(key)
     default:
-      return refusal(readStored(key, answer), request, answer.nowMs)
+      return refusal(key, request, answer)
   }
 }
 
 /** Why an entry that is there was not granted, in the order of the table in DESIGN: what is over, who asks, what it is. */
-function refusal(entry: Entry, request: ClaimRequest, nowMs: number): Verdict {
-  if (entry.state === 'tombstone') return { is: 'expired' }
-  if (entry.fingerprint !== request.fingerprint) return { is: 'mismatch' }
-  if (entry.state === 'settled') {
-    if (!entry.outcome) throw unreadable(entry.key)
-    return { is: 'settled', outcome: entry.outcome, version: entry.version, attempt: entry.attempt }
+function refusal(key: Key, request: ClaimRequest, { bytes, nowMs }: Answer): Verdict {
+  const text = readText(key, bytes)
+  const state = stateIn(text, nowMs)
+  if (state === 'tombstone') return { is: 'expired' }
+  if (wordIn(text, 'fingerprint') !== request.fingerprint) return { is: 'mismatch' }
+  if (state === 'settled') {
+    if (bytes.length === entryLength) throw unreadable(key)
+    const outcome = bytes.subarray(entryLength + 1)
+    return { is: 'settled', outcome, version: numberIn(text, 'version'), attempt: numberIn(text, 'attempt') }
   }
-  if (entry.state === 'abandoned') return { is: 'doubt', attempt: entry.attempt }
-  return { is: 'busy', retryAfterMs: entry.state === 'open' ? 0 : entry.leaseUntilMs - nowMs }
-}
-
-export function readFenced({ bytes }: Answer): Fenced {
-  return bytes.toString() === 'done' ? 'done' : 'lost'
+  if (state === 'abandoned') return { is: 'doubt', attempt: numberIn(text, 'attempt') }
+  return { is: 'busy', retryAfterMs: state === 'open' ? 0 : numberIn(text, 'lease') - nowMs }
 }
 
 /** Undefined when there is none. */
@@ -116,33 +123,45 @@ const shape = new RegExp(
   '^(running|settled|open   ) (fresh     |reopened  |taken-over) \\d{16} \\d{16} \\d{16} \\d{10} \\d{16} \\d{16} .{36} .{43} \\d{10}$',
 )
 
-function readStored(key: Key, { bytes, nowMs }: Answer): Entry {
+/** An entry without what follows the line feed. */
+function readText(key: Key, bytes: Buffer): string {
   const text = bytes.toString('latin1', 0, entryLength)
   if (!shape.test(text)) throw unreadable(key)
-  const word = (name: Field): string => text.slice(fields[name][0] - 1, fields[name][1])
-  const leaseUntilMs = Number(word('lease'))
-  const expiresAtMs = Number(word('expires'))
-  const state = stateAt(nowMs, word('state').trimEnd(), leaseUntilMs, expiresAtMs)
+  return text
+}
+
+function wordIn(text: string, name: Field): string {
+  return text.slice(fields[name][0] - 1, fields[name][1])
+}
+
+function numberIn(text: string, name: Field): number {
+  return Number(wordIn(text, name))
+}
+
+function readStored(key: Key, { bytes, nowMs }: Answer): Entry {
+  const text = readText(key, bytes)
+  const state = stateIn(text, nowMs)
   const rest = bytes.length > entryLength && state !== 'tombstone' ? bytes.subarray(entryLength + 1) : undefined
   return {
     key,
     state,
-    attempt: Number(word('attempt')),
-    fence: Number(word('fence')),
-    fingerprint: word('fingerprint'),
-    version: Number(word('version')),
-    firstClaimedAtMs: Number(word('first')),
-    leaseUntilMs,
-    expiresAtMs,
-    forgottenAtMs: Number(word('forgotten')),
+    attempt: numberIn(text, 'attempt'),
+    fence: numberIn(text, 'fence'),
+    fingerprint: wordIn(text, 'fingerprint'),
+    version: numberIn(text, 'version'),
+    firstClaimedAtMs: numberIn(text, 'first'),
+    leaseUntilMs: numberIn(text, 'lease'),
+    expiresAtMs: numberIn(text, 'expires'),
+    forgottenAtMs: numberIn(text, 'forgotten'),
     ...(rest && { [state === 'settled' ? 'outcome' : 'input']: rest }),
   }
 }
 
-function stateAt(nowMs: number, wrote: string, leaseUntilMs: number, expiresAtMs: number): EntryState {
-  if (nowMs >= expiresAtMs) return 'tombstone'
-  if (wrote !== 'running') return wrote as 'settled' | 'open'
-  return nowMs < leaseUntilMs ? 'running' : 'abandoned'
+function stateIn(text: string, nowMs: number): EntryState {
+  if (nowMs >= numberIn(text, 'expires')) return 'tombstone'
+  if (text.startsWith('settled')) return 'settled'
+  if (text.startsWith('open')) return 'open'
+  return nowMs < numberIn(text, 'lease') ? 'running' : 'abandoned'
 }
 
 function letter(text: string): number {
@@ -154,13 +173,20 @@ function digits(value: number, width = 16): string {
   return `${value}`.padStart(width, '0')
 }
 
-function kept({ keepMs, tombstoneMs }: Retention): string {
-  return `${digits(keepMs)} ${digits(tombstoneMs)}`
+/** Nearly always the same as the last time: the text is not made again. */
+function durationsText(): (leaseMs: number, retention: Retention, policies: string) => string {
+  let last = { leaseMs: -1, keepMs: -1, tombstoneMs: -1, policies: '', text: '' }
+  return (leaseMs, { keepMs, tombstoneMs }, policies) => {
+    const isLast = leaseMs === last.leaseMs && keepMs === last.keepMs && tombstoneMs === last.tombstoneMs
+    if (isLast && policies === last.policies) return last.text
+    const text = `${digits(leaseMs)} ${digits(keepMs)} ${digits(tombstoneMs)}${policies}`
+    last = { leaseMs, keepMs, tombstoneMs, policies, text }
+    return text
+  }
 }
 
-function withBytes(text: string, bytes: Uint8Array | undefined): RedisArgument {
-  return bytes === undefined ? text : Buffer.concat([Buffer.from(`${text}\n`), bytes])
-}
+const claimDurations = durationsText()
+const settleDurations = durationsText()
 
 // Anything else would shift what follows, and the entry would be another one.
 function fitting(text: string, length: number): string {

@@ -3,7 +3,7 @@
 
 import type { Key } from '../core/key.ts'
 import type { Entry, EntryFilter, Inspectable } from '../core/store.ts'
-import type { RedisGround, Shard } from './redis-calls.ts'
+import type { Checked, RedisGround, ScriptCall, Shard } from './redis-calls.ts'
 import { unavailable } from './redis-calls.ts'
 import type { Send } from './redis-client.ts'
 import { lookCall, mendCall, readAudit, readEntry } from './redis-entries.ts'
@@ -15,21 +15,22 @@ const scanCount = '1000'
 // Mending is done by hand: a hundred records of one key are plenty, and a year is longer than anybody asks.
 const auditKept = { keepMs: 400 * 24 * 3_600_000, records: 100 }
 
-export function inspectionOf(ground: Omit<RedisGround, 'lost'>, shardOf: (key: Key) => Promise<Shard>): Inspectable {
+export function inspectionOf(
+  ground: Omit<RedisGround, 'lost'>,
+  checked: Checked,
+  shardOf: (key: Key) => Shard,
+): Inspectable {
   const { names, link } = ground
-  const show = async (key: Key): Promise<Entry | undefined> =>
-    readEntry(key, await (await shardOf(key)).inspect(key, lookCall(names.of(key))))
+  const inspect = (key: Key, call: ScriptCall): Promise<Entry | undefined> =>
+    checked(() => shardOf(key).inspect(key, call, (answer) => readEntry(key, answer)))
+  const show = (key: Key): Promise<Entry | undefined> => inspect(key, lookCall(names.entryOf(key)))
   return {
     show,
     list: (filter) => list(ground, show, filter).catch((error: unknown) => Promise.reject(unavailable(error))),
-    async mend(key, action, reason) {
-      const call = mendCall(names.of(key), { action, reason, ...auditKept })
-      return readEntry(key, await (await shardOf(key)).inspect(key, call))
-    },
+    mend: (key, action, reason) => inspect(key, mendCall(names.entryOf(key), { action, reason, ...auditKept })),
     async audit(key) {
       const name = names.of(key).audit
-      await shardOf(key)
-      const records = await link.send(name, ['LRANGE', name, '0', '-1']).catch((error: unknown) => {
+      const records = await checked(() => link.send(name, ['LRANGE', name, '0', '-1'])).catch((error: unknown) => {
         throw unavailable(error)
       })
       return (records as Buffer[]).map((record) => readAudit(key, record))

@@ -13,6 +13,8 @@ export interface Names {
   /** What the names of an entry have in braces: it decides the slot. */
   bucketOf(key: Key): number
   of(key: Key): EntryNames
+  /** The first of them, from which the scripts make the others. */
+  entryOf(key: Key): string
   /** Of a bucket, or of the whole server when it is none of a Cluster. */
   register(bucket: number | undefined): string
   mark(bucket: number | undefined, instance: string): string
@@ -34,15 +36,14 @@ export const buckets: readonly number[] = Array.from({ length: bucketCount }, (_
 export function namesUnder(prefix: string): Names {
   const entryName = new RegExp(`^${escapePattern(prefix)}:\\{\\d+\\}:entry:([^/]+)/(.+)$`, 's')
   const bucketOf = (key: Key): number => crc32(keyString(key)) % bucketCount
+  const nameOf = (what: keyof EntryNames, key: Key): string =>
+    `${prefix}:{${bucketOf(key)}}:${what}:${escapeScope(key.scope)}/${key.id}`
   const shared = (what: string, bucket: number | undefined): string =>
     bucket === undefined ? `${prefix}:${what}` : `${prefix}:{${bucket}}:${what}`
   return {
     bucketOf,
-    of(key) {
-      const start = `${prefix}:{${bucketOf(key)}}:`
-      const end = `:${escapeScope(key.scope)}/${key.id}`
-      return { entry: `${start}entry${end}`, outcome: `${start}outcome${end}`, audit: `${start}audit${end}` }
-    },
+    of: (key) => ({ entry: nameOf('entry', key), outcome: nameOf('outcome', key), audit: nameOf('audit', key) }),
+    entryOf: (key) => nameOf('entry', key),
     register: (bucket) => shared('register', bucket),
     mark: (bucket, instance) => shared(`mark:${instance}`, bucket),
     quarantineLog: (bucket) => shared('quarantines', bucket),

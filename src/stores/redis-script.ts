@@ -1,13 +1,20 @@
 // The scripts that decide, one a phase, each for a batch of calls at once. Everything a call depends on (the entry, the
-// register of the dataset, the server's clock) is read and written inside, so that nothing can come in between. All names are
-// in KEYS. A script answers the state of the register, then one string a call: 'granted …', 'done', 'lost', or the entry as
-// it is, from which the caller reads why it was not granted. The mark of the caller counts its writes; see redis-register.ts.
+// register of the dataset, the server's clock) is read and written inside, so that nothing can come in between. A script
+// answers the state of the register, then of each call: 1 for done and 0 for lost, 'granted …', or the entry as it is, from which
+// the caller reads why it was not granted. The mark of the caller counts its writes; see redis-register.ts.
+//
+// Every string that Lua makes is hashed and every command it calls costs as much as a dozen of them: hence one MGET for all.
 
 import { hash } from 'node:crypto'
 
 export interface Script {
   readonly source: string
   readonly sha: string
+}
+
+/** The script of a phase: the words of its calls have one width. */
+export interface PhaseScript extends Script {
+  readonly wordsLength: number
 }
 
 export function scriptOf(source: string): Script {
@@ -66,12 +73,13 @@ const shape = [
 const inlineBytesMax = 512
 
 const beginning = `
-local call, sub, format = redis.call, string.sub, string.format
+local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
 local time = call('TIME')
 local nowUs = time[1] * 1000000 + time[2]
 local now = math.floor(nowUs / 1000)
 local nowText = format('%016d', now)
 local written = false
+local found = call('MGET', unpack(KEYS))
 local answers = { '' }
 `
 
@@ -81,7 +89,6 @@ local answers = { '' }
  * before it whose loss is known, until when it is quarantined ('-', 'on', or a time), since when, and the evidence.
  */
 const register = `
-local found = call('MGET', KEYS[1], KEYS[2])
 local lineage, hold, mark, evidence = '-', '-', tonumber(found[2] or 0), 'none'
 if found[1] then
   lineage, hold = sub(found[1], 1, 53), sub(found[1], 109, 124)
@@ -108,24 +115,48 @@ const entries = `
 local function assertReadable(entry)
   local state = sub(entry, ${at('state')})
   local isState = state == 'running' or state == 'settled' or state == 'open   '
-  if not isState or not string.find(entry, '^${shape}') then error('UNREADABLE entry') end
+  if not isState or not find(entry, '^${shape}') then error('UNREADABLE entry') end
 end
 
--- Nil when there is none, or none any more.
-local function read(name)
-  local entry = call('GET', name)
-  if entry and nowText >= sub(entry, ${at('forgotten')}) then
+-- What was written here already: a key can be in one batch twice.
+local latest = {}
+local function write(name, entry, forgotten)
+  call('SET', name, entry, 'PXAT', forgotten)
+  latest[name] = entry
+  written = true
+end
+
+-- MGET has nothing to say of a list or a hash, and SET would overwrite it.
+local function create(name, entry, forgotten)
+  if not call('SET', name, entry, 'NX', 'PXAT', forgotten) then error('WRONGTYPE this name holds no entry') end
+  latest[name] = entry
+  written = true
+end
+
+local function remove(name)
+  call('DEL', name)
+  latest[name] = false
+  written = true
+end
+
+local function isExpired(entry) return nowText >= sub(entry, ${at('expires')}) end
+
+-- Nil when there is none, or none any more. Nothing is forgotten before it expires.
+local function read(name, entry)
+  if latest[name] ~= nil then entry = latest[name] end
+  if not entry then return nil end
+  if isExpired(entry) and nowText >= sub(entry, ${at('forgotten')}) then
     assertReadable(entry)
     return nil
   end
   return entry
 end
 
-local function isIn(entry, state) return sub(entry, ${at('state')}) == state end
+-- By their first letters, which make no string.
+local states = { settled = ${'settled'.charCodeAt(0)}, running = ${'running'.charCodeAt(0)}, open = ${'open'.charCodeAt(0)} }
+local function isIn(entry, state) return byte(entry) == states[state] end
 
-local function isBy(entry, token) return sub(entry, ${at('token')}) == token end
-
-local function isExpired(entry) return nowText >= sub(entry, ${at('expires')}) end
+local function isBy(entry, token) return find(entry, token, ${fields.token[0]}, true) == ${fields.token[0]} end
 
 -- The times of an entry whose lease ends then, with the durations it has: for the entry, and for PXAT.
 local function timesFrom(entry, lease)
@@ -147,22 +178,26 @@ local function timesOf(durations)
   return times[1], times[2], times[3]
 end
 
-local function withOutcome(entry, outcomeName)
+-- Other names of the entry: they have its braces, and with them its slot. No prefix has braces.
+local function nameOf(what, name)
+  local from, to = find(name, '}:entry:', 1, true)
+  return sub(name, 1, from) .. ':' .. what .. sub(name, to)
+end
+
+local function withOutcome(entry, name)
   if #entry > ${entryLength} or not isIn(entry, 'settled') then return entry end
-  local outcome = call('GET', outcomeName)
+  local outcome = call('GET', nameOf('outcome', name))
   return outcome and entry .. '\\n' .. outcome or entry
 end
 
 local function renew(name, entry, lease)
   local times, forgotten = timesFrom(entry, now + lease)
-  call('SET', name, sub(entry, 1, 19) .. times .. sub(entry, 70), 'PXAT', forgotten)
-  written = true
+  write(name, sub(entry, 1, 19) .. times .. sub(entry, 70), forgotten)
 end
 
 local function open(name, entry)
   local times, forgotten = timesFrom(entry, now)
-  call('SET', name, 'open    ' .. sub(entry, 9, 19) .. times .. sub(entry, 70), 'PXAT', forgotten)
-  written = true
+  write(name, 'open    ' .. sub(entry, 9, 19) .. times .. sub(entry, 70), forgotten)
 end
 `
 
@@ -175,127 +210,154 @@ answers[1] = format('%s %d %s %d', lineage, mark, evidence, now)
 return answers
 `
 
-const beforeCalls = { keys: 2, values: 6 }
+/** What stands in a record after the words: which of the durations, and how many of the bytes. */
+export const tailLength = 14
+/** In the place of a number of bytes. */
+export const noBytes: string = '-'.repeat(10)
 
-/** `answer` is Lua that is given the names and values of a call and returns its answer. */
-function phase(locals: string, answer: string, each: { keys: string[]; values: string[] }): Script {
-  const taken = [
-    ...each.keys.map((_, index) => `KEYS[${beforeCalls.keys + 1 + index} + n * ${each.keys.length}]`),
-    ...each.values.map((_, index) => `ARGV[${beforeCalls.values + 1 + index} + n * ${each.values.length}]`),
-  ]
+/**
+ * KEYS: the register, the mark, and the name of the entry of each call. ARGV[7] has a record for each call, all of one width: its words and
+ * its tail. ARGV[8] has the bytes of all calls (outcomes, inputs), one after the other, and ARGV[9] and on the durations that occur.
+ * `answer` is Lua that is given what belongs to one call and returns its answer.
+ */
+function phase(wordsLength: number, locals: string, answer: string): PhaseScript {
+  const recordLength = wordsLength + tailLength
   const loop = `
-local function answer(${[...each.keys, ...each.values].join(', ')})
+local function answer(name, entry, words, durations, bytes)
 ${answer}
 end
-for n = 0, (#KEYS - ${beforeCalls.keys}) / ${each.keys.length} - 1 do
-  answers[n + 2] = answer(${taken.join(', ')})
+local tails, from = {}, 1
+for n = 1, #KEYS - 2 do
+  local start = (n - 1) * ${recordLength}
+  local tail = sub(ARGV[7], start + ${wordsLength + 1}, start + ${recordLength})
+  local known = tails[tail]
+  if not known then
+    known = { ARGV[8 + sub(tail, 1, 3)], tonumber(sub(tail, 5)) }
+    tails[tail] = known
+  end
+  local bytes, length = nil, known[2]
+  if length then
+    bytes = sub(ARGV[8], from, from + length - 1)
+    from = from + length
+  end
+  answers[n + 1] = answer(KEYS[n + 2], found[n + 2], sub(ARGV[7], start + 1, start + ${wordsLength}), known[1], bytes)
 end
 `
-  return scriptOf([beginning, register, entries, locals, loop, ending].join(''))
+  return { wordsLength, ...scriptOf([beginning, register, entries, locals, loop, ending].join('')) }
 }
 
-/** `durations`: lease, keep, tombstone, onTakeover, onExpired. `rest`: token, fingerprint, version, input as in the entry. */
-export const claimScript: Script = phase(
+/** Words: token, fingerprint and version as in the entry. Durations: lease, keep, tombstone, onTakeover, onExpired. Bytes: input. */
+export const claimScript: PhaseScript = phase(
+  entryLength - fields.token[0] + 1,
   `
 local late, grants = now > tonumber(ARGV[6]), 0
 
 -- One more for every grant: two lives of a key that fit into one batch have different fences, too.
-local function grant(name, how, attempt, lastFence, first, durations, rest)
+local function grant(put, name, how, attempt, lastFence, first, durations, rest)
   -- Whatever was lost may have been this key, or its outcome: while in doubt, nobody new is let in.
   if held then return 'quarantined' end
   grants = grants + 1
   local fence = format('%016d', math.max(nowUs + grants, lastFence + 1))
   local times, forgotten = timesOf(durations)
-  call('SET', name, 'running ' .. how .. times .. attempt .. fence .. ' ' .. first .. ' ' .. rest, 'PXAT', forgotten)
-  written = true
-  return 'granted ' .. how .. attempt .. fence
+  local granted = how .. times .. attempt .. fence
+  put(name, 'running ' .. granted .. ' ' .. first .. ' ' .. rest, forgotten)
+  return 'granted ' .. granted
 end
 `,
   `
   if late then return 'late' end
-  local entry = read(name)
-  if not entry then return grant(name, 'fresh      ', ' 0000000001 ', 0, nowText, durations, rest) end
+  local rest = bytes and words .. '\\n' .. bytes or words
+  local put = (entry or latest[name] ~= nil) and write or create
+  entry = read(name, entry)
+  if not entry then return grant(put, name, 'fresh      ', ' 0000000001 ', 0, nowText, durations, rest) end
   if isExpired(entry) then
     if sub(durations, 59) ~= 'execute' then return sub(entry, 1, ${entryLength}) end
     assertReadable(entry)
-    return grant(name, 'fresh      ', ' 0000000001 ', sub(entry, ${at('fence')}), nowText, durations, rest)
+    return grant(put, name, 'fresh      ', ' 0000000001 ', sub(entry, ${at('fence')}), nowText, durations, rest)
   end
-  if isIn(entry, 'settled') then return withOutcome(entry, outcomeName) end
+  if isIn(entry, 'settled') then return withOutcome(entry, name) end
   if sub(entry, ${at('fingerprint')}) ~= sub(rest, 38, 80) then return entry end
-  local isOpen = isIn(entry, 'open   ')
+  local isOpen = isIn(entry, 'open')
   if isBy(entry, sub(rest, 1, 36)) then
     if isOpen then return entry end
     renew(name, entry, sub(durations, 1, 16))
-    return 'granted ' .. sub(entry, ${at('how')}) .. ' ' .. sub(entry, 71, 97)
+    return 'granted ' .. sub(latest[name], 9, ${fields.fence[1]})
   end
   if not isOpen and (nowText < sub(entry, ${at('lease')}) or sub(durations, 52, 57) == 'refuse') then return entry end
   assertReadable(entry)
   -- An attempt that brings no input leaves the one that is there: without it, no worker could take the operation up.
-  if #rest == ${entryLength - fields.token[0] + 1} then rest = rest .. sub(entry, ${entryLength + 1}) end
-  return grant(name, isOpen and 'reopened   ' or 'taken-over ', format(' %010d ', sub(entry, ${at('attempt')}) + 1),
+  if not bytes then rest = rest .. sub(entry, ${entryLength + 1}) end
+  return grant(put, name, isOpen and 'reopened   ' or 'taken-over ', format(' %010d ', sub(entry, ${at('attempt')}) + 1),
     sub(entry, ${at('fence')}), sub(entry, ${at('first')}), durations, rest)
 `,
-  { keys: ['name', 'outcomeName'], values: ['durations', 'rest'] },
 )
 
-/** `what`: settle, token, 0, keep, tombstone, and the outcome; extend, token, lease; release, token, open or forget. */
-export const writeScript: Script = phase(
+/**
+ * Words: settle, extend, open or forget by its first letter, and the token. Durations: lease, and for a settle (whose lease is
+ * over) keep and tombstone. Bytes: outcome.
+ */
+export const writeScript: PhaseScript = phase(
+  38,
   `
-local function settle(name, outcomeName, entry, durations, outcome)
+local function settle(name, entry, durations, outcome)
   local times, forgotten, expires = timesOf(durations)
   -- The input is left out: it was there to finish the operation, and would only fill the memory now.
   local settled = 'settled ' .. sub(entry, 9, 19) .. times .. sub(entry, 70, ${entryLength})
   if #outcome <= ${inlineBytesMax} then
     settled = settled .. '\\n' .. outcome
   else
-    call('SET', outcomeName, outcome, 'PXAT', expires)
+    call('SET', nameOf('outcome', name), outcome, 'PXAT', expires)
   end
-  call('SET', name, settled, 'PXAT', forgotten)
-  written = true
+  write(name, settled, forgotten)
 end
 
-local function release(name, entry, how)
-  if how == 'open' or sub(entry, ${at('attempt')}) ~= '0000000001' then return open(name, entry) end
-  call('DEL', name)
-  written = true
+local function release(name, entry, verb)
+  if verb == 'o' or sub(entry, ${at('attempt')}) ~= '0000000001' then return open(name, entry) end
+  remove(name)
 end
 `,
   `
-  local verb, token = sub(what, 1, 7), sub(what, 9, 44)
-  local entry = read(name)
+  local verb, token = sub(words, 1, 1), sub(words, 3)
+  entry = read(name, entry)
   -- The trace is gone already: this is the same release once more, or of a claim that never arrived.
-  if not entry then return sub(what, 46) == 'forget' and 'done' or 'lost' end
-  if isExpired(entry) or not isBy(entry, token) then return 'lost' end
+  if not entry then return verb == 'f' and 1 or 0 end
+  if isExpired(entry) or not isBy(entry, token) then return 0 end
   -- The lease decides when others may try; only the token decides who may write. Hence abandoned is held, too.
   if isIn(entry, 'running') then
-    if verb == 'settle ' then settle(name, outcomeName, entry, sub(what, 46), outcome)
-    elseif verb == 'extend ' then renew(name, entry, sub(what, 46))
-    else release(name, entry, sub(what, 46)) end
-    return 'done'
+    if verb == 's' then settle(name, entry, durations, bytes)
+    elseif verb == 'e' then renew(name, entry, sub(durations, 1, 16))
+    else release(name, entry, verb) end
+    return 1
   end
   -- The same call once more, after its reply was lost.
-  if verb == 'settle ' and isIn(entry, 'settled') or verb == 'release' and isIn(entry, 'open   ') then return 'done' end
-  return 'lost'
+  if verb == 's' and isIn(entry, 'settled') then return 1 end
+  if (verb == 'o' or verb == 'f') and isIn(entry, 'open') then return 1 end
+  return 0
 `,
-  { keys: ['name', 'outcomeName'], values: ['what', 'outcome'] },
 )
 
-/** `what`: look; or release, or forget, how long and how many records of it are kept, and the reason. */
-export const inspectScript: Script = phase(
+/** Words: look, release or forget. Durations: how long and how many records of it are kept. Bytes: the reason. */
+export const inspectScript: PhaseScript = phase(
+  7,
   '',
   `
-  local entry, action = read(name), sub(what, 1, 7)
+  -- MGET has nothing to say of what is no string, and that is not absent.
+  if not entry then call('STRLEN', name) end
+  entry = read(name, entry)
   if not entry then return 'absent' end
-  local before = withOutcome(entry, outcomeName)
-  if action == 'look   ' then return before end
-  if action == 'release' and (isExpired(entry) or not isIn(entry, 'running')) then return before end
-  local record = nowText .. ' ' .. action .. ' ' .. sub(entry, 1, ${entryLength}) .. ' ' .. sub(what, 32)
-  call('RPUSH', auditName, record)
-  call('LTRIM', auditName, format('%d', -sub(what, 26, 30)), -1)
-  call('PEXPIRE', auditName, format('%d', sub(what, 9, 24)))
-  if action == 'release' then open(name, entry) else call('DEL', name, outcomeName) end
-  written = true
+  local before = withOutcome(entry, name)
+  if words == 'look   ' then return before end
+  if words == 'release' and (isExpired(entry) or not isIn(entry, 'running')) then return before end
+  local auditName = nameOf('audit', name)
+  call('RPUSH', auditName, nowText .. ' ' .. words .. ' ' .. sub(entry, 1, ${entryLength}) .. ' ' .. bytes)
+  call('LTRIM', auditName, format('%d', -sub(durations, 18, 22)), -1)
+  call('PEXPIRE', auditName, format('%d', sub(durations, 1, 16)))
+  if words == 'release' then
+    open(name, entry)
+  else
+    call('DEL', nameOf('outcome', name))
+    remove(name)
+  end
   return before
 `,
-  { keys: ['name', 'outcomeName', 'auditName'], values: ['what'] },
 )

@@ -7,9 +7,13 @@ import type { RedisGround } from '../../test/redis-subject.ts'
 import { needs } from '../../test/servers/needs.ts'
 import { storeContract } from '../testing/store-contract.ts'
 
+const noSweep = 'Redis expires outcomes and entries by itself, at the very times; there is nothing to sweep'
 const cannot = {
+  operations:
+    'Redis keeps no steps: an operation needs a store that commits a step with its effect, or at least never loses one',
   transactions: "Redis has no transaction with the user's database",
-  sweep: 'Redis expires outcomes and entries by itself, at the very times; there is nothing to sweep',
+  sweep: noSweep,
+  'counted-sweep': noSweep,
 }
 
 needs('redis', { ours: true }).describe('the Redis store', () => {

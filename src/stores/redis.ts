@@ -12,12 +12,12 @@ import type { Key } from '../core/key.ts'
 import { checkOptions, oneOf, optional, positiveMs, withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import { bounded } from '../core/store-call.ts'
-import type { ClaimRequest, Inspectable, Store, Verdict } from '../core/store.ts'
+import type { ClaimRequest, Fenced, Inspectable, Store, Verdict } from '../core/store.ts'
 import { shardsOf, unavailable } from './redis-calls.ts'
-import type { RedisGround, Shard } from './redis-calls.ts'
+import type { Checked, RedisGround, ScriptCall, Shard } from './redis-calls.ts'
 import { linkTo } from './redis-client.ts'
 import type { RedisClient } from './redis-client.ts'
-import { claimCall, extendCall, readFenced, readVerdict, releaseCall, settleCall } from './redis-entries.ts'
+import { claimCall, extendCall, readVerdict, releaseCall, settleCall } from './redis-entries.ts'
 import { inspectionOf } from './redis-inspection.ts'
 import { namesUnder } from './redis-names.ts'
 import { quarantineOf, spreadsOn } from './redis-quarantine.ts'
@@ -70,24 +70,21 @@ export function redisStore(options: RedisStoreOptions): RedisStore {
   checkOptions('redisStore', options, rules)
   const ground = layGround(options)
   const { names } = ground
-  const shardOf = checkedFirst(ground, options)
+  const checked = serversChecked(ground, options)
+  const shardOf = shardsOf(ground)
+  const write = (key: Key, call: ScriptCall): Promise<Fenced> =>
+    checked(() => shardOf(key).write(key, call, (fenced) => fenced))
   return {
     name: 'redis',
-    claim: (key, request) => claim(ground, shardOf, key, request),
-    async extend(held, leaseMs) {
-      const shard = await shardOf(held.key)
-      return readFenced(await shard.write(held.key, extendCall(names.of(held.key), held.token, leaseMs)))
+    claim(key, request) {
+      const call = claimCall(names.entryOf(key), request)
+      return checked(() => claim(ground, shardOf(key), { key, request, call }))
     },
-    async settle(held, outcome, retention) {
-      const call = settleCall(names.of(held.key), held.token, outcome, retention)
-      const shard = await shardOf(held.key)
-      return readFenced(await shard.write(held.key, call))
-    },
-    async release(held, how) {
-      const shard = await shardOf(held.key)
-      return readFenced(await shard.write(held.key, releaseCall(names.of(held.key), held.token, how)))
-    },
-    ...inspectionOf(ground, shardOf),
+    extend: (held, leaseMs) => write(held.key, extendCall(names.entryOf(held.key), held.token, leaseMs)),
+    settle: (held, outcome, retention) =>
+      write(held.key, settleCall(names.entryOf(held.key), held.token, outcome, retention)),
+    release: (held, how) => write(held.key, releaseCall(names.entryOf(held.key), held.token, how)),
+    ...inspectionOf(ground, checked, shardOf),
     ...quarantineOf(ground),
   }
 }
@@ -106,38 +103,46 @@ function layGround(options: RedisStoreOptions): RedisGround {
 }
 
 /** The servers are looked at before the first call, and again when the client comes back: it may be another server. */
-function checkedFirst(ground: RedisGround, options: RedisStoreOptions): (key: Key) => Promise<Shard> {
+function serversChecked(ground: RedisGround, options: RedisStoreOptions): Checked {
   const accepted: Accepted = { eviction: options.eviction ?? 'refuse', durability: options.durability ?? 'aof' }
-  const shardOf = shardsOf(ground)
-  let checked: Promise<void> | undefined
-  const check = (): Promise<void> =>
-    bounded(ground.calls, () => checkServers(ground.link, accepted)).catch((error: unknown) => {
-      checked = undefined
-      throw unavailable(error)
-    })
-  const client = options.client as { on?: (event: 'ready', listener: () => void) => unknown }
-  client.on?.('ready', () => (checked = undefined))
-  return async (key) => {
-    await (checked ??= check())
-    return shardOf(key)
+  let checking: Promise<void> | undefined
+  let areFit = false
+  const check = (): Promise<void> => {
+    const mine = bounded(ground.calls, () => checkServers(ground.link, accepted)).then(
+      () => {
+        areFit = checking === mine
+      },
+      (error: unknown) => {
+        if (checking === mine) checking = undefined
+        throw unavailable(error)
+      },
+    )
+    return mine
   }
+  const client = options.client as { on?: (event: 'ready', listener: () => void) => unknown }
+  client.on?.('ready', () => {
+    checking = undefined
+    areFit = false
+  })
+  return (work) => (areFit ? work() : (checking ??= check()).then(work))
 }
 
-async function claim(
-  { names, calls }: RedisGround,
-  shardOf: (key: Key) => Promise<Shard>,
-  key: Key,
-  request: ClaimRequest,
-): Promise<Verdict> {
-  const call = claimCall(names.of(key), request)
-  const shard = await shardOf(key)
-  // A claim that has lain somewhere until its caller had given up must not be granted: nobody would be there to run it.
-  // It is late, too, when the server's clock was set since we last heard of it; hence the second try.
-  for (let attempt = 1; attempt <= 2; attempt++) {
-    const verdict = readVerdict(key, request, await shard.claim(key, call))
+interface Claiming {
+  readonly key: Key
+  readonly request: ClaimRequest
+  readonly call: ScriptCall
+}
+
+// A claim that has lain somewhere until its caller had given up must not be granted: nobody would be there to run it. It is
+// late, too, when the server's clock was set since we last heard of it; hence the second try.
+function claim(ground: RedisGround, shard: Shard, claiming: Claiming, tries = 2): Promise<Verdict> {
+  const { key, request, call } = claiming
+  return shard.claim(key, call, (answer): Verdict | Promise<Verdict> => {
+    const verdict = readVerdict(key, request, answer)
     if (verdict) return verdict
-  }
-  throw new OnceError('STORE_UNAVAILABLE', {
-    message: `Redis answered the claim of ${describeKey(key)} later than ${calls.timeoutMs} ms after it was sent, so it was not granted.`,
+    if (tries > 1) return claim(ground, shard, claiming, tries - 1)
+    throw new OnceError('STORE_UNAVAILABLE', {
+      message: `Redis answered the claim of ${describeKey(key)} later than ${ground.calls.timeoutMs} ms after it was sent, so it was not granted.`,
+    })
   })
 }

@@ -95,7 +95,7 @@ export const sweepCases: readonly ContractCase[] = [
   },
   {
     name: 'a swept tombstone has lost what it held and answers expired as before',
-    guarantee: 'sweep',
+    guarantee: 'counted-sweep',
     async run(subject) {
       const { store } = subject
       const [settled] = await settleMany(store, 1)
@@ -128,7 +128,7 @@ export const sweepCases: readonly ContractCase[] = [
   },
   {
     name: 'a sweep forgets tombstones that are over, swept before or not',
-    guarantee: 'sweep',
+    guarantee: 'counted-sweep',
     async run(subject) {
       const { store } = subject
       const [first] = await settleMany(store, 1)
@@ -144,7 +144,7 @@ export const sweepCases: readonly ContractCase[] = [
   },
   {
     name: 'a step of a sweep is bounded by its limit and says whether there is more',
-    guarantee: 'sweep',
+    guarantee: 'counted-sweep',
     async run(subject) {
       const { store } = subject
       const keys = await settleMany(store, 25)
@@ -161,7 +161,7 @@ export const sweepCases: readonly ContractCase[] = [
   },
   {
     name: 'two sweeps at once do the work once',
-    guarantee: 'sweep',
+    guarantee: 'counted-sweep',
     async run(subject) {
       const stores = [sweepableOf(subject.store), sweepableOf(await subject.another())]
       const keys = await settleMany(subject.store, 25)

@@ -90,19 +90,18 @@ export async function runContractCase(each: ContractCase, create: () => Promise<
 
 /** Why a store that makes these exceptions does not take this case; undefined when it does. */
 export function reasonNotTo(each: ContractCase, cannot: Cannot): string | undefined {
-  // What is about transactions cannot be asked of a store that has none, and need not be excepted twice.
-  if (cannot[each.guarantee] !== undefined) return cannot[each.guarantee]
-  if (aboutTransactions.includes(each.guarantee) && cannot.transactions !== undefined) return cannot.transactions
-  const aboutOperations = each.guarantee === 'transactional-steps' || operationCases.includes(each)
-  return aboutOperations ? cannot.operations : undefined
+  // What needs something that the store does not have cannot be asked of it, and need not be excepted twice.
+  const needed = [...(needs[each.guarantee] ?? []), ...(operationCases.includes(each) ? (['operations'] as const) : [])]
+  return [each.guarantee, ...needed].map((guarantee) => cannot[guarantee]).find((reason) => reason !== undefined)
 }
 
-const aboutTransactions: readonly Guarantee[] = [
-  'no-waiting',
-  'abandoned-effects',
-  'commit-faults',
-  'transactional-steps',
-]
+const needs: { readonly [Name in Guarantee]?: readonly Guarantee[] } = {
+  'counted-sweep': ['sweep'],
+  'no-waiting': ['transactions'],
+  'abandoned-effects': ['transactions'],
+  'commit-faults': ['transactions'],
+  'transactional-steps': ['transactions'],
+}
 
 function checkCannot(cannot: Cannot): void {
   const reason: Rule = (value) => (aString(value) === undefined ? undefined : 'the reason, in words')
