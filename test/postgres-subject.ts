@@ -27,7 +27,12 @@ const fakeClock = `
   create table effects (name text not null);
 `
 
-export async function startPostgresGround(): Promise<PostgresGround> {
+export interface PostgresGroundOptions {
+  // The table in periods of this length, the first of which begins with every reset; otherwise the simple table.
+  readonly periodMs?: number
+}
+
+export async function startPostgresGround({ periodMs }: PostgresGroundOptions = {}): Promise<PostgresGround> {
   const server = await startPostgres()
   const url = await server.createDatabase()
   const admin = createPool(url)
@@ -35,11 +40,15 @@ export async function startPostgresGround(): Promise<PostgresGround> {
   const database = new URL(url).pathname.slice(1)
   await admin.query(`alter database ${database} set search_path = public, fake, pg_catalog`)
   const migrating = createPool(url)
-  await postgresStore({ pool: migrating }).migrate()
+  await postgresStore({ pool: migrating, ...(periodMs && { periodMs }) }).migrate()
   await migrating.end()
   const proxy = await startFaultProxy({ target: { url }, framer: 'postgres' })
   const reset = async (): Promise<void> => {
-    await admin.query('truncate public.onceonly, public.onceonly_audit, public.effects')
+    await admin.query(
+      'truncate public.onceonly, public.onceonly_audit, public.onceonly_operations, public.onceonly_steps, public.effects',
+    )
+    await admin.query(`update public.onceonly_periods
+      set ends_at_ms = (select extract(epoch from at) * 1000 from fake.clock) + slot * period_ms`)
   }
   const advance = async (ms: number): Promise<void> => {
     await admin.query(`update fake.clock set at = at + $1 * interval '1 millisecond'`, [ms])

@@ -105,11 +105,16 @@ function withRecords(
   const after = new Map(before)
   for (const { name, revision, content } of records) {
     if ((before.get(name)?.revision ?? 0) >= revision) continue
-    after.set(name, { name, revision, content: content.slice(), atMs: now })
+    after.set(name, { name, revision, content: copyOf(content), atMs: now })
   }
   return after
 }
 
 function copied(record: WrittenRecord): WrittenRecord {
-  return { ...record, content: record.content.slice() }
+  return { ...record, content: copyOf(record.content) }
+}
+
+/** Of a Buffer `slice` would be a view on the same bytes. */
+export function copyOf(bytes: Uint8Array): Uint8Array {
+  return new Uint8Array(bytes)
 }

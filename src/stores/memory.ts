@@ -22,7 +22,7 @@ import type {
   Sweepable,
   Verdict,
 } from '../core/store.ts'
-import { operationsIn } from './memory-operations.ts'
+import { copyOf, operationsIn } from './memory-operations.ts'
 import type { MemoryOperation } from './memory-operations.ts'
 
 export interface MemoryStoreOptions {
@@ -99,7 +99,7 @@ function decisions(data: MemoryData, entriesMax: number): MemoryDecisions {
       if (state === 'settled' && entry?.token === held.token) return 'done'
       if (!isHeldBy(entry, state, held)) return 'lost'
       // Copied here and on every replay: bytes that the caller goes on to change must not change what is remembered.
-      const settled = { wrote: 'settle', outcome: outcome.slice(), leaseUntilMs: data.now() } as const
+      const settled = { wrote: 'settle', outcome: copyOf(outcome), leaseUntilMs: data.now() } as const
       return write(data, { ...entry, ...settled, keepMs: retention.keepMs, tombstoneMs: retention.tombstoneMs })
     },
     release: (held, how) => release(data, held, how),
@@ -121,7 +121,7 @@ function claim(data: MemoryData, entriesMax: number, key: Key, request: ClaimReq
   }
   if (entry.fingerprint !== request.fingerprint) return { is: 'mismatch' }
   if (state === 'settled') {
-    return { is: 'settled', outcome: entry.outcome!.slice(), version: entry.version, attempt: entry.attempt }
+    return { is: 'settled', outcome: copyOf(entry.outcome!), version: entry.version, attempt: entry.attempt }
   }
   if (entry.token === request.token) {
     return state === 'open' ? { is: 'busy', retryAfterMs: 0 } : grantAgain(data, entry, request)
@@ -147,7 +147,7 @@ function grantFresh(data: MemoryData, entriesMax: number, key: Key, request: Cla
     firstClaimedAtMs: now,
     leaseUntilMs: now + request.leaseMs,
     ...request.retention,
-    ...(request.input && { input: request.input.slice() }),
+    ...(request.input && { input: copyOf(request.input) }),
   })
 }
 
@@ -168,7 +168,7 @@ function nextAttempt(
     leaseUntilMs: data.now() + request.leaseMs,
     ...request.retention,
     // An attempt that was given no input leaves the one that is there: without it, no worker could take the operation up.
-    ...(request.input && { input: request.input.slice() }),
+    ...(request.input && { input: copyOf(request.input) }),
   }
 }
 
@@ -332,7 +332,7 @@ function shown(data: MemoryData, entry: MemoryEntry | undefined): Entry | undefi
     leaseUntilMs: entry.leaseUntilMs,
     expiresAtMs: expiresAtMs(entry),
     forgottenAtMs: forgottenAtMs(entry),
-    ...(outcome && { outcome: outcome.slice() }),
-    ...(input && { input: input.slice() }),
+    ...(outcome && { outcome: copyOf(outcome) }),
+    ...(input && { input: copyOf(input) }),
   }
 }

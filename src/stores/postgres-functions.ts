@@ -77,15 +77,7 @@ begin
       return 'held';
     end if;
     if entry.state is null then
-      now_us := ${clockMicroseconds};
-      now_ms := now_us / 1000;
-      ${insertFresh(names, {
-        forgottenAtMs: 'now_ms + lease_ms + a_keep_ms + a_tombstone_ms',
-        expiresAtMs: 'now_ms + a_keep_ms',
-        columns: freshColumns,
-        values: `now_us, now_ms + lease_ms, a_keep_ms, a_tombstone_ms, 1, a_version, 'r', 'f', a_token, a_fingerprint, a_scope,
-        an_id, decode(an_input, 'base64')`,
-      })}
+      ${insertRunning(names)}
       if found then
         return concat('granted f 1 ', now_us);
       end if;
@@ -95,6 +87,19 @@ begin
 
   ${grantAgain(names)}
 end $$;`
+}
+
+function insertRunning(names: SchemaNames): string {
+  const insert = insertFresh(names, {
+    forgottenAtMs: 'now_ms + lease_ms + a_keep_ms + a_tombstone_ms',
+    expiresAtMs: 'now_ms + a_keep_ms',
+    columns: freshColumns,
+    values: `now_us, now_ms + lease_ms, a_keep_ms, a_tombstone_ms, 1, a_version, 'r', 'f', a_token, a_fingerprint, a_scope,
+        an_id, decode(an_input, 'base64')`,
+  })
+  return `now_us := ${clockMicroseconds};
+      now_ms := now_us / 1000;
+      ${insert}`
 }
 
 interface Fresh {

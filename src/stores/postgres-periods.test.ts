@@ -410,7 +410,7 @@ needs('postgres', { ours: true }).describe('a table that is put into periods', (
     const pool = createPool(server.url)
     await postgresStore({ pool }).migrate()
     await pool.query('create role app login')
-    await pool.query('grant select, insert, update, delete on onceonly, onceonly_periods, onceonly_audit to app')
+    await pool.query('grant select, insert, update, delete on all tables in schema public to app')
     const store = postgresStore({ pool, periodMs })
     let migration: Promise<void> | undefined
     await inTransaction(pool, async (tx) => {

@@ -4,7 +4,7 @@
 // Invariant: no entry in a table of the ring outlives the `sweep_at_ms` of its row, and none of those is later than the end
 // of the table's period. So a table whose period is over holds nothing that anybody must be told of.
 
-import { clockMs, functionName, lockNumber, qualified } from './postgres-names.ts'
+import { clockMs, functionName, lockNumber, qualified, schemaComment } from './postgres-names.ts'
 import type { SchemaNames } from './postgres-names.ts'
 
 /**
@@ -118,6 +118,7 @@ export function periodsSteps(names: SchemaNames, periodMs: number): readonly str
   create table ${name} (like ${rest} including defaults) partition by list (slot);
   alter table ${name} attach partition ${rest} for values in (0);
   alter table ${rest} drop constraint ${slotCheck};
+  comment on table ${name} is '${schemaComment}';
   ${ring.map((slot) => ringTable(names, slot)).join('\n  ')}
   ${sameGrants(names)}`,
     )}

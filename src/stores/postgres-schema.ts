@@ -10,7 +10,7 @@ import {
 } from './postgres-functions.ts'
 import { clockMs, functionName, lockNumber, pinnedPlan, qualified, schemaComment } from './postgres-names.ts'
 import type { SchemaNames } from './postgres-names.ts'
-import { operationFunctions, operationTables } from './postgres-operations.ts'
+import { operationFunctions, operationTables } from './postgres-operation-functions.ts'
 import { probeFunction, rotateFunction, settleIn } from './postgres-periods.ts'
 
 export function schemaSql(names: SchemaNames): string {

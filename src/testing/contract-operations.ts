@@ -598,38 +598,38 @@ const faults: readonly ContractCase[] = [
   },
   {
     name: 'a step whose connection is cut before COMMIT leaves neither effect nor record',
-    guarantee: 'transactional-steps',
+    guarantee: 'commit-faults',
     async run(subject) {
       const lent = stepsOf(subject)
+      const fault = faultsOf(subject, 'commit-faults')
       const claim = await enlisted(lent.store)
-      if (!subject.faults) return
       const begun = await beginStep(lent, claim)
       await lent.transactions.addEffect(begun.tx, 'order')
-      await subject.faults.cutAtCommit('before')
+      await fault.cutAtCommit('before')
       await bounded(
         'a commit that is cut off',
         begun.commit(done).catch(() => {}),
       )
       await begun.rollback().catch(() => {})
-      await subject.faults.heal()
+      await fault.heal()
       assert.equal(await eventually(() => lent.transactions.countEffects('order')), 0)
       assert.deepEqual(await contents(lent.store), {})
     },
   },
   {
     name: 'a step whose reply to COMMIT is lost has both effect and record, and is not taken for undone',
-    guarantee: 'transactional-steps',
+    guarantee: 'commit-faults',
     async run(subject) {
       const lent = stepsOf(subject)
+      const fault = faultsOf(subject, 'commit-faults')
       const claim = await enlisted(lent.store)
-      if (!subject.faults) return
       const begun = await beginStep(lent, claim)
       await lent.transactions.addEffect(begun.tx, 'order')
-      await subject.faults.cutAtCommit('after')
+      await fault.cutAtCommit('after')
       const error = await bounded('a commit whose reply is lost', failureOf(begun.commit(done)))
       assert.equal(error.executed, 'unknown')
       await begun.rollback().catch(() => {})
-      await subject.faults.heal()
+      await fault.heal()
       assert.equal(await eventually(() => lent.transactions.countEffects('order')), 1)
       assert.deepEqual(await contents(lent.store), { order: 'done' })
     },
