@@ -101,10 +101,9 @@ async function handle<Asked>(ground: Ground<Asked>, asked: AskedRequest<Asked>, 
   const tenant = settings.scope === 'global' ? undefined : await settings.scope(asked.request)
   if (settings.scope !== 'global' && (typeof tenant !== 'string' || tenant === ''))
     return refuse(ground, 'scopeMissing')
-  const body = await asked.body({
-    bytesMax: settings.bodyBytesMax,
-    sha256: claimedSha256(asked.header('content-digest')),
-  })
+  const limits = { bytesMax: settings.bodyBytesMax, sha256: claimedSha256(asked.header('content-digest')) }
+  const coming = asked.body(limits)
+  const body = coming instanceof Promise ? await coming : coming
   if (body.is === 'too-large') return refuse(ground, 'bodyTooLarge')
   const route = settings.keyScope === 'route' ? `${asked.method} ${splitTarget(asked.target).path}` : undefined
   const owner = { service: once.scope, tenant: tenant ?? undefined, route }

@@ -3,14 +3,15 @@
 // kept before it is parsed, the key is claimed in preHandler: after authentication and validation.
 
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http'
-import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest, RouteOptions } from 'fastify'
+import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify'
 import type { Once } from '../core/once.ts'
 import { claimedSha256 } from './content-digest.ts'
 import type { OnceContext } from './context.ts'
 import { createExchange } from './exchange.ts'
 import type { Body, Exchange } from './exchange.ts'
 import { concernsNode, exchangeOnNode } from './node-exchange.ts'
-import { ClientGone, readNodeBody } from './node-request.ts'
+import { ClientGone, readNodeBody, tapNodeBody } from './node-request.ts'
+import type { Tap } from './node-request.ts'
 import { rulesPath } from './options.ts'
 import type { HttpOptions } from './options.ts'
 
@@ -29,43 +30,43 @@ declare module 'fastify' {
 }
 
 type Done = (error?: Error) => void
-interface Taken {
-  readonly exchange: Exchange<FastifyRequest>
-  readonly body: Body
-}
+type Taken = { readonly exchange: Exchange<FastifyRequest>; readonly body: Body | Tap }
+// Between parsing and handler, on the request itself: node-exchange.ts says why.
+const taken = Symbol('onceonly: taken')
+type Marked = IncomingMessage & { [taken]?: Taken | undefined }
 
 export function idempotency(once: Once, options: HttpOptions<FastifyRequest>): FastifyPluginCallback {
   const exchange = createExchange(once, options)
   const exchanges = new Map<unknown, Exchange<FastifyRequest>>([[undefined, exchange]])
   let someRequired = exchange.settings.required
-  /** Requests with a key, between parsing and handler. */
-  const taken = new WeakMap<IncomingMessage, Taken>()
 
-  function onRoute({ config }: RouteOptions): void {
-    const own = config?.idempotency
-    if (!own || exchanges.has(own)) return
-    const found = createExchange(once, { ...options, ...own })
-    someRequired ||= found.settings.required
-    exchanges.set(own, found)
+  function exchangeOf(own: Partial<HttpOptions<FastifyRequest>> | false | undefined) {
+    let found = exchanges.get(own)
+    if (!found && own) exchanges.set(own, (found = createExchange(once, { ...options, ...own })))
+    someRequired ||= found?.settings.required === true
+    return found
   }
 
   function preParsing(request: FastifyRequest, reply: FastifyReply, _payload: unknown, done: Done): void {
     const { raw } = request
     // Looking up a route's config costs more than all the rest: most requests end here.
     if (!someRequired && raw.headers['idempotency-key'] === undefined) return done()
-    const found = exchanges.get(request.routeOptions.config.idempotency)
-    if (found && concernsNode(found, raw)) void keepBody(found, request, reply, done)
-    else done()
+    const found = exchangeOf(request.routeOptions.config.idempotency)
+    // A route may be reached through two of us: the first one takes the request.
+    if (!found || !concernsNode(found, raw) || (raw as Marked)[taken]) return done()
+    const tap = tapNodeBody(raw, found.settings.bodyBytesMax)
+    if (!tap) return void keepBody(found, request, reply, done)
+    ;(raw as Marked)[taken] = { exchange: found, body: tap }
+    done()
   }
 
   async function keepBody(found: Exchange<FastifyRequest>, request: FastifyRequest, reply: FastifyReply, done: Done) {
     const sha256 = claimedSha256(request.headers['content-digest'] as string | undefined)
-    const limits = { bytesMax: found.settings.bodyBytesMax, sha256 }
     try {
-      const body = await readNodeBody(request.raw, undefined, limits)
+      const body = await readNodeBody(request.raw, undefined, { bytesMax: found.settings.bodyBytesMax, sha256 })
       // What was read of a body that is too large is gone: it can only be refused, and at once.
       if (body.is === 'too-large') return await handle({ exchange: found, body }, request, reply, done)
-      taken.set(request.raw, { exchange: found, body })
+      ;(request.raw as Marked)[taken] = { exchange: found, body }
       done()
     } catch (error) {
       if (error instanceof ClientGone) reply.hijack()
@@ -74,14 +75,16 @@ export function idempotency(once: Once, options: HttpOptions<FastifyRequest>): F
   }
 
   function preHandler(request: FastifyRequest, reply: FastifyReply, done: Done): void {
-    const found = taken.get(request.raw)
+    const { [taken]: found } = request.raw as Marked
+    if (found) (request.raw as Marked)[taken] = undefined
     if (found) void handle(found, request, reply, done)
     else done()
   }
 
   const plugin: FastifyPluginCallback = (instance, _options, done) => {
     if (!instance.hasRequestDecorator('once')) instance.decorateRequest('once')
-    instance.addHook('onRoute', onRoute).addHook('preParsing', preParsing).addHook('preHandler', preHandler)
+    instance.addHook('onRoute', ({ config }) => void exchangeOf(config?.idempotency))
+    instance.addHook('preParsing', preParsing).addHook('preHandler', preHandler)
     if (instance.prefix === '') publishRules(instance, exchange)
     done()
   }
@@ -89,24 +92,20 @@ export function idempotency(once: Once, options: HttpOptions<FastifyRequest>): F
   return Object.assign(plugin, { [Symbol.for('skip-override')]: true })
 }
 
-async function handle({ exchange, body }: Taken, request: FastifyRequest, reply: FastifyReply, done: Done) {
-  try {
-    await exchangeOnNode(exchange, {
-      request,
-      req: request.raw,
-      res: reply.raw,
-      target: request.originalUrl,
-      body,
-      headersBefore: () => reply.getHeaders() as OutgoingHttpHeaders,
-      beforeAnswer: () => void reply.hijack(),
-      proceed(context) {
-        request.once = context
-        done()
-      },
-    })
-  } catch (error) {
-    done(error as Error)
-  }
+function handle({ exchange, body }: Taken, request: FastifyRequest, reply: FastifyReply, goOn: Done): Promise<void> {
+  return exchangeOnNode(exchange, {
+    request,
+    req: request.raw,
+    res: reply.raw,
+    target: request.originalUrl,
+    body,
+    headersBefore: () => reply.getHeaders() as OutgoingHttpHeaders,
+    beforeAnswer: () => void reply.hijack(),
+    proceed(context) {
+      request.once = context
+      goOn()
+    },
+  }).catch(goOn)
 }
 
 function publishRules(instance: FastifyInstance, exchange: Exchange<FastifyRequest>): void {

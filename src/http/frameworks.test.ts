@@ -189,6 +189,41 @@ describe('fastify', () => {
     expect((await ask({ amount: 1 })).body).toBe('paid')
   })
 
+  test('a body that a parser leaves to the handler is compared as well, and the handler reads all of it', async () => {
+    const app = fastify()
+    await app.register(onFastify(newOnce(), { scope }))
+    app.addContentTypeParser('application/octet-stream', (_request, payload, done) => done(null, payload))
+    app.post('/', async (request) => {
+      let text = ''
+      for await (const chunk of request.body as AsyncIterable<Buffer>) text += chunk.toString()
+      return text
+    })
+    await app.ready()
+    closing.push(() => app.close())
+    const serving = await serve((req, res) => app.routing(req, res))
+    const ask = (body: string): Promise<Response> =>
+      serving('/', keyed('k', body, { 'Content-Type': 'application/octet-stream' }))
+    expect(await (await ask('abc')).text()).toBe('abc')
+    const again = await ask('abc')
+    expect([await again.text(), isReplay(again)]).toEqual(['abc', true])
+    expect((await ask('abd')).status).toBe(422)
+  })
+
+  test('two of us on one application share a request: the body is seen by both, and one holds the key', async () => {
+    const app = fastify()
+    await app.register(onFastify(newOnce(), { scope }))
+    await app.register(onFastify(newOnce(), { scope }))
+    app.post('/', async (request) => request.body)
+    await app.ready()
+    closing.push(() => app.close())
+    const serving = await serve((req, res) => app.routing(req, res))
+    const ask = (body: string): Promise<Response> =>
+      serving('/', keyed('k', body, { 'Content-Type': 'application/json' }))
+    expect(await (await ask('{"a":1}')).json()).toEqual({ a: 1 })
+    expect(isReplay(await ask('{"a":1}'))).toBe(true)
+    expect((await ask('{"a":2}')).status).toBe(422)
+  })
+
   test('headers that a plugin set before the handler are on replays and problems, too', async () => {
     const app = fastify()
     let visits = 0
@@ -205,6 +240,21 @@ describe('fastify', () => {
     expect((await ask('a')).headers['x-visit']).toBe('1')
     expect((await ask('a')).headers).toMatchObject({ 'x-visit': '2', 'idempotent-replayed': 'true' })
     expect(await ask('b')).toMatchObject({ statusCode: 422, headers: { 'x-visit': '3' } })
+  })
+
+  test('a large body whose digest does not hold is refused, through inject as well', async () => {
+    const app = fastify()
+    await app.register(onFastify(newOnce(), { scope, bodyBytesMax: 10 }))
+    app.post('/', async () => 'x')
+    const payload = '"a text that is long enough"'
+    const ask = (claimed: string) => {
+      const digest = `sha-256=:${createHash('sha256').update(claimed).digest('base64')}:`
+      const headers = { 'idempotency-key': 'k', 'content-type': 'application/json', 'content-digest': digest }
+      return app.inject({ method: 'POST', url: '/', headers, payload })
+    }
+    expect((await ask('another')).statusCode).toBe(400)
+    expect((await ask(payload)).statusCode).toBe(200)
+    expect((await ask(payload)).headers['idempotent-replayed']).toBe('true')
   })
 
   test('a large body whose digest does not hold is refused', async () => {

@@ -23,7 +23,8 @@ export interface ConnectionWatch {
 interface Line {
   /** Looks like the socket, still open whatever has happened to it. */
   readonly standIn: Socket
-  readonly watches: Set<Watch>
+  /** An array, not a Set: the table that a Set has outgrown goes on holding its members, and through them whole requests. */
+  readonly watches: Watch[]
   /** Events that nobody was told of yet. */
   readonly heldBack: unknown[][]
   readonly emit: Socket['emit']
@@ -44,7 +45,7 @@ export function holdConnection(req: IncomingMessage, res: ServerResponse, how: C
   if (typeof socket?.emit !== 'function') return { reveal() {}, release() {} }
   const line = lines.get(socket) ?? openLine(socket)
   const watch: Watch = { ...how, req, res, told: false }
-  line.watches.add(watch)
+  line.watches.push(watch)
   const shownByResponse = res.socket
   req.socket = line.standIn
   if (shownByResponse) (res as { socket: Socket }).socket = line.standIn
@@ -60,22 +61,22 @@ export function holdConnection(req: IncomingMessage, res: ServerResponse, how: C
     reveal,
     release() {
       reveal()
-      line.watches.delete(watch)
+      line.watches.splice(line.watches.indexOf(watch), 1)
       // A response that was told must not be told again.
       if (watch.told && (socket as { _httpMessage?: unknown })._httpMessage === res) res.detachSocket(socket)
-      if (line.watches.size > 0) return
+      if (line.watches.length > 0) return
       for (const event of line.heldBack.splice(0)) Reflect.apply(line.emit, socket, event)
     },
   }
 }
 
 function openLine(socket: Socket): Line {
-  const watches = new Set<Watch>()
+  const watches: Watch[] = []
   const line: Line = { standIn: standIn(socket, watches), watches, heldBack: [], emit: socket.emit }
   socket.emit = function (this: Socket, ...event: unknown[]): boolean {
     const ends = event[0] === 'close' || event[0] === 'error'
-    if (!ends || watches.size === 0) return Reflect.apply(line.emit, this, event) as boolean
-    if (line.heldBack.push(event) === 1) for (const watch of watches) tellIfWanted(watch)
+    if (!ends || watches.length === 0) return Reflect.apply(line.emit, this, event) as boolean
+    if (line.heldBack.push(event) === 1) watches.slice().forEach(tellIfWanted)
     return true
   } as Socket['emit']
   lines.set(socket, line)
@@ -90,9 +91,9 @@ function tellIfWanted(watch: Watch): void {
   watch.res.emit('close')
 }
 
-function standIn(socket: Socket, watches: ReadonlySet<Watch>): Socket {
+function standIn(socket: Socket, watches: readonly Watch[]): Socket {
   const tearDown = (error?: Error): Socket => {
-    for (const watch of watches) watch.onTornDown()
+    for (const watch of watches.slice()) watch.onTornDown()
     return socket.destroy(error)
   }
   return new Proxy(socket, {

@@ -9,6 +9,7 @@ import type { AskedRequest, Body, Delivery, Exchange, Produced } from './exchang
 import { holdConnection } from './node-connection.ts'
 import type { HeldConnection } from './node-connection.ts'
 import { ClientGone, readNodeBody } from './node-request.ts'
+import type { Tap } from './node-request.ts'
 import { holdResponse, sendAnswer } from './node-response.ts'
 import type { HeldResponse } from './node-response.ts'
 
@@ -21,8 +22,8 @@ export interface NodeStage<Asked> {
   readonly target: string
   /** The raw body, where a parser before us kept it. */
   readonly rawBody?: unknown
-  /** The body, when it was read already. */
-  readonly body?: Body | undefined
+  /** The body, when it was read already or is being taken down. */
+  readonly body?: Body | Tap | undefined
   /** Headers that the framework will write besides those that are on `res` already. */
   headersBefore?(): OutgoingHttpHeaders
   /** Start the handler. */
@@ -35,11 +36,14 @@ const keyHeader = 'idempotency-key'
 
 /** False for the requests that pass untouched; costs two look-ups. */
 export function concernsNode(exchange: Exchange<never>, req: IncomingMessage): boolean {
-  return exchange.concerns(req.method ?? '', req.headers[keyHeader] !== undefined) && !underway.has(req)
+  return exchange.concerns(req.method ?? '', req.headers[keyHeader] !== undefined) && !(req as Taken)[underway]
 }
 
+// A mark on the request itself, not a WeakSet of requests: the bookkeeping of such a table was 1 to 2 % of a request.
+const underway = Symbol('onceonly: the exchange is under way')
+
 /** A route may be reached through two of us: the first one that took the request holds its key. */
-const underway = new WeakSet<IncomingMessage>()
+type Taken = IncomingMessage & { [underway]?: true }
 
 /**
  * Resolves when the answer has been given to Node, or the client has gone. Rejects when the request cannot be taken up at all
@@ -48,7 +52,7 @@ const underway = new WeakSet<IncomingMessage>()
 export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: NodeStage<Asked>): Promise<void> {
   const { req, res } = stage
   if (req.httpVersionMajor > 1) throw notOverHttp2()
-  underway.add(req)
+  ;(req as Taken)[underway] = true
   let held: HeldResponse | undefined
   let connection: HeldConnection | undefined
   const hold = (): void => {
@@ -78,18 +82,22 @@ export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: No
 
 function askedOf<Asked>(stage: NodeStage<Asked>, hold: () => void): AskedRequest<Asked> {
   const { req, request, target, rawBody } = stage
+  // As long as a body streams in, its end must be told: the handler waits for bytes that will never come.
+  const here = (body: Body): Body => {
+    if (body.is === 'bytes') hold()
+    else if (body.is === 'claimed') req.on('end', hold)
+    return body
+  }
   return {
     request,
     method: req.method ?? '',
     target,
     keyLines: keyLines(req),
     header: (name) => headerOf(req, name),
-    async body(limits) {
-      const body = stage.body ?? (await readNodeBody(req, rawBody, limits))
-      // As long as a body streams in, its end must be told: the handler waits for bytes that will never come.
-      if (body.is === 'bytes') hold()
-      else if (body.is === 'claimed') req.on('end', hold)
-      return body
+    body(limits) {
+      const given = stage.body ?? readNodeBody(req, rawBody, limits)
+      const body = 'body' in given ? given.body() : given
+      return body instanceof Promise ? body.then(here) : here(body)
     },
   }
 }

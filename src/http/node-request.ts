@@ -27,6 +27,61 @@ export function readNodeBody(req: IncomingMessage, kept: unknown, limits: BodyLi
   return collect(req, limits)
 }
 
+/** Node takes a body of this size in whether or not anybody reads: it is far below the 64 KB at which a stream is full. */
+const tappedBytesMax = 16_384
+
+export interface Tap {
+  /** The body, as soon as all of it has come in. */
+  body(): Body | Promise<Body>
+}
+
+/**
+ * Takes down a small body as it comes in, and leaves the reading to whoever is next: nobody waits and nothing is put back.
+ * Undefined where readNodeBody is needed.
+ */
+export function tapNodeBody(req: IncomingMessage, bytesMax: number): Tap | undefined {
+  const length = Number(req.headers['content-length'])
+  // What fastify.inject gives for a request is another kind of stream.
+  if (!(length > 0 && length <= bytesMax && length <= tappedBytesMax) || !(req instanceof IncomingMessage)) return
+  if (req.readableDidRead || req.readableLength > 0 || hasArrived(req) || req.destroyed) return
+  const chunks: Buffer[] = []
+  const whole = Promise.withResolvers<Body>()
+  intercept(req, (chunk, pass) => {
+    if (chunk) chunks.push(chunk)
+    const isRoom = pass(chunk)
+    if (!chunk) whole.resolve(bytesOf(chunks))
+    return isRoom
+  })
+  return {
+    body() {
+      if (hasArrived(req)) return bytesOf(chunks)
+      const onGone = (): void => whole.reject(new ClientGone())
+      if (req.destroyed) onGone()
+      else req.on('error', onGone).on('close', onGone)
+      return whole.promise
+    },
+  }
+}
+
+type Push = (chunk: Buffer | null) => boolean
+const interceptor = Symbol('onceonly: what comes in passes here')
+type Intercepted = IncomingMessage & { [interceptor]?: { readonly onPush: Push } }
+
+// One function for all requests, never a closure: node-response.ts says why.
+function interceptedPush(this: Intercepted, chunk: Buffer | null): boolean {
+  return this[interceptor]!.onPush(chunk)
+}
+
+/** `onPush` is given what Node has received and hands it on with `pass`; the function that is returned ends that. */
+function intercept(req: Intercepted, onPush: (chunk: Buffer | null, pass: Push) => boolean): () => void {
+  const { push, [interceptor]: earlier } = req
+  const pass: Push = earlier ? earlier.onPush : (chunk) => push.call(req, chunk)
+  let stopped = false
+  req[interceptor] = { onPush: (chunk) => (stopped ? pass(chunk) : onPush(chunk, pass)) }
+  if (!earlier) req.push = interceptedPush
+  return () => void (stopped = true)
+}
+
 /**
  * A small body is not read at all: Node takes it in up to its own limit whether or not anybody reads, so it is only watched as
  * it comes. One that fills that limit is read, and put back when all of it is there.
@@ -43,19 +98,9 @@ function collect(req: IncomingMessage, limits: BodyLimits): Body | Promise<Body>
 
 function watch(req: IncomingMessage, chunks: Buffer[], limits: BodyLimits): Promise<Body> {
   return new Promise((resolve, reject) => {
-    const { push } = req
-    const stop = (): void => {
-      req.push = push
-      req.off('error', onGone).off('close', onGone)
-    }
-    const onGone = (): void => {
-      stop()
-      reject(new ClientGone())
-    }
     let size = sizeOf(chunks)
-    req.push = function (this: IncomingMessage, ...pushed: [Buffer | null]): boolean {
-      const isRoom = Reflect.apply(push, this, pushed) as boolean
-      const [chunk] = pushed
+    const release = intercept(req, (chunk, pass) => {
+      const isRoom = pass(chunk)
       if (chunk) size += chunks[chunks.push(chunk) - 1]!.length
       if (chunk && isRoom && size <= limits.bytesMax) return true
       stop()
@@ -63,6 +108,14 @@ function watch(req: IncomingMessage, chunks: Buffer[], limits: BodyLimits): Prom
       else if (size > limits.bytesMax) resolve(tooLarge(req, limits, []))
       else readOn(req, limits).then(resolve, reject)
       return isRoom
+    })
+    const stop = (): void => {
+      release()
+      req.off('error', onGone).off('close', onGone)
+    }
+    const onGone = (): void => {
+      stop()
+      reject(new ClientGone())
     }
     req.on('error', onGone).on('close', onGone)
   })
@@ -129,15 +182,13 @@ function tooLarge(req: IncomingMessage, { sha256 }: BodyLimits, read: readonly B
   const chunks = [...read, ...readBuffered(req)]
   for (const chunk of chunks) check.update(chunk)
   const { promise: verified, resolve } = Promise.withResolvers<boolean>()
-  const { push } = req
-  req.push = function (this: IncomingMessage, ...pushed: [Buffer | null]): boolean {
-    const [chunk] = pushed
+  intercept(req, (chunk, pass) => {
     if (chunk) check.update(chunk)
     else resolve(check.holds())
-    if (chunk || check.holds()) return Reflect.apply(push, this, pushed) as boolean
-    refuseEnd(this)
+    if (chunk || check.holds()) return pass(chunk)
+    refuseEnd(req)
     return false
-  }
+  })
   req.on('close', () => resolve(false))
   if (hasArrived(req)) resolve(check.holds())
   putBack(req, chunks)
@@ -156,5 +207,8 @@ function tooLarge(req: IncomingMessage, { sha256 }: BodyLimits, read: readonly B
 function refuseEnd(req: IncomingMessage): void {
   // Node's own would tear the connection down.
   req._destroy = (error, callback) => callback(req.listenerCount('error') > 0 ? error : null)
-  req.destroy(digestError())
+  const error = digestError()
+  req.destroy(error)
+  // A request of fastify.inject that has given all of its payload does nothing then, and its reader would wait for ever.
+  if (!req.destroyed && req.listenerCount('error') > 0) req.emit('error', error)
 }

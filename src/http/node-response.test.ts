@@ -239,3 +239,23 @@ test('a middleware that wraps the response inside or outside works as without us
     })
   }
 })
+
+test('an answer of ours in the place of one whose handler set a Date has a Date', async () => {
+  const once = createOnce({ store: memoryStore(), scope: 'test' })
+  const listener: Listener = async (req, res) => {
+    res.setHeader('Date', 'a long time ago')
+    await once.forget(req.once.key!, 'so that the claim is lost')
+    res.end('done')
+  }
+  const server = createServer(idempotency(once, { scope: 'global' })(listener) as RequestListener)
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  try {
+    const response = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', headers: { 'Idempotency-Key': 'k' } })
+    expect(response.status).toBe(409)
+    expect(Date.parse(response.headers.get('date') ?? '')).not.toBeNaN()
+  } finally {
+    server.close()
+    server.closeAllConnections()
+  }
+})

@@ -53,6 +53,8 @@ test('what clients and proxies write in two ways is one request', () => {
   expect(print({ headers: { 'content-type': 'Application/JSON; charset="UTF-8"' } })).toBe(print({}))
   expect(print({ target: 'http://other.example/a?b=1&a=%7e' })).toBe(print({ target: '/a?a=~&b=1' }))
   expect(print({ target: '/a?x=%2f' })).toBe(print({ target: '/a?x=%2F' }))
+  expect(print({ target: 'http://other.example?a=1' })).toBe(print({ target: '/?a=1' }))
+  expect(print({ target: 'http://other.example?a=1' })).not.toBe(print({ target: 'http://other.example?a=2' }))
 })
 
 test('a query keeps its meaning', () => {

@@ -77,15 +77,17 @@ export function splitTarget(target: string): { readonly path: string; readonly q
   const sent = fragment < 0 ? target : target.slice(0, fragment)
   const start = sent.startsWith('/') ? 0 : pathStart(sent)
   const mark = sent.indexOf('?', start)
-  return mark < 0 ? { path: sent.slice(start), query: '' } : { path: sent.slice(start, mark), query: sent.slice(mark) }
+  const end = mark < 0 ? sent.length : mark
+  // http://host?x=1 is /?x=1.
+  return { path: sent.slice(start, end) || '/', query: sent.slice(end) }
 }
 
 /** Where the path begins in an absolute URI: a proxy may send the same request in that form. */
 function pathStart(uri: string): number {
   const authority = uri.indexOf('://')
   if (authority < 0) return 0
-  const slash = uri.indexOf('/', authority + 3)
-  return slash < 0 ? uri.length : slash
+  const after = uri.slice(authority + 3).search(/[/?]/)
+  return after < 0 ? uri.length : authority + 3 + after
 }
 
 /** The parameters in the order of their names. Those of one name stay in their order: `?tag=a&tag=b` is not `?tag=b&tag=a`. */
@@ -111,7 +113,8 @@ function normalEscape(escape: string): string {
 
 /** Letter case and blanks do not matter, and neither does a charset of UTF-8 that is said or left unsaid. */
 function mediaType(field: string | undefined, how: 'bare' | 'full'): string {
-  if (!field) return ''
+  // As nearly every client sends it.
+  if (!field || field === 'application/json') return field ?? ''
   const [type, ...parameters] = field.split(';')
   const bare = type!.trim().toLowerCase()
   if (how === 'bare' || parameters.length === 0) return bare
