@@ -2,7 +2,7 @@
 // takes the place of the old in one rename, so that a program that starts meanwhile never sees half of it.
 
 import { spawnSync } from 'node:child_process'
-import { chmodSync, existsSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
+import { chmodSync, cpSync, existsSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 
@@ -17,6 +17,8 @@ if (built.status !== 0) {
   process.exit(built.status ?? 1)
 }
 chmodSync(fresh, 0o755)
+// Pages, styles and schemas are used as they are: whatever is no TypeScript goes along.
+cpSync(join(root, 'src'), fresh, { recursive: true, filter: (path) => !path.endsWith('.ts') })
 const program = join(fresh, 'cli', 'main.js')
 if (existsSync(program)) chmodSync(program, 0o755)
 const dist = join(root, 'dist')

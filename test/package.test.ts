@@ -1,7 +1,8 @@
 // The package as a user has it: built, packed, imported by its subpaths, its program run, its examples and README as written.
 
-import { execFile } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { execFile, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
@@ -69,17 +70,45 @@ describe('the package', () => {
   })
 })
 
+const demoFolders = (): string[] => readdirSync(folder).filter((name) => name.startsWith('onceonly-demo-'))
+
+/** The line as printed; curl itself need not be there. */
+function likeCurl(line: string): Promise<Response> {
+  const [, url] = /^ *curl -i (\S+)/.exec(line)!
+  const headers = Array.from(line.matchAll(/-H '([^:]+): ([^']+)'/g), ([, name, value]) => [name!, value!])
+  const [, body] = /-d '([^']+)'/.exec(line)!
+  return fetch(url!, { method: 'POST', headers: headers as [string, string][], body: body! })
+}
+
 describe('the program', () => {
   const program = join(root, 'dist', 'cli', 'main.js')
 
-  test('npm start shows one charge for three requests', async () => {
-    const shown = await node([program, 'demo'])
-    expect(shown).toContain('Three requests, 1 charge.')
-    expect(shown.match(/charges in the ledger: \d/g)).toEqual([
-      'charges in the ledger: 0',
-      'charges in the ledger: 1',
-      'charges in the ledger: 1',
-    ])
+  test('npm start: the two curl lines that it prints charge once, and Ctrl-C leaves nothing behind', async () => {
+    const demo = spawn(process.execPath, [program, 'demo'], {
+      cwd: folder,
+      stdio: ['ignore', 'pipe', 'inherit'],
+      env: { ...process.env, TMPDIR: folder },
+    })
+    const ended = once(demo, 'exit')
+    let shown = ''
+    for await (const chunk of demo.stdout.setEncoding('utf8')) {
+      shown += chunk
+      if (shown.includes('Ctrl-C')) break
+    }
+    expect(demoFolders()).toHaveLength(1)
+    const lines = shown.match(/^ *curl .*$/gm)!
+    expect(lines).toHaveLength(2)
+    const [first, second] = [await likeCurl(lines[0]!), await likeCurl(lines[1]!)]
+    expect([first.status, first.headers.get('idempotent-replayed')]).toEqual([201, null])
+    expect([second.status, second.headers.get('idempotent-replayed')]).toEqual([201, 'true'])
+    expect(await second.text()).toBe(await first.text())
+    const [page, dashboard] = shown.match(/http:\/\/127\.0\.0\.1:\d+/g)!
+    for (const url of [page!, dashboard!]) expect(await (await fetch(url)).text()).toContain('<title>onceonly')
+    expect(await (await fetch(`${page}/api/ledger?order=order-1`)).json()).toHaveLength(1)
+    demo.kill('SIGINT')
+    expect(await ended).toEqual([0, null])
+    expect(demoFolders()).toEqual([])
+    await expect(fetch(page!)).rejects.toThrow()
   })
 
   test('--help helps, and a wrong call is exit code 2', async () => {

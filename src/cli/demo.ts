@@ -1,89 +1,177 @@
-// Shows a payment that survives a lost response and a killed process, on SQLite in a temporary folder. Everything it prints
-// is read from the ledger, which knows nothing of onceonly.
+// `onceonly demo`: the gateway, a payment service that knows nothing of it, the dashboard and a page to play with, on SQLite in
+// a temporary folder. What the page shows is read from real requests and from the service's own ledger. Ctrl-C ends it, and
+// neither the folder nor a process is left.
 
-import { spawnSync } from 'node:child_process'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { DatabaseSync } from 'node:sqlite'
-import { parseArgs } from 'node:util'
-import { createOnce } from '../core/once.ts'
+import { DatabaseSync } from 'node:sqlite'
+import { sleep, systemClock, systemRandom } from '../core/clock.ts'
+import { entriesOf } from '../gateway/admin-entries.ts'
+import { startJournal } from '../gateway/admin-journal.ts'
+import { startAdmin } from '../gateway/admin.ts'
+import { startGateway } from '../gateway/gateway.ts'
+import { createMetrics } from '../gateway/metrics.ts'
 import { sqliteStore } from '../stores/sqlite.ts'
+import { parseCommand } from './arguments.ts'
+import type { Option } from './arguments.ts'
+import { startNetwork } from './demo-network.ts'
+import { superviseService } from './demo-supervisor.ts'
 
-const help = `onceonly demo: a payment that survives a lost response and a killed process
+const help = `onceonly demo: a payment page, a payment service and the gateway between them, with faults to switch on
 
-Usage: onceonly demo
+Usage: onceonly demo [--port PORT] [--admin-port PORT] [--service-port PORT] [--page-port PORT]
 
-It needs nothing but a temporary folder, and removes it at the end.
+  --port          the gateway
+  --admin-port    the dashboard
+  --service-port  the payment service
+  --page-port     the page to play with
+
+Ports that are not given are free ones. Everything is on this machine, in a temporary folder, and gone with Ctrl-C.
+
+Example: onceonly demo --port 8080
 `
 
+const port: Option<number> = {
+  type: 'string',
+  expected: 'a port from 0 to 65535',
+  parse: (given) => (/^\d{1,5}$/.test(given) && Number(given) <= 65_535 ? Number(given) : undefined),
+}
+
+interface Ports {
+  readonly port?: number
+  readonly 'admin-port'?: number
+  readonly 'service-port'?: number
+  readonly 'page-port'?: number
+}
+
+export interface RunningDemo {
+  readonly page: string
+  readonly dashboard: string
+  readonly gateway: string
+  readonly service: string
+  readonly token: string
+  close(): Promise<void>
+}
+
 export async function demo(args: readonly string[]): Promise<number> {
-  const { values, positionals } = parseArgs({
-    args: [...args],
-    allowPositionals: true,
-    options: { help: { type: 'boolean', short: 'h' } },
+  const options = { port, 'admin-port': port, 'service-port': port, 'page-port': port }
+  const parsed = parseCommand({ command: 'demo', help, options, args })
+  if (!parsed) return 0
+  // Before anything is started: a Ctrl-C in the first moment must clean up, too.
+  const asked = signalled()
+  const running = await startDemo(parsed.values)
+  console.log(welcome(running))
+  await asked
+  await running.close()
+  return 0
+}
+
+function signalled(): Promise<unknown> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, resolve)
   })
-  if (values.help) {
-    console.log(help)
-    return 0
-  }
-  // How the demo starts itself as the process that is going to be killed.
-  if (positionals[0] === 'attempt') {
-    await attempt(positionals[1]!, positionals[2] === 'killed')
-    return 0
-  }
+}
+
+/** What was started is ended in reverse, also when something later does not start. */
+export async function startDemo(ports: Ports = {}): Promise<RunningDemo> {
   const folder = mkdtempSync(join(tmpdir(), 'onceonly-demo-'))
+  const endings: (() => unknown)[] = [() => rmSync(folder, { recursive: true, force: true })]
+  const close = async (): Promise<void> => {
+    for (const end of endings.splice(0).toReversed()) await end()
+  }
   try {
-    return await tell(join(folder, 'demo.db'))
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
+    return { ...(await startParts(folder, ports, endings)), close }
+  } catch (error) {
+    await close()
+    throw error
   }
 }
 
-async function tell(path: string): Promise<number> {
-  console.log('A customer pays for order 42. The charge and its record are one transaction on SQLite.\n')
-  spawnSync(process.execPath, [process.argv[1]!, 'demo', 'attempt', path, 'killed'], { stdio: 'inherit' })
-  await show(path, 'The process was killed (kill -9) after the charge was written, before the commit.')
-  spawnSync(process.execPath, [process.argv[1]!, 'demo', 'attempt', path], { stdio: 'inherit' })
-  await show(path, 'The client asks again with the same key: the charge is made. Its response is lost on the way.')
-  const { replayed } = await attempt(path, false)
-  await show(path, `The client asks once more: it is told the stored answer (replayed: ${replayed}).`)
-  const charges = await countCharges(path)
-  console.log(`Three requests, ${charges} charge.`)
-  return charges === 1 && replayed ? 0 : 1
-}
-
-async function attempt(path: string, dies: boolean): Promise<{ replayed: boolean }> {
-  const store = sqliteStore({ path })
-  const once = createOnce({ store, scope: 'payments' })
-  const { replayed } = await once.transaction(
-    'order-42',
-    (tx) => {
-      charge(tx as DatabaseSync)
-      if (dies) process.kill(process.pid, 'SIGKILL')
-      return { charged: 500 }
-    },
-    { fingerprint: { order: 42, amount: 500 } },
+async function startParts(
+  folder: string,
+  ports: Ports,
+  endings: (() => unknown)[],
+): Promise<Omit<RunningDemo, 'close'>> {
+  const opened = <T extends { close(): unknown }>(part: T): T => {
+    endings.push(() => part.close())
+    return part
+  }
+  const on = (given = 0): { host: string; port: number } => ({ host: '127.0.0.1', port: given })
+  const service = opened(await superviseService(join(folder, 'ledger.jsonl'), ports['service-port'] ?? 0))
+  const path = join(folder, 'onceonly.db')
+  // Patience below that of the page, so that a store that is down is told, and is not just slow.
+  const store = opened(sqliteStore({ path, lockWaitMs: 500 }))
+  const metrics = opened(createMetrics())
+  const gateway = opened(
+    await startGateway({
+      store,
+      upstream: service.url,
+      listen: on(ports.port),
+      service: 'demo',
+      scope: 'global',
+      // A payment: what nobody knows the end of is not tried again, and people do not want to watch for 30 s.
+      onTakeover: 'refuse',
+      leaseMs: 2_000,
+      log: metrics.request,
+    }),
   )
-  await once.close()
-  store.close()
-  return { replayed }
+  const token = systemRandom.uuid()
+  const { once } = gateway
+  const listen = on(ports['admin-port'])
+  const admin = opened(await startAdmin({ once, store, metrics, listen, token, ready: () => gateway.ready }))
+  const network = opened(
+    await startNetwork({
+      port: ports['page-port'] ?? 0,
+      gateway,
+      service,
+      dashboardUrl: admin.url,
+      entries: entriesOf(once, store, opened(startJournal())),
+      takeStoreDown: () => holdLock(path),
+    }),
+  )
+  return { page: network.url, dashboard: admin.url, gateway: gateway.url, service: service.url, token }
 }
 
-function charge(tx: DatabaseSync): void {
-  tx.exec('create table if not exists charges (cents integer not null)')
-  tx.exec('insert into charges values (500)')
-}
-
-async function countCharges(path: string): Promise<number> {
-  const { DatabaseSync } = await import('node:sqlite')
+/** SQLite has one writer: while somebody else is it, nothing can be written, as with a disk that hangs. */
+async function holdLock(path: string): Promise<() => void> {
   const database = new DatabaseSync(path)
-  const exists = database.prepare("select 1 from sqlite_schema where name = 'charges'").get()
-  const count = exists ? database.prepare('select count(*) as count from charges').get()!['count'] : 0
-  database.close()
-  return Number(count)
+  while (!begin(database)) await sleep(systemClock, 5)
+  return () => {
+    if (!database.isOpen) return
+    database.exec('ROLLBACK')
+    database.close()
+  }
 }
 
-async function show(path: string, what: string): Promise<void> {
-  console.log(`  ${what}\n  charges in the ledger: ${await countCharges(path)}\n`)
+function begin(database: DatabaseSync): boolean {
+  try {
+    database.exec('BEGIN IMMEDIATE')
+    return true
+  } catch (error) {
+    // Somebody is writing, for a moment. Anything else would not get better.
+    if ((error as { errcode?: number }).errcode === 5) return false
+    database.close()
+    throw error
+  }
+}
+
+function welcome({ page, dashboard, gateway, service, token }: RunningDemo): string {
+  const curl = `curl -i ${gateway}/payments -H 'Content-Type: application/json' -H 'Idempotency-Key: order-1' -d '{"order":"order-1","cents":4900}'`
+  return `
+  Play       ${page}
+  Dashboard  ${dashboard}
+  Gateway    ${gateway}
+
+  Open the first one, break things and press Pay. Or pay by hand, twice: the second answer is the first one
+  again, says Idempotent-Replayed: true, and nothing is charged.
+
+  ${curl}
+  ${curl}
+
+  The payment service is a process of its own (${service}) and knows nothing of onceonly.
+  Changes in the dashboard need the token ${token}
+
+  Ctrl-C ends everything and removes it.
+`
 }

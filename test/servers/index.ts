@@ -1,5 +1,6 @@
 // The servers that the tests can have. To add one: a file of the same shape beside the others, and a line here; then
 // `needs`, `npm run servers`, STORES and the summary of skipped servers know it.
+import { chromium } from './chromium.ts'
 import { dynamodb } from './dynamodb.ts'
 import { mariadb } from './mariadb.ts'
 import { mongodb } from './mongodb.ts'
@@ -9,7 +10,7 @@ import { redis } from './redis.ts'
 import type { Found, Missing } from './server.ts'
 import { spin } from './spin.ts'
 
-export const servers = { postgres, pgbouncer, redis, mariadb, dynamodb, mongodb, spin }
+export const servers = { postgres, pgbouncer, redis, mariadb, dynamodb, mongodb, spin, chromium }
 
 export type ServerName = keyof typeof servers
 

@@ -1,0 +1,7 @@
+// The second tab: a worker has a thread and requests of its own, and shares with the page only the number of the order.
+
+import { pay } from './client.js'
+
+addEventListener('message', ({ data }) => {
+  void pay({ ...data, report: (request) => postMessage({ request }) }).then((ending) => postMessage({ ending }))
+})

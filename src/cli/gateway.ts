@@ -1,0 +1,153 @@
+// onceonly gateway: starts the gateway and its admin server from the command line and a file, and ends it in order: the first
+// SIGTERM or SIGINT drains, the second ends it at once. Its log is JSON lines on standard output.
+
+import { readFileSync } from 'node:fs'
+import { systemClock } from '../core/clock.ts'
+import { invalidArgument } from '../core/errors.ts'
+import { startAdmin } from '../gateway/admin.ts'
+import { commandOptions, readConfig } from '../gateway/config.ts'
+import type { GatewayConfig } from '../gateway/config.ts'
+import { startGateway } from '../gateway/gateway.ts'
+import type { Gateway } from '../gateway/gateway.ts'
+import { createMetrics } from '../gateway/metrics.ts'
+import { createLog } from '../gateway/request-log.ts'
+import type { Log } from '../gateway/request-log.ts'
+import { parseCommand, text } from './arguments.ts'
+import { openStore } from './open-store.ts'
+import type { OpenedStore } from './open-store.ts'
+
+const help = `onceonly gateway: a reverse proxy that makes any HTTP service idempotent
+
+Usage: onceonly gateway --upstream http://127.0.0.1:3000 --scope global
+       onceonly gateway --upstream http://127.0.0.1:3000 --tenant-header X-Account --store postgres://… --admin 127.0.0.1:8081
+       onceonly gateway --config gateway.json
+
+Where requests come from and go to
+  --listen ADDRESS           127.0.0.1:8080
+  --upstream URL             the service; every request goes there
+  --upstream-timeout 60s     to begin an answer, and to go on with it
+  --connect-timeout 5s
+  --upstream-idle 1s         an idle connection to the service is kept this long
+  --trust-forwarded          a proxy in front writes Forwarded and X-Forwarded-*: keep them
+  --max-in-flight 2048       one more is 503
+  --drain 25s                how long SIGTERM waits for what is under way
+
+Whose keys, and where they are kept
+  --tenant-header NAME       the header with the authenticated tenant, or
+  --scope global             all callers share one space of keys; one of the two must be said
+  --service NAME             gateways of one service on one store have the same name, others must not
+  --store URL                sqlite:onceonly.db, postgres://…, redis://…, mysql://…, mongodb://…, dynamodb:TABLE, memory:
+  --cache redis://…          in front of postgres://…
+  --sweep-every 60s          remove what has expired; 0s: never
+
+What is promised
+  --methods POST,PATCH       --required                --parse lenient | strict
+  --lease 30s                --keep 24h                --tombstone 7d             --wait 5s
+  --max-body 1mb             --max-stored 1mb          --profile draft | stripe
+  --error-policy release-5xx | began | success-only
+  --on-expired gone | execute
+  --on-takeover rerun | refuse
+  --on-store-down refuse | execute
+
+Watching it
+  --admin ADDRESS            dashboard, /metrics, /healthz, /readyz; off unless given
+  --admin-token-file FILE    allows changes on the dashboard (or ONCEONLY_ADMIN_TOKEN)
+  --log-level info           silent, error, warn or info: JSON lines on standard output
+
+  --config FILE              the same in JSON, with rules for single routes: see docs/gateway.md
+`
+
+export async function gateway(args: readonly string[]): Promise<number> {
+  const options = { ...commandOptions, 'admin-token-file': text }
+  const parsed = parseCommand({ command: 'gateway', help, options, args })
+  if (!parsed) return 0
+  const flags = parsed.values as Readonly<Record<string, unknown>>
+  const config = readConfig(flags)
+  const token = adminToken(flags['admin-token-file'] as string | undefined)
+  const log = createLog({
+    level: config.logLevel,
+    clock: systemClock,
+    write: (line) => void process.stdout.write(`${line}\n`),
+  })
+  const opened = await openStore(config.store, config.cache === undefined ? {} : { cache: config.cache })
+  try {
+    return await serve(config, opened, log, token)
+  } finally {
+    await opened.close()
+  }
+}
+
+async function serve(config: GatewayConfig, opened: OpenedStore, log: Log, token: string | undefined): Promise<number> {
+  const { store, describe } = opened
+  const metrics = config.admin && createMetrics()
+  const started = await startGateway({
+    ...config.gateway,
+    store,
+    log(record) {
+      log.request(record)
+      metrics?.request(record)
+    },
+  })
+  metrics?.gauge('onceonly_gateway_in_flight', 'Requests under way.', () => started.inFlight)
+  const stopEvents = log.followEvents()
+  let closeAdmin = async (): Promise<void> => {}
+  try {
+    // A store that is not there, or has no schema yet, is told now and not to every client.
+    if ('show' in store) await started.once.get('start')
+    let admin: string | undefined
+    if (config.admin && metrics) {
+      const ready = (): boolean => started.ready
+      const running = await startAdmin({
+        once: started.once,
+        store,
+        metrics,
+        listen: config.admin,
+        ready,
+        ...(token && { token }),
+      })
+      admin = running.url
+      closeAdmin = () => running.close()
+    }
+    log.say('info', 'listening', { url: started.url, upstream: config.gateway.upstream, store: describe, admin })
+    return await untilSignalled(config, started, log)
+  } finally {
+    await started.close()
+    await closeAdmin()
+    metrics?.close()
+    stopEvents()
+  }
+}
+
+/** What is left to do after the drain (writing outcomes to a store that is slow) has this long. */
+const afterDrainMs = 5_000
+
+async function untilSignalled(config: GatewayConfig, started: Gateway, log: Log): Promise<number> {
+  const { promise, resolve } = Promise.withResolvers<NodeJS.Signals>()
+  const signals = ['SIGTERM', 'SIGINT'] as const
+  let asked = 0
+  const onSignal = (signal: NodeJS.Signals): void => {
+    // Whoever asks twice means it.
+    if (++asked > 1) process.exit(1)
+    resolve(signal)
+  }
+  for (const signal of signals) process.on(signal, onSignal)
+  const signal = await promise
+  log.say('info', 'draining', { signal, inFlight: started.inFlight })
+  systemClock.schedule(() => process.exit(1), (config.gateway.drainMs ?? 25_000) + afterDrainMs, 'background')
+  await started.drain()
+  const left = started.inFlight
+  log.say(left === 0 ? 'info' : 'error', 'drained', { left })
+  return left === 0 ? 0 : 1
+}
+
+/** Not as an option: the arguments of a process are there for everybody on the machine to read. */
+function adminToken(file: string | undefined): string | undefined {
+  if (file === undefined) return process.env['ONCEONLY_ADMIN_TOKEN']
+  try {
+    return readFileSync(file, 'utf8').trim()
+  } catch (error) {
+    throw invalidArgument(
+      `onceonly gateway: the token cannot be read: ${error instanceof Error ? error.message : error}`,
+    )
+  }
+}

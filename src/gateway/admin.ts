@@ -1,0 +1,288 @@
+// The admin server: the dashboard and its data, /metrics, /healthz and /readyz, on a port of its own. It shows; it changes an
+// entry only with the token, with a reason, and audited. It is off unless started, and loopback unless there is a token.
+
+import { createServer } from 'node:http'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { join } from 'node:path'
+import { systemClock } from '../core/clock.ts'
+import { invalidArgument, OnceError } from '../core/errors.ts'
+import type { ErrorCode } from '../core/errors.ts'
+import type { Key } from '../core/key.ts'
+import type { Once } from '../core/once.ts'
+import { aFunction, aString, checkOptions, oneOf, optional, withMethods } from '../core/options.ts'
+import type { EntryState, Inspectable, Store } from '../core/store.ts'
+import { entriesOf, entryStates } from './admin-entries.ts'
+import type { Entries } from './admin-entries.ts'
+import { checkListen, createGuard, securityHeaders } from './admin-guard.ts'
+import type { Guard, Listen, Refusal } from './admin-guard.ts'
+import { startJournal } from './admin-journal.ts'
+import { overviewOf } from './admin-overview.ts'
+import type { AdminSection } from './admin-overview.ts'
+import { readPages } from './admin-pages.ts'
+import { startStream } from './admin-stream.ts'
+
+export type { AdminSection } from './admin-overview.ts'
+
+export interface AdminOptions {
+  readonly once: Once
+  readonly store: Store & Partial<Inspectable>
+  readonly metrics: { text(): string }
+  /** Port 0 takes a free one. */
+  readonly listen: Listen
+  /** Allows changes, for whoever sends it. Needed on any address that other machines can reach. */
+  readonly token?: string | undefined
+  /** Does the gateway take requests? */
+  ready(): boolean
+  /** More to show: operations, outbox, inbox, sessions. Each is there only if the store has it. */
+  readonly sections?: readonly AdminSection[] | undefined
+}
+
+export interface Admin {
+  readonly url: string
+  close(): Promise<void>
+}
+
+const rules = {
+  once: withMethods('run', 'release', 'forget'),
+  store: withMethods('claim', 'settle'),
+  metrics: withMethods('text'),
+  listen: (value: unknown): string | undefined =>
+    typeof (value as Listen | undefined)?.host === 'string' && Number.isInteger((value as Listen).port)
+      ? undefined
+      : 'an object with host and port',
+  token: optional(aString),
+  ready: aFunction,
+  sections: optional((value) => (Array.isArray(value) ? undefined : 'a list of sections')),
+}
+
+type Handler = (request: IncomingMessage, response: ServerResponse, url: URL) => unknown
+interface Route {
+  readonly method: 'GET' | 'POST'
+  readonly needs: 'nothing' | 'reading' | 'change'
+  readonly handle: Handler
+}
+
+export async function startAdmin(options: AdminOptions): Promise<Admin> {
+  checkOptions('admin', options, rules)
+  checkListen(options.listen, options.token)
+  const journal = startJournal()
+  const entries = entriesOf(options.once, options.store, journal)
+  const picture = overviewOf({ ...options, clock: systemClock, entries, journal })
+  const stream = startStream({ clock: systemClock, picture })
+  const routes = { ...plainRoutes(options), ...entryRoutes(entries), ...pageRoutes() }
+  const live: Route = {
+    method: 'GET',
+    needs: 'reading',
+    handle: (_request, response) =>
+      stream.add(response) || sendProblem(response, { status: 503, message: 'Too many dashboards are open.' }),
+  }
+  const guard = createGuard(options.listen.host, options.token)
+  const server = createServer((request, response) => {
+    for (const [name, value] of Object.entries(securityHeaders)) response.setHeader(name, value)
+    void answer({ ...routes, '/api/live': live }, guard, request, response)
+  })
+  limit(server)
+  const { host, port } = await listenOn(server, options.listen).catch((error: unknown) => {
+    journal.close()
+    throw error
+  })
+  return {
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    async close() {
+      stream.close()
+      journal.close()
+      const closed = new Promise((resolve) => server.close(resolve))
+      server.closeAllConnections()
+      await closed
+    },
+  }
+}
+
+/** People and scrapers are few; whoever opens more, or sends slowly, must not take files and memory from the gateway. */
+function limit(server: Server): void {
+  server.maxConnections = 256
+  server.headersTimeout = 10_000
+  server.requestTimeout = 10_000
+}
+
+async function listenOn(server: Server, { host, port }: Listen): Promise<Listen> {
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(port, host, () => {
+      server.off('error', reject)
+      resolve()
+    })
+  })
+  return { host, port: (server.address() as AddressInfo).port }
+}
+
+async function answer(
+  routes: Readonly<Record<string, Route>>,
+  guard: Guard,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  try {
+    const url = new URL(request.url ?? '/', 'http://admin')
+    const refusal = guard.refuse(request)
+    if (refusal) return sendProblem(response, refusal)
+    const route = Object.hasOwn(routes, url.pathname) ? routes[url.pathname] : undefined
+    if (!route) return sendProblem(response, { status: 404, message: 'There is no such page.' })
+    const method = request.method === 'HEAD' ? 'GET' : request.method
+    if (route.method !== method) return sendProblem(response, { status: 405, message: `Use ${route.method}.` })
+    const denied =
+      route.needs === 'change'
+        ? guard.refuseChange(request)
+        : route.needs === 'reading'
+          ? guard.refuseReading(request)
+          : undefined
+    if (denied) return sendProblem(response, denied)
+    await route.handle(request, response, url)
+  } catch (error) {
+    sendProblem(response, problemOf(error))
+  }
+}
+
+function plainRoutes({ metrics, ready, token }: AdminOptions): Record<string, Route> {
+  const text = (response: ServerResponse, status: number, body: string): void => {
+    response.writeHead(status, { 'Content-Type': 'text/plain; charset=utf-8' }).end(body)
+  }
+  const open = { method: 'GET', needs: 'nothing' } as const
+  return {
+    '/healthz': { ...open, handle: (_request, response) => text(response, 200, 'ok\n') },
+    '/readyz': {
+      ...open,
+      handle: (_request, response) => (ready() ? text(response, 200, 'ready\n') : text(response, 503, 'not ready\n')),
+    },
+    '/metrics': {
+      ...open,
+      handle(_request, response) {
+        response.writeHead(200, { 'Content-Type': 'text/plain; version=0.0.4; charset=utf-8' }).end(metrics.text())
+      },
+    },
+    // Before anything is known: whether a token would be of use.
+    '/api/about': { ...open, handle: (_request, response) => send(response, { changes: token !== undefined }) },
+    '/api/token': {
+      method: 'GET',
+      needs: 'change',
+      handle: (_request, response) => send(response, { accepted: true }),
+    },
+  }
+}
+
+function entryRoutes(entries: Entries): Record<string, Route> {
+  const read = (handle: (url: URL) => Promise<unknown>): Route => ({
+    method: 'GET',
+    needs: 'reading',
+    handle: async (_request, response, url) => send(response, await handle(url)),
+  })
+  const change = (action: 'release' | 'forget'): Route => ({
+    method: 'POST',
+    needs: 'change',
+    async handle(request, response) {
+      const { scope, id, reason } = await readChange(request)
+      send(response, { entry: await entries.mend({ scope, id }, action, reason) })
+    },
+  })
+  return {
+    '/api/scopes': read(() => entries.scopes()),
+    '/api/entries': read(({ searchParams }) => entries.page(filterOf(searchParams))),
+    '/api/find': read(({ searchParams }) =>
+      entries.find(searchParams.get('text') ?? '', searchParams.get('scope') || undefined),
+    ),
+    '/api/entry': read(({ searchParams }) => entries.life(keyOf(searchParams))),
+    '/api/outcome': {
+      method: 'GET',
+      needs: 'change',
+      handle: async (_request, response, url) => send(response, (await entries.reveal(keyOf(url.searchParams))) ?? {}),
+    },
+    '/api/release': change('release'),
+    '/api/forget': change('forget'),
+  }
+}
+
+function pageRoutes(): Record<string, Route> {
+  const pages = readPages(join(import.meta.dirname, 'dashboard'))
+  return Object.fromEntries(
+    Array.from(pages, ([path, { type, body }]) => [
+      path,
+      {
+        method: 'GET',
+        needs: 'nothing',
+        handle: (_request, response) => response.writeHead(200, { 'Content-Type': type }).end(body),
+      } satisfies Route,
+    ]),
+  )
+}
+
+function keyOf(parameters: URLSearchParams): Key {
+  return { scope: parameters.get('scope') ?? '', id: parameters.get('id') ?? '' }
+}
+
+const aState = optional(oneOf(...entryStates))
+
+function filterOf(parameters: URLSearchParams): { scope?: string; state?: EntryState; after?: Key } {
+  const scope = parameters.get('scope') || undefined
+  const state = parameters.get('state') || undefined
+  const wrong = aState(state)
+  if (wrong) throw invalidArgument(`expected state to be ${wrong}`)
+  const after = parameters.has('afterId')
+    ? { scope: parameters.get('afterScope') ?? '', id: parameters.get('afterId') ?? '' }
+    : undefined
+  return {
+    ...(scope !== undefined && { scope }),
+    ...(state !== undefined && { state: state as EntryState }),
+    ...(after && { after }),
+  }
+}
+
+// A key, a reason and their names; a larger one is nobody's.
+const changeBytesMax = 8_192
+
+async function readChange(request: IncomingMessage): Promise<Key & { reason: string }> {
+  // A form of another site cannot send this type without asking first, and is then refused.
+  if (!/^application\/json\b/.test(request.headers['content-type'] ?? '')) {
+    throw invalidArgument('expected Content-Type to be application/json')
+  }
+  const chunks: Buffer[] = []
+  let bytes = 0
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    bytes += chunk.length
+    if (bytes > changeBytesMax) throw invalidArgument(`expected at most ${changeBytesMax} bytes`)
+    chunks.push(chunk)
+  }
+  const given = parseJson(Buffer.concat(chunks).toString('utf8'))
+  checkOptions('change', given, { scope: aString, id: aString, reason: aString })
+  return given as Key & { reason: string }
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    throw invalidArgument('expected JSON')
+  }
+}
+
+function send(response: ServerResponse, value: unknown): void {
+  response.writeHead(200, { 'Content-Type': 'application/json' }).end(JSON.stringify(value))
+}
+
+function sendProblem(response: ServerResponse, { status, message }: Refusal): void {
+  if (response.headersSent) return void response.destroy()
+  const headers = { 'Content-Type': 'application/json', ...(status === 401 && { 'WWW-Authenticate': 'Bearer' }) }
+  // What was not read of the request must not be taken for the next one.
+  response.writeHead(status, { ...headers, Connection: 'close' }).end(JSON.stringify({ message }))
+}
+
+const statuses: Partial<Record<ErrorCode, number>> = {
+  INVALID_ARGUMENT: 400,
+  UNSUPPORTED: 501,
+  STORE_UNAVAILABLE: 503,
+}
+
+function problemOf(error: unknown): Refusal {
+  if (error instanceof OnceError) return { status: statuses[error.code] ?? 500, message: error.message }
+  return { status: 500, message: 'The admin server failed to answer this.' }
+}

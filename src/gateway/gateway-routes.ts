@@ -1,0 +1,32 @@
+// Which route a request is on. Paths are compared in a normal form, so that `/orders//1`, `/%6frders/1` and `/x/../orders/1`,
+// which many services take for the same, cannot leave the rules of `/orders/*`.
+
+export type PathPattern = (path: string) => boolean
+
+/** `*` is one segment, a final `**` is any rest. */
+export function pathPattern(pattern: string): PathPattern {
+  const segments = normalSegments(pattern)
+  const open = segments.at(-1) === '**'
+  if (open) segments.pop()
+  return (path) => {
+    const asked = normalSegments(path)
+    if (open ? asked.length < segments.length : asked.length !== segments.length) return false
+    return segments.every((segment, at) => segment === '*' || segment === asked[at])
+  }
+}
+
+function normalSegments(path: string): string[] {
+  const segments: string[] = []
+  for (const raw of path.split('/')) {
+    const segment = raw.includes('%') ? raw.replace(/%[0-9a-fA-F]{2}/g, normalEscape) : raw
+    if (segment === '..') segments.pop()
+    else if (segment !== '' && segment !== '.') segments.push(segment)
+  }
+  return segments
+}
+
+/** RFC 3986, 6.2.2: %7e, %7E and ~ are the same; an escaped slash is not the bare one. */
+function normalEscape(escape: string): string {
+  const character = String.fromCharCode(Number.parseInt(escape.slice(1), 16))
+  return /[A-Za-z0-9._~-]/.test(character) ? character : escape.toUpperCase()
+}

@@ -1,0 +1,168 @@
+// What has happened in this process, as Prometheus text: the events of core, and the requests of the gateway. Labels come from
+// small fixed sets, so that the number of series is bounded whatever clients send; no key, tenant or path is among them.
+
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import type { EventName, PublishedEvent } from '../core/events.ts'
+import type { RequestRecord } from './request-log.ts'
+
+export interface Metrics {
+  /** Prometheus text, version 0.0.4. */
+  text(): string
+  request(record: RequestRecord): void
+  /** A figure that is read when it is asked for. */
+  gauge(name: string, help: string, read: () => number): void
+  close(): void
+}
+
+type Labels = Readonly<Record<string, string | number>>
+
+export function createMetrics(): Metrics {
+  const counters = createCounters()
+  const durations = createHistograms()
+  const gauges = new Map<string, { help: string; read: () => number }>()
+  const stops = (Object.keys(counted) as (keyof typeof counted)[]).map((name) => {
+    const listener = (event: unknown): void => counted[name]!(event as never, counters.add, durations.observe)
+    subscribe(`onceonly:${name}`, listener)
+    return () => unsubscribe(`onceonly:${name}`, listener)
+  })
+  return {
+    request({ result, status, durationMs }) {
+      counters.add('onceonly_gateway_requests_total', { result, status: `${Math.floor(status / 100)}xx` })
+      durations.observe('onceonly_gateway_request_seconds', { result }, durationMs)
+    },
+    gauge: (name, help, read) => void gauges.set(name, { help, read }),
+    text() {
+      const shown = [...gauges].map(([name, { help, read }]) => family(name, 'gauge', help, [`${name} ${read()}`]))
+      const memory = process.memoryUsage.rss()
+      const resident = 'process_resident_memory_bytes'
+      shown.push(family(resident, 'gauge', 'Memory of the process.', [`${resident} ${memory}`]))
+      return [...counters.families(), ...durations.families(), ...shown].join('')
+    },
+    close: () => stops.forEach((stop) => void stop()),
+  }
+}
+
+type Add = (name: string, labels?: Labels, by?: number) => void
+type Observe = (name: string, labels: Labels, durationMs: number) => void
+
+/** What each event adds. */
+const counted: { readonly [Name in EventName]?: (event: PublishedEvent<Name>, add: Add, observe: Observe) => void } = {
+  claimed({ how, durationMs }, add, observe) {
+    add('onceonly_claims_total', { how })
+    observe('onceonly_claim_seconds', {}, durationMs)
+  },
+  replayed: (_event, add) => add('onceonly_replays_total'),
+  settled({ kind, durationMs }, add, observe) {
+    add('onceonly_settles_total', { kind })
+    observe('onceonly_settle_seconds', {}, durationMs)
+  },
+  released: ({ how }, add) => add('onceonly_releases_total', { how }),
+  lost: (_event, add) => add('onceonly_claims_lost_total'),
+  mismatched: (_event, add) => add('onceonly_mismatches_total'),
+  expired: (_event, add) => add('onceonly_expired_total'),
+  waited: ({ ended }, add) => add('onceonly_waits_total', { ended }),
+  doubted: (_event, add) => add('onceonly_doubts_total'),
+  'store-failed': ({ during, code }, add) => add('onceonly_store_failures_total', { during, code }),
+  swept({ tombstoned, forgotten }, add) {
+    add('onceonly_swept_total', { what: 'tombstoned' }, tombstoned)
+    add('onceonly_swept_total', { what: 'forgotten' }, forgotten)
+  },
+  mended: ({ action }, add) => add('onceonly_mended_total', { action }),
+}
+
+/** Every family, so that it is there with 0 before anything has happened. */
+const helps: Readonly<Record<string, string>> = {
+  onceonly_claims_total: 'Effects that began, by how their key was had.',
+  onceonly_replays_total: 'Duplicates that were given a stored outcome.',
+  onceonly_settles_total: 'Outcomes that were stored.',
+  onceonly_releases_total: 'Keys that were given back, or left to their lease because the outcome is unknown.',
+  onceonly_claims_lost_total: 'Attempts that found another one holding their key.',
+  onceonly_mismatches_total: 'Keys that came again with another request.',
+  onceonly_expired_total: 'Retries that came after their outcome was gone.',
+  onceonly_waits_total: 'Duplicates that waited for a running effect, by what ended the wait.',
+  onceonly_doubts_total: 'Requests that were refused because an attempt never reported.',
+  onceonly_store_failures_total: 'Calls to the store that failed.',
+  onceonly_swept_total: 'Entries that were swept.',
+  onceonly_mended_total: 'Entries that were changed by hand.',
+  onceonly_gateway_requests_total: 'Requests through the gateway, by what became of them.',
+}
+
+const durationHelps: Readonly<Record<string, string>> = {
+  onceonly_claim_seconds: 'From asking for a key to having it.',
+  onceonly_settle_seconds: 'Storing an outcome.',
+  onceonly_gateway_request_seconds: 'From the head of a request to the end of its answer.',
+}
+
+function createCounters(): { add: Add; families(): string[] } {
+  const series = new Map(Object.keys(helps).map((name) => [name, new Map<string, number>()]))
+  return {
+    add(name, labels = {}, by = 1) {
+      const values = series.get(name)!
+      const label = labelText(labels)
+      values.set(label, (values.get(label) ?? 0) + by)
+    },
+    families: () =>
+      [...series].map(([name, values]) => {
+        const lines = [...values].map(([label, value]) => `${name}${label} ${value}`)
+        return family(name, 'counter', helps[name]!, lines.length > 0 ? lines : [`${name} 0`])
+      }),
+  }
+}
+
+// From a store on this machine to a provider that takes its time.
+const boundsSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60]
+
+interface Histogram {
+  readonly labels: Labels
+  /** Below each bound and not below the one before; the last is beyond all of them. */
+  readonly counts: number[]
+  sumSeconds: number
+}
+
+function createHistograms(): { observe: Observe; families(): string[] } {
+  const series = new Map(Object.keys(durationHelps).map((name) => [name, new Map<string, Histogram>()]))
+  return {
+    observe(name, labels, durationMs) {
+      const label = labelText(labels)
+      const histogram = series.get(name)!.get(label) ?? {
+        labels,
+        counts: boundsSeconds.map(() => 0).concat(0),
+        sumSeconds: 0,
+      }
+      series.get(name)!.set(label, histogram)
+      const seconds = durationMs / 1_000
+      const at = boundsSeconds.findIndex((bound) => seconds <= bound)
+      histogram.counts[at < 0 ? boundsSeconds.length : at]!++
+      histogram.sumSeconds += seconds
+    },
+    families: () =>
+      [...series].map(([name, histograms]) =>
+        family(
+          name,
+          'histogram',
+          durationHelps[name]!,
+          [...histograms.values()].flatMap((each) => histogramLines(name, each)),
+        ),
+      ),
+  }
+}
+
+function histogramLines(name: string, { labels, counts, sumSeconds }: Histogram): string[] {
+  let below = 0
+  const buckets = counts.map((count, at) => {
+    below += count
+    return `${name}_bucket${labelText({ ...labels, le: boundsSeconds[at] ?? '+Inf' })} ${below}`
+  })
+  const label = labelText(labels)
+  return [...buckets, `${name}_sum${label} ${sumSeconds}`, `${name}_count${label} ${below}`]
+}
+
+function family(name: string, type: string, help: string, lines: readonly string[]): string {
+  return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.map((line) => `${line}\n`).join('')}`
+}
+
+/** Names and values are ours, and have nothing in them that would need escaping. */
+function labelText(labels: Labels): string {
+  const pairs = Object.entries(labels).map(([name, value]) => `${name}="${value}"`)
+  return pairs.length === 0 ? '' : `{${pairs.join(',')}}`
+}

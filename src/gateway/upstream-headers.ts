@@ -1,0 +1,146 @@
+// The headers on their way through: what belongs to one connection stays behind (RFC 9110, 7.6.1), what the upstream must know
+// of the client is added. Names and values are passed on as they came, line by line.
+
+import type { IncomingMessage } from 'node:http'
+import { isIPv6 } from 'node:net'
+
+/** Of one connection, or written anew by whoever writes a message. */
+const hopByHop = [
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'http2-settings',
+]
+const attemptHeader = 'Idempotency-Attempt'
+const notToUpstream = new Set([
+  ...hopByHop,
+  // The upstream is told its own name, never the one that a client has chosen.
+  'host',
+  'content-length',
+  // Node has answered it already.
+  'expect',
+  // Only the gateway knows it.
+  attemptHeader.toLowerCase(),
+])
+const forwardedNames = new Set(['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto'])
+/** What the service says about its own answer, whatever its status: it is for us. */
+const answerHeader = 'idempotency-answer'
+// To the client the gateway is the server: it says when it answers, as it does for replays.
+const notToClient = new Set([...hopByHop, 'date', answerHeader])
+
+/** What a Connection header takes out of a message besides itself. */
+export function nominatedBy(connection: string | undefined): ReadonlySet<string> {
+  // "keep-alive" and "close" in nearly every message: neither names a header that is not left behind anyway.
+  if (connection === undefined || /^(?:keep-alive|close)$/i.test(connection)) return none
+  return new Set(connection.split(',').map((name) => name.trim().toLowerCase()))
+}
+const none: ReadonlySet<string> = new Set()
+
+export interface ForwardedRequest {
+  readonly req: IncomingMessage
+  readonly remoteAddress: string | undefined
+  readonly attempt: number | undefined
+  /** What comes with a body that is streamed; one that is there is counted by whoever sends it. */
+  readonly contentLength: string | undefined
+}
+
+export interface ForwardingRules {
+  /** As which the gateway is named in Via. */
+  readonly pseudonym: string
+  readonly trustForwarded: boolean
+}
+
+/** Names and values in turn. */
+export function requestHeaders(request: ForwardedRequest, rules: ForwardingRules): string[] {
+  const { req, attempt, contentLength } = request
+  const { rawHeaders } = req
+  const nominated = nominatedBy(req.headers.connection)
+  const headers: string[] = []
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const lower = rawHeaders[at]!.toLowerCase()
+    if (notToUpstream.has(lower) || forwardedNames.has(lower) || lower === 'via' || nominated.has(lower)) continue
+    headers.push(rawHeaders[at]!, rawHeaders[at + 1]!)
+  }
+  addForwarded(headers, request, rules)
+  headers.push('Via', viaThrough(req.headers.via, req.httpVersion, rules))
+  if (wantsTrailers(req)) headers.push('TE', 'trailers')
+  if (attempt !== undefined) headers.push(attemptHeader, String(attempt))
+  if (contentLength !== undefined) headers.push('Content-Length', contentLength)
+  return headers
+}
+
+/**
+ * What came in these headers was written by the client, unless the operator says that a proxy in front did: then ours is
+ * added behind it.
+ */
+function addForwarded(
+  headers: string[],
+  { req, remoteAddress = 'unknown' }: ForwardedRequest,
+  rules: ForwardingRules,
+): void {
+  const came = rules.trustForwarded ? req.headers : {}
+  const lines = (name: string): string | undefined => came[name] as string | undefined
+  const { host = '' } = req.headers
+  const before = lines('x-forwarded-for')
+  headers.push('X-Forwarded-For', before === undefined ? remoteAddress : `${before}, ${remoteAddress}`)
+  headers.push('X-Forwarded-Host', lines('x-forwarded-host') ?? host)
+  headers.push('X-Forwarded-Proto', lines('x-forwarded-proto') ?? 'http')
+  const node = isIPv6(remoteAddress) ? `"[${remoteAddress}]"` : remoteAddress
+  const element = `for=${node};host="${host.replace(/["\\]/g, '')}";proto=http`
+  const chain = lines('forwarded')
+  headers.push('Forwarded', chain === undefined ? element : `${chain}, ${element}`)
+}
+
+export function viaThrough(before: string | undefined, version: string, { pseudonym }: ForwardingRules): string {
+  const own = `${version} ${pseudonym}`
+  return before === undefined ? own : `${before}, ${own}`
+}
+
+export function wantsTrailers(req: IncomingMessage): boolean {
+  const { te } = req.headers
+  return te !== undefined && /(?:^|,)\s*trailers\s*(?:,|$)/i.test(String(te))
+}
+
+export interface ResponseHead {
+  /** Names and values in turn. */
+  readonly headers: string[]
+  readonly contentLength: number | undefined
+  /** Its end can be told from a connection that was cut. */
+  readonly isFramed: boolean
+  /** What the service wants to become of its answer: `store`, `release` or `not-begun`. */
+  readonly wish: string | undefined
+}
+
+/** What came from the upstream, as it came: names and values in turn. */
+export function responseHead(raw: readonly Buffer[], rules: ForwardingRules): ResponseHead {
+  const lines = raw.map((each) => each.toString('latin1'))
+  const valueOf = (name: string): string | undefined => {
+    const at = lines.findIndex(
+      (each, index) => index % 2 === 0 && each.length === name.length && each.toLowerCase() === name,
+    )
+    return at < 0 ? undefined : lines[at + 1]
+  }
+  const nominated = nominatedBy(valueOf('connection'))
+  const headers: string[] = []
+  let via: string | undefined
+  for (let at = 0; at < lines.length; at += 2) {
+    const lower = lines[at]!.toLowerCase()
+    if (notToClient.has(lower) || nominated.has(lower)) continue
+    if (lower === 'via') via = via === undefined ? lines[at + 1]! : `${via}, ${lines[at + 1]!}`
+    else headers.push(lines[at]!, lines[at + 1]!)
+  }
+  if (via !== undefined) headers.push('Via', viaThrough(via, '1.1', rules))
+  const contentLength = valueOf('content-length')
+  return {
+    headers,
+    contentLength: contentLength === undefined ? undefined : Number(contentLength),
+    isFramed: contentLength !== undefined || valueOf('transfer-encoding') !== undefined,
+    wish: valueOf(answerHeader)?.trim().toLowerCase(),
+  }
+}
