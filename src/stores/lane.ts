@@ -4,6 +4,8 @@
 export interface LaneOptions<Request, Reply> {
   /** Carries out a batch and answers in its order. A rejection is every caller's. */
   dispatch(batch: readonly Request[]): Promise<readonly Reply[]>
+  /** Waited for before a batch is taken: what arrives meanwhile belongs to it. */
+  gather?(): Promise<unknown>
   /** Requests that one dispatch takes at the most; the rest waits for the next. */
   batchMax: number
   /** Dispatches under way at once at the most. */
@@ -21,8 +23,9 @@ export function lane<Request, Reply>(options: LaneOptions<Request, Reply>): (req
   let scheduled = false
 
   const dispatchNext = async (): Promise<void> => {
-    const batch = waiting.splice(0, options.batchMax)
     dispatches++
+    if (options.gather) await options.gather()
+    const batch = waiting.splice(0, options.batchMax)
     try {
       const replies = await options.dispatch(batch.map((each) => each.request))
       if (replies.length !== batch.length) {

@@ -71,10 +71,10 @@ export function callsOn(ground: SqliteGround): Calls {
   const enqueue = lane<Work<unknown>, Reply>({
     batchMax,
     dispatchesMax: 1,
+    // A commit blocks the event loop, so nothing arrives while it is under way. Whatever this turn of the loop still brings
+    // joins the batch; without this, answers that come in one by one would have a commit each.
+    gather: () => setImmediate(),
     async dispatch(batch) {
-      // A commit blocks the event loop, so nothing arrives while it is under way. Whatever this turn of the loop still
-      // brings joins the next batch; without this, answers that come in one by one would have a commit each.
-      await setImmediate()
       const endTurn = await ground.turns(lockWaitMs)
       try {
         return await whileBusy(clock, lockWaitMs, () => commit(database, makeReady(), batch))
