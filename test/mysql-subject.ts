@@ -3,7 +3,8 @@
 // of an engine without transactions, so that every snapshot sees it move.
 import mysql from 'mysql2/promise'
 import type { Pool, PoolConnection, PoolOptions, RowDataPacket } from 'mysql2/promise'
-import { clockSql, schemaStatements } from '../src/stores/mysql-schema.ts'
+import { clockSql } from '../src/stores/mysql-names.ts'
+import { schemaStatements } from '../src/stores/mysql-schema.ts'
 import { mysqlStore } from '../src/stores/mysql.ts'
 import type { ContractSubject } from '../src/testing/contract-subject.ts'
 import { type FaultProxy, startFaultProxy } from './servers/fault-proxy.ts'
@@ -39,7 +40,8 @@ export async function startMysqlGround(options: MariadbOptions = {}): Promise<My
   for (const statement of [...fakeClock, ...schema]) await admin.query(statement)
   const proxy = await startFaultProxy({ target: { url } })
   const reset = async (): Promise<void> => {
-    for (const table of ['onceonly', 'onceonly_audit', 'effects']) await admin.query(`delete from ${table}`)
+    const tables = ['onceonly', 'onceonly_audit', 'onceonly_operations', 'onceonly_steps', 'effects']
+    for (const table of tables) await admin.query(`delete from ${table}`)
   }
   const advance = async (ms: number): Promise<void> => {
     await admin.query('update fake_clock set at_us = at_us + ?', [ms * 1000])
@@ -148,7 +150,7 @@ function faults(server: RunningMariadb, proxy: FaultProxy): NonNullable<Contract
     },
     heal: () => proxy.setMode('pass'),
     async cutAtCommit(side) {
-      if (side === 'before') proxy.cutAt({ direction: 'request', match: '_commit_v1', side: 'before' })
+      if (side === 'before') proxy.cutAt({ direction: 'request', match: '_commit_', side: 'before' })
       else await dropNextReply()
     },
     // The server sends it after it has committed.

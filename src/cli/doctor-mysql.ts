@@ -1,7 +1,8 @@
 // What a MySQL or MariaDB server must be like: an acknowledged commit is on its disk, with its binary log.
 
 import type { MysqlPool } from '../stores/mysql-client.ts'
-import { clockSql, procedureNames } from '../stores/mysql-schema.ts'
+import { clockSql } from '../stores/mysql-names.ts'
+import { procedureNames } from '../stores/mysql-schema.ts'
 import { foundStatement } from '../stores/mysql-statements.ts'
 import { ask, judge } from './doctor-check.ts'
 import type { Check, CheckVerdict } from './doctor-check.ts'

@@ -82,11 +82,20 @@ export function connectionsOf<Client>(given: MysqlPool | MysqlCallbackPool): Con
     run: (sql) => query(pool, sql),
     async connect() {
       const client = await pool.getConnection()
+      // Once it is given back it is somebody else's: a ROLLBACK that comes after would end their transaction.
+      let isOver = false
+      const end = (how: 'release' | 'destroy'): void => {
+        if (!isOver) client[how]()
+        isOver = true
+      }
       return {
         client: client as Client,
-        run: (sql) => query(client, sql),
-        release: () => client.release(),
-        destroy: () => client.destroy(),
+        async run(sql) {
+          if (isOver) throw new Error('this transaction is over, and its connection may be in use by others')
+          return query(client, sql)
+        },
+        release: () => end('release'),
+        destroy: () => end('destroy'),
       }
     },
   }

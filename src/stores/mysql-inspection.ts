@@ -7,14 +7,8 @@ import { OnceError } from '../core/errors.ts'
 import { describeKey, key as makeKey } from '../core/key.ts'
 import type { AuditRecord, Entry, EntryState, Inspectable } from '../core/store.ts'
 import type { Row } from './mysql-client.ts'
-import {
-  auditStatement,
-  bytesOf,
-  callStatement,
-  listStatement,
-  mendStatement,
-  showStatement,
-} from './mysql-statements.ts'
+import { auditStatement, callStatement, listStatement, mendStatement, showStatement } from './mysql-statements.ts'
+import { bytesOf } from './sql-answers.ts'
 
 /** Somebody who mends waits a little for an entry that is just being written, not for a long transaction. */
 const mendBackoff = { firstMs: 5, factor: 2, maxMs: 200 }

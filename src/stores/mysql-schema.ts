@@ -2,25 +2,26 @@
 // made under a lock, written and committed in one round trip, and without `multipleStatements` on the user's pool.
 // Invariants: an entry is inserted, changed or deleted only under its row lock; locks are tried, not waited for (on MySQL, where
 // an INSERT cannot be told so, it looks before and then waits for a second at most); every procedure puts the settings of the
-// session back. Names: `a_…` is what was asked, `e_…` what the entry holds.
+// session back.
 
-/** The procedures carry it in their names: during a rolling deployment old and new code each find their own. */
-const schemaVersion = 1
-
-export type ProcedureName =
-  | 'claim'
-  | 'take'
-  | 'begin'
-  | 'within'
-  | 'write'
-  | 'put'
-  | 'batch'
-  | 'commit'
-  | 'rollback'
-  | 'settle'
-  | 'sweep'
-  | 'mend'
-  | 'clock'
+import {
+  beginOwn,
+  claimArguments,
+  claimParameters,
+  clockSql,
+  declareWait,
+  insertWaitS,
+  keyed,
+  lookAfter,
+  lookFirst,
+  procedureName,
+  rollbackOnError,
+  waitS,
+  writeArguments,
+  writeParameters,
+} from './mysql-names.ts'
+import type { ProcedureName } from './mysql-names.ts'
+import { forgetOperation, operationProcedures, operationTables } from './mysql-operation-procedures.ts'
 
 const procedures: Readonly<Record<ProcedureName, (table: string) => string>> = {
   claim: claimProcedure,
@@ -36,25 +37,10 @@ const procedures: Readonly<Record<ProcedureName, (table: string) => string>> = {
   sweep: sweepProcedure,
   mend: mendProcedure,
   clock: clockProcedure,
+  ...operationProcedures,
 }
 
 export const procedureNames: readonly ProcedureName[] = Object.keys(procedures) as ProcedureName[]
-
-export function procedureName(table: string, name: ProcedureName): string {
-  return `${table}_${name}_v${schemaVersion}`
-}
-
-/** Microseconds since 1970. In a procedure each statement reads it anew; UTC, as local time repeats an hour each autumn. */
-export const clockSql = `timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))`
-
-/**
- * For an INSERT, which has no SKIP LOCKED. MariaDB can forbid the wait for a lock; MySQL waits a second at least. What does skip
- * is not to be forbidden to wait: MariaDB 10.11 then answers a locked row with error 1180.
- */
-export const insertWaitS = `if(version() like '%MariaDB%', 0, 1)`
-
-/** For everything else, which waits for nothing that lasts. */
-const waitS = 1
 
 /** Each can be sent as it is: a procedure is one statement, whatever semicolons it has inside. */
 export function schemaStatements(table: string): string[] {
@@ -62,7 +48,7 @@ export function schemaStatements(table: string): string[] {
     const full = `\`${procedureName(table, name)}\``
     return [`drop procedure if exists ${full}`, `create procedure ${full}${procedures[name](table)}`]
   }
-  return [entriesTable(table), auditTable(table), ...procedureNames.flatMap(create)]
+  return [entriesTable(table), auditTable(table), ...operationTables(table), ...procedureNames.flatMap(create)]
 }
 
 // varbinary: keys are compared byte for byte; every text collation folds something, most of them trailing blanks.
@@ -123,15 +109,6 @@ export function verdictSql(asked: (column: string) => string, nowMs: string, fen
       when ${asked('on_takeover')} = 'refuse' then concat('doubt ', e.attempt)
     end`
 }
-
-const keyed = 'e.scope = a_scope and e.id = an_id'
-
-const claimParameters = `in a_scope varbinary(255), in an_id varbinary(255), in a_token varbinary(36),
-  in a_fingerprint varbinary(64), in a_lease_ms bigint, in a_keep_ms bigint, in a_tombstone_ms bigint, in a_version int,
-  in a_on_takeover varchar(8), in a_on_expired varchar(8), in an_input longblob`
-
-const claimArguments = `a_scope, an_id, a_token, a_fingerprint, a_lease_ms, a_keep_ms, a_tombstone_ms, a_version,
-    a_on_takeover, a_on_expired, an_input`
 
 // One claim, in a transaction that others have begun and will end. First a plain read: replays, the common case, take no lock
 // and write nothing. Only an entry that is to be written is locked, read again and written; the fence is read after the lock.
@@ -239,33 +216,6 @@ function insertOne(table: string): string {
     end if;`
 }
 
-// ROLLBACK first: with autocommit off, even a read has left a transaction open, and its level could not be changed.
-// READ COMMITTED, as above it locks reach over keys that are not there.
-const beginOwn = `rollback;
-  set transaction isolation level read committed;
-  start transaction;
-  set innodb_lock_wait_timeout = ${waitS}`
-
-const rollbackOnError = `declare exit handler for sqlexception begin
-    rollback;
-    set innodb_lock_wait_timeout = wait_s;
-    resignal;
-  end`
-
-const declareWait = `declare wait_s int default @@innodb_lock_wait_timeout`
-
-// An INSERT waits for whoever has inserted the same key and not committed. Where it cannot be told not to, a look at READ
-// UNCOMMITTED, which sees such a row and locks nothing, comes before; only a race of microseconds is left to wait for. (A SELECT
-// of its own: inside of SET it would lock, and wait.)
-function lookFirst(table: string): string {
-  return `if ${insertWaitS} > 0 then
-    rollback;
-    set transaction isolation level read uncommitted;
-    start transaction;
-    select count(*) into is_seen from \`${table}\` e where ${keyed};
-  end if`
-}
-
 /** One claim in a transaction of its own. */
 function takeProcedure(table: string): string {
   return `(${claimParameters}) sql security invoker
@@ -279,6 +229,7 @@ begin
   call \`${procedureName(table, 'claim')}\`(
     ${claimArguments}, is_seen, answer
   );
+  ${lookAfter(table)};
   commit;
   set innodb_lock_wait_timeout = wait_s;
   select answer;
@@ -308,6 +259,7 @@ begin
   call \`${procedureName(table, 'claim')}\`(
     ${claimArguments}, is_seen, answer
   );
+  ${lookAfter(table)};
   set innodb_lock_wait_timeout = wait_s;
   if answer like 'granted %' then
     savepoint onceonly_effect;
@@ -339,10 +291,6 @@ begin
   select answer;
 end`
 }
-
-const writeParameters = `in a_scope varbinary(255), in an_id varbinary(255), in a_token varbinary(36), in a_duration_ms bigint,
-  in a_tombstone_ms bigint, in an_outcome longblob`
-const writeArguments = `a_scope, an_id, a_token, a_duration_ms, a_tombstone_ms, an_outcome`
 
 // Whatever is written after the claim, in a transaction that others have begun and will end. 'settle-within' is for a
 // transaction of the effect's, where an uncommitted entry cannot expire.
@@ -560,6 +508,7 @@ begin
       values (a_scope, an_id, now_ms, an_action, a_reason, e_state);
     if an_action = 'forget' then
       delete from \`${table}\` where scope = a_scope and id = an_id;
+      ${forgetOperation(table)};
     else
       update \`${table}\` e set
         e.state = 'o', e.lease_until_ms = now_ms, e.sweep_at_ms = least(e.sweep_at_ms, now_ms + e.keep_ms)

@@ -2,20 +2,13 @@
 // `word` here, so that what is sent consists of our own words, digits and hexadecimal: nothing in it depends on the SQL mode
 // or the character set of the session, and no client finds a parameter in it.
 
-import { invalidArgument, OnceError } from '../core/errors.ts'
-import { describeKey, keyPartBytesMax } from '../core/key.ts'
+import { invalidArgument } from '../core/errors.ts'
+import { keyPartBytesMax } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
-import type { Claim, ClaimRequest, EntryFilter, Fenced, Retention, Verdict } from '../core/store.ts'
-import {
-  entryState,
-  entryWords,
-  insertedColumns,
-  insertWaitS,
-  procedureName,
-  procedureNames,
-  verdictSql,
-} from './mysql-schema.ts'
-import type { ProcedureName } from './mysql-schema.ts'
+import type { Change, Claim, ClaimRequest, EntryFilter, Retention } from '../core/store.ts'
+import { insertWaitS, procedureName } from './mysql-names.ts'
+import type { ProcedureName } from './mysql-names.ts'
+import { entryState, entryWords, insertedColumns, procedureNames, verdictSql } from './mysql-schema.ts'
 
 /** What is asked of one key, as literals. */
 export interface Call {
@@ -68,6 +61,100 @@ const settleColumns = ['scope', 'id', 'token', 'keep_ms', 'tombstone_ms', 'outco
 export function writeCall(claim: Claim, durationMs: number): Call {
   const literals = [token(claim.token), integer('a duration', durationMs), '0', 'null']
   return callOf(claim.key, [...keyLiterals(claim.key), ...literals])
+}
+
+/** A write of an operation: what the entry becomes, and the records as literals: name, revision and content of each. */
+export interface AdvanceCall extends Call {
+  readonly records: readonly (readonly string[])[]
+}
+
+/** The values are in the order of the procedures' parameters, without the records. */
+export function advanceCall(claim: Claim, { records, then }: Change): AdvanceCall {
+  const verb = ({ running: 'extend', settled: 'settle', open: 'open' } as const)[then.to]
+  const { values } =
+    then.to === 'running'
+      ? writeCall(claim, then.leaseMs)
+      : then.to === 'settled'
+        ? settleCall(claim, then.outcome, then.retention)
+        : writeCall(claim, 0)
+  const after = then.to === 'open' && then.afterMs !== undefined ? integer('afterMs', then.afterMs) : 'null'
+  const literals = records.map(({ name, revision, content }) => [
+    recordName(name),
+    integer('revision', revision),
+    hex(content),
+  ])
+  const call = callOf(claim.key, [...values, word(verb), after])
+  const withKeys = literals.flatMap((record) => [...keyLiterals(claim.key), ...record])
+  return { ...call, records: literals, length: call.length + callOf(claim.key, withKeys).length }
+}
+
+export function advanceStatement(table: string, procedure: 'advance' | 'commit_step', call: AdvanceCall): string {
+  return callStatement(table, procedure, [...call.values, recordsStatement(table, [call])])
+}
+
+// A record that comes late overwrites nothing. From left to right: the revision is the last to change.
+function recordsStatement(table: string, calls: readonly AdvanceCall[], condition = 'true'): string {
+  const records = calls.flatMap((call, number) =>
+    call.records.map((record) => callOf(call.key, [String(number), ...keyLiterals(call.key), ...record])),
+  )
+  if (records.length === 0) return 'null'
+  const steps = `\`${table}_steps\``
+  const unlessLate = (column: string, value: string): string =>
+    `${steps}.${column} = if(r.revision > ${steps}.revision, ${value}, ${steps}.${column})`
+  return quoted(`insert into ${steps} (scope, id, name, revision, at_ms, content)
+      select r.scope, r.id, r.name, r.revision, @onceonly_now_ms, r.content
+      from (${rows(records, ['number', 'scope', 'id', 'name', 'revision', 'content'])}) r where ${condition}
+      on duplicate key update ${unlessLate('content', 'r.content')}, ${unlessLate('at_ms', '@onceonly_now_ms')},
+        ${unlessLate('revision', 'r.revision')}`)
+}
+
+/** For advances that go on, sorted by key; answers are read with `numberedAnswers`. Those that are not held are left out. */
+export function advancesStatement(table: string, calls: readonly AdvanceCall[]): string {
+  const now = '@onceonly_now_ms'
+  const entry = `straight_join \`${table}\` e force index (primary) on e.scope = a.scope and e.id = a.id`
+  const free = `select a.number from (${rows(calls, ['scope', 'id', 'token'], 'number')}) a ${entry}
+      where e.token = a.token and e.state = 'r' and ${now} < e.lease_until_ms + e.keep_ms
+      limit ${calls.length} for update skip locked`
+  const isHeld = (row: string): string => `find_in_set(${row}.number, @onceonly_held)`
+  const leases = `update (${rows(calls, ['scope', 'id', 'token', 'lease_ms'], 'number')}) a ${entry}
+      set e.lease_until_ms = ${now} + a.lease_ms where ${isHeld('a')}`
+  const answers = `select concat(a.number, ' ', if(o.cancel_reason is null, 'done', 'cancelled')) as answer
+      from (${rows(calls, ['scope', 'id'], 'number')}) a
+      left join \`${table}_operations\` o force index (primary) on o.scope = a.scope and o.id = a.id where ${isHeld('a')}`
+  return callStatement(table, 'advances', [
+    quoted(`select group_concat(h.number) into @onceonly_held from (${free}) h`),
+    quoted(leases),
+    recordsStatement(table, calls, isHeld('r')),
+    quoted(answers),
+  ])
+}
+
+export function beginStepStatement(table: string, { key, token: held }: Claim): string {
+  return callStatement(table, 'begin_step', [...keyLiterals(key), token(held)])
+}
+
+export function ledgerStatement(table: string, key: Key): string {
+  return callStatement(table, 'ledger', keyLiterals(key))
+}
+
+export function dueStatement(table: string, scope: string, limit: number, holdMs: number): string {
+  return callStatement(table, 'due', [keyPart(scope), integer('limit', limit), integer('holdMs', holdMs)])
+}
+
+export function dismissStatement(table: string, key: Key, heldUntilMs: number): string {
+  return callStatement(table, 'dismiss', [...keyLiterals(key), integer('heldUntilMs', heldUntilMs)])
+}
+
+export function cancelStatement(table: string, key: Key, reason: string): string {
+  return callStatement(table, 'cancel', [...keyLiterals(key), hex(Buffer.from(reason))])
+}
+
+export function unfinishedStatement(table: string, scope: string, after: string, limit: number): string {
+  return callStatement(table, 'unfinished', [keyPart(scope), keyPart(after), integer('limit', limit)])
+}
+
+export function sweepStepsStatement(table: string, limit: number): string {
+  return callStatement(table, 'sweep_steps', [integer('limit', limit)])
 }
 
 function callOf(key: Key, values: readonly string[]): Call {
@@ -155,60 +242,21 @@ export function batchAnswers(
   all: (fence: string) => string,
 ): (string | undefined)[] {
   const [written, fence] = found.at(-1)![0]!.split(' ')
-  const answer = Number(written) === count ? all(fence!) : undefined
-  const answers = Array.from({ length: count }, () => answer)
-  for (const [text] of found.slice(0, -1)) {
+  return numberedAnswers(found.slice(0, -1), count, Number(written) === count ? all(fence!) : undefined)
+}
+
+/** The same from rows of a number and an answer; `otherwise` is that of a call without one. */
+export function numberedAnswers(
+  found: readonly (readonly (string | null)[])[],
+  count: number,
+  otherwise?: string,
+): (string | undefined)[] {
+  const answers = Array.from({ length: count }, () => otherwise)
+  for (const [text] of found) {
     const space = text!.indexOf(' ')
     if (space !== -1) answers[Number(text!.slice(0, space))] = text!.slice(space + 1)
   }
   return answers
-}
-
-const hows = { f: 'fresh', r: 'reopened', t: 'taken-over' } as const
-
-/**
- * The key is locked by somebody's transaction or statement, and nobody can tell for how long. A statement is over within
- * milliseconds; a transaction that takes longer is asked after ten times a second.
- */
-const heldRetryAfterMs = 100
-
-export function verdictOf(key: Key, request: ClaimRequest, answer: string): Verdict {
-  const [is, one, two, three] = answer.split(' ')
-  switch (is) {
-    case 'granted': {
-      const claim = { key, token: request.token, attempt: Number(two), fence: Number(three) }
-      return { is, claim, how: hows[one as keyof typeof hows] }
-    }
-    case 'settled':
-      if (three === undefined) throw unreadable(key)
-      return { is, attempt: Number(one), version: Number(two), outcome: bytesOf(three) }
-    case 'busy':
-      return { is, retryAfterMs: Number(one) }
-    case 'held':
-    case 'locked':
-      return { is: 'busy', retryAfterMs: Math.min(heldRetryAfterMs, request.leaseMs) }
-    case 'doubt':
-      return { is, attempt: Number(one) }
-    case 'mismatch':
-    case 'expired':
-      return { is }
-    default:
-      throw new Error(`Bug! The claim procedure answered ${JSON.stringify(answer)}.`)
-  }
-}
-
-function unreadable(key: Key): OnceError {
-  return new OnceError('OUTCOME_UNREADABLE', {
-    message:
-      `The entry of ${describeKey(key)} is settled, and the server gave no outcome: it was removed by hand, or max_allowed_packet ` +
-      `is now smaller than when it was written. Nothing was run.`,
-  })
-}
-
-/** 'locked': somebody has the entry's row, and what will become of it is not known yet. */
-export function fencedOf(answer: string): Fenced | 'locked' {
-  if (answer === 'done' || answer === 'lost' || answer === 'locked') return answer
-  throw new Error(`Bug! The write procedure answered ${JSON.stringify(answer)}.`)
 }
 
 export function sweepStatement(table: string, limit: number): string {
@@ -271,11 +319,19 @@ function keyLiterals({ scope, id }: Key): [string, string] {
   return [keyPart(scope), keyPart(id)]
 }
 
-// Without the strict mode the server would cut off what is too long, and two keys would be one.
 function keyPart(text: string): string {
+  return name('scope and id', text)
+}
+
+function recordName(text: string): string {
+  return name('the name of a record', text)
+}
+
+// Without the strict mode the server would cut off what is too long, and two keys would be one.
+function name(what: string, text: string): string {
   const bytes = Buffer.from(text)
   if (bytes.length > keyPartBytesMax) {
-    throw invalidArgument(`expected scope and id of at most ${keyPartBytesMax} bytes of UTF-8, got ${bytes.length}`)
+    throw invalidArgument(`expected ${what} of at most ${keyPartBytesMax} bytes of UTF-8, got ${bytes.length}`)
   }
   return hex(bytes)
 }
@@ -315,8 +371,4 @@ function word(text: string): string {
 // A statement of ours as a text constant: it has quotes, and no backslash.
 function quoted(statement: string): string {
   return `'${statement.replaceAll("'", "''")}'`
-}
-
-export function bytesOf(base64: string): Uint8Array {
-  return new Uint8Array(Buffer.from(base64, 'base64'))
 }

@@ -11,8 +11,9 @@ import type { Key } from '../core/key.ts'
 import type { Began, Claim, ClaimRequest, Fenced, InTransaction, Retention } from '../core/store.ts'
 import type { Connection, Connections, Session } from './mysql-client.ts'
 import type { Readiness, ServerLimits } from './mysql-durability.ts'
-import { isConflict, messageOf, saysRolledBack, storeError } from './mysql-errors.ts'
-import { callStatement, claimCall, fencedOf, savepoint, settleCall, verdictOf } from './mysql-statements.ts'
+import { isConflict, isSavepointMissing, messageOf, saysRolledBack, storeError } from './mysql-errors.ts'
+import { callStatement, claimCall, savepoint, settleCall } from './mysql-statements.ts'
+import { claimWhileLocked, fencedOf, verdictOf } from './sql-answers.ts'
 
 export interface MysqlGround<Client> {
   readonly table: string
@@ -42,7 +43,12 @@ export async function retried<T>(clock: Clock, work: () => Promise<T>): Promise<
 const packetRestBytes = 16 * 1024
 
 /** A statement is one packet, and the server closes the connection over one that is too large. */
-export function refuseTooLarge(length: number, limits: ServerLimits, key: Key, what: 'input' | 'outcome'): void {
+export function refuseTooLarge(
+  length: number,
+  limits: ServerLimits,
+  key: Key,
+  what: 'input' | 'outcome' | 'record',
+): void {
   if (length + packetRestBytes <= limits.packetBytesMax) return
   const message =
     `The ${what} of ${describeKey(key)} makes a statement of ${length} bytes, and the server takes ${limits.packetBytesMax} ` +
@@ -98,7 +104,13 @@ export async function begin<Client>(
     const call = claimCall(key, request)
     refuseTooLarge(call.length, limits, key, 'input')
     const statement = callStatement(ground.table, 'begin', call.values)
-    return await retried(ground.clock, () => beginOnce(ground, key, request, statement, limits))
+    let began: Began<Client> | undefined
+    await claimWhileLocked(ground.clock, async () => {
+      const begun = await retried(ground.clock, () => beginOnce(ground, key, request, statement, limits))
+      began = begun.began
+      return begun.answer
+    })
+    return began!
   } catch (error) {
     throw storeError(error, `claim of ${describeKey(key)}`, 'no')
   }
@@ -110,17 +122,19 @@ async function beginOnce<Client>(
   request: ClaimRequest,
   statement: string,
   limits: ServerLimits,
-): Promise<Began<Client>> {
+): Promise<{ readonly answer: string; readonly began: Began<Client> }> {
   const connection = await connections.connect()
   try {
     const [row] = await connection.run(statement)
-    const verdict = verdictOf(key, request, row![0]!)
+    const answer = row![0]!
+    const verdict = verdictOf(key, request, answer)
     if (verdict.is === 'granted') {
-      return { verdict, granted: granted({ table, clock, connection, limits, claim: verdict.claim }) }
+      const open = granted({ table, clock, connection, limits, claim: verdict.claim })
+      return { answer, began: { verdict, granted: open } }
     }
     // The procedure has rolled back already.
     connection.release()
-    return { verdict }
+    return { answer, began: { verdict } }
   } catch (error) {
     await rollback(table, connection)
     throw error
@@ -136,7 +150,7 @@ interface Granted<Client> {
 }
 
 function granted<Client>(open: Granted<Client>): NonNullable<Began<Client>['granted']> {
-  const { table, connection } = open
+  const { table, clock, connection } = open
   return {
     tx: connection.client,
     commit: (outcome, retention) => commit(open, outcome, retention),
@@ -146,32 +160,45 @@ function granted<Client>(open: Granted<Client>): NonNullable<Began<Client>['gran
         (error: unknown) => Promise.reject(storeError(error, 'rollback of an effect', 'unknown')),
       ),
     rollback: () => rollback(table, connection),
-    abandon: () => abandon(open),
+    abandon: () => abandon(clock, connection),
   }
 }
 
 async function commit<Client>(open: Granted<Client>, outcome: Uint8Array, retention: Retention): Promise<Fenced> {
   const { table, connection, claim, limits } = open
-  let answer: string
-  try {
+  const answer = await commitLast(table, connection, claim.key, () => {
     const call = settleCall(claim, outcome, retention)
     refuseTooLarge(call.length, limits, claim.key, 'outcome')
-    const [row] = await connection.run(callStatement(table, 'commit', call.values))
+    return callStatement(table, 'commit', call.values)
+  })
+  return answer === 'done' ? 'done' : 'lost'
+}
+
+/** Carries out a procedure that commits or rolls back, and gives its answer. */
+export async function commitLast(
+  table: string,
+  connection: Connection<unknown>,
+  key: Key,
+  statement: () => string,
+): Promise<string> {
+  let answer: string
+  try {
+    const [row] = await connection.run(statement())
     answer = row![0]!
   } catch (error) {
     if (!(error instanceof OnceError) && !saysRolledBack(error)) {
       connection.destroy()
-      throw commitUnknown(claim.key, error)
+      throw commitUnknown(key, error)
     }
     await rollback(table, connection)
-    throw commitRefused(claim.key, error)
+    throw commitRefused(key, error)
   }
   connection.release()
-  return answer === 'done' ? 'done' : 'lost'
+  return answer
 }
 
 /** Never fails: a connection on which it does is destroyed, and the server rolls back what it had open. */
-async function rollback<Client>(table: string, connection: Connection<Client>): Promise<void> {
+export async function rollback(table: string, connection: Connection<unknown>): Promise<void> {
   try {
     await connection.run(callStatement(table, 'rollback', []))
   } catch {
@@ -185,7 +212,7 @@ const abandonMs = 1_000
 
 // autocommit is off: what the effect sends between the ROLLBACK and the end of the connection is in a transaction that nobody
 // commits.
-async function abandon<Client>({ clock, connection }: Granted<Client>): Promise<void> {
+export async function abandon(clock: Clock, connection: Connection<unknown>): Promise<void> {
   const ended = new AbortController()
   const rolledBack = connection.run('rollback').then(
     () => ended.abort(),
@@ -205,6 +232,12 @@ function commitUnknown(key: Key, cause: unknown): OnceError {
 function commitRefused(key: Key, cause: unknown): OnceError {
   if (cause instanceof OnceError) {
     return new OnceError(cause.code, { message: `${cause.message} The transaction was rolled back.`, executed: 'no' })
+  }
+  if (isSavepointMissing(cause)) {
+    const message =
+      `The transaction for ${describeKey(key)} had ended before its commit, and nothing was recorded. Either a deadlock rolled it ` +
+      `back and the step went on (let the error out), or the step committed it (by hand, or by DDL, which commits by itself).`
+    return new OnceError('INVALID_ARGUMENT', { message, cause, executed: 'unknown' })
   }
   if (isConflict(cause)) return storeError(cause, `commit for ${describeKey(key)}`, 'no')
   const message = `The transaction for ${describeKey(key)} could not be committed and was rolled back: ${messageOf(cause)}.`

@@ -2,10 +2,8 @@
 // waits for somebody's transaction. The decisions are procedures in the database (mysql-schema.ts); here is only who asks what,
 // when. The one atomic statement that a fresh claim rests on is an INSERT against the primary key.
 
-import { backoffMs } from '../core/backoff.ts'
-import { sleep, systemClock, systemRandom } from '../core/clock.ts'
+import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
-import { OnceError } from '../core/errors.ts'
 import { describeKey } from '../core/key.ts'
 import { checkOptions, identifier, oneOf, optional, positiveInteger, withMethods } from '../core/options.ts'
 import type {
@@ -14,11 +12,14 @@ import type {
   InTransaction,
   Inspectable,
   Migratable,
+  Recoverable,
+  StepLedger,
   Store,
   Sweepable,
   Transactional,
+  TransactionalSteps,
 } from '../core/store.ts'
-import { lane } from './lane.ts'
+import { together } from './mysql-batches.ts'
 import { connectionsOf, sessionOf } from './mysql-client.ts'
 import type {
   Connections,
@@ -28,28 +29,27 @@ import type {
   MysqlTransaction,
 } from './mysql-client.ts'
 import { readiness } from './mysql-durability.ts'
-import type { ServerLimits } from './mysql-durability.ts'
 import { isConflict, storeError } from './mysql-errors.ts'
 import { inspection } from './mysql-inspection.ts'
+import { operations } from './mysql-operations.ts'
 import { procedureNames, schemaStatements } from './mysql-schema.ts'
 import {
   batchAnswers,
-  byKey,
   callStatement,
   claimCall,
   claimsStatement,
-  fencedOf,
   foundStatement,
   putStatement,
   settleCall,
   settlesStatement,
   sweepStatement,
-  verdictOf,
+  sweepStepsStatement,
   writeCall,
 } from './mysql-statements.ts'
 import type { Call, WriteVerb } from './mysql-statements.ts'
 import { begin, refuseTooLarge, retried, within } from './mysql-transactions.ts'
 import type { MysqlGround } from './mysql-transactions.ts'
+import { claimWhileLocked, verdictOf, writeUntilKnown } from './sql-answers.ts'
 
 export type { MysqlTransaction } from './mysql-client.ts'
 
@@ -74,22 +74,18 @@ export type MysqlClientOf<Pool> = Pool extends { promise(): { getConnection(): P
     : MysqlPoolConnection
 
 export interface MysqlStore<Client = MysqlPoolConnection>
-  extends Store, Transactional<Client, Client | MysqlTransaction>, Sweepable, Inspectable, Migratable {
+  extends
+    Store,
+    Transactional<Client, Client | MysqlTransaction>,
+    StepLedger,
+    TransactionalSteps<Client>,
+    Recoverable,
+    Sweepable,
+    Inspectable,
+    Migratable {
   /** An open transaction of mysql2, Drizzle, Kysely or Knex on the same database. */
   within(tx: Client | MysqlTransaction): InTransaction
 }
-
-// Beyond some dozens a larger batch saves little, and its callers wait for each other. Four at once, as the server syncs the
-// log for all that commit meanwhile: with two, 64 callers got through a third less; with more, the batches become small.
-const batching = { batchMax: 128, dispatchesMax: 4 }
-
-/** A statement is one message that client and server hold in memory whole: a few outcomes of a mebibyte, not hundreds. */
-const statementLengthMax = 4 * 1024 * 1024
-
-/** A row that is locked now is mostly free a moment later; a transaction that took the key over may last. */
-const lockedBackoff = { firstMs: 2, factor: 2, maxMs: 200 }
-const claimTriesMax = 8
-const writeTriesMax = 30
 
 const rules = {
   pool: (value: unknown): string | undefined =>
@@ -118,6 +114,7 @@ export function mysqlStore<Pool extends MysqlPool | MysqlCallbackPool>(
     name: 'mysql',
     claim: claiming(ground),
     ...writing(ground),
+    ...operations({ ...ground, single }),
     within: (tx) => within(ground, sessionOf(tx)),
     begin: (key, request) => begin(ground, key, request),
     isConflict,
@@ -125,7 +122,8 @@ export function mysqlStore<Pool extends MysqlPool | MysqlCallbackPool>(
       checkOptions('sweep', given, { limit: positiveInteger })
       const [row] = await single(sweepStatement(table, given.limit), 'sweep')
       const [tombstoned, forgotten, more] = row![0]!.split(' ').map(Number)
-      return { tombstoned: tombstoned!, forgotten: forgotten!, more: more === 1 }
+      const [operationsRow] = await single(sweepStepsStatement(table, given.limit), 'sweep')
+      return { tombstoned: tombstoned!, forgotten: forgotten!, more: more === 1 || operationsRow![0] === '1' }
     },
     ...inspection(table, clock, single),
     migrate: () => migrate(table, connections),
@@ -137,14 +135,14 @@ function claiming<Client>(ground: MysqlGround<Client>): Store['claim'] {
   const { table, clock, connections } = ground
   const ask = together(ground, {
     together: (calls) => claimsStatement(table, calls),
-    whenWritten: (fence) => `granted f 1 ${fence}`,
+    answers: (found, count) => batchAnswers(found, count, (fence) => `granted f 1 ${fence}`),
     alone: (call) => callStatement(table, 'take', call.values),
   })
   return async (key, request) => {
     try {
       const call = claimCall(key, request)
       refuseTooLarge(call.length, await ground.ready(connections), key, 'input')
-      return verdictOf(key, request, await whileLocked(clock, claimTriesMax, () => ask(call)))
+      return verdictOf(key, request, await claimWhileLocked(clock, () => ask(call)))
     } catch (error) {
       throw storeError(error, `claim of ${describeKey(key)}`, 'no')
     }
@@ -155,7 +153,7 @@ function writing<Client>(ground: MysqlGround<Client>): Pick<Store, 'extend' | 's
   const { table, clock, connections } = ground
   const settle = together(ground, {
     together: (calls) => settlesStatement(table, calls),
-    whenWritten: () => 'done',
+    answers: (found, count) => batchAnswers(found, count, () => 'done'),
     alone: (call) => putStatement(table, 'settle', call),
   })
   const put = async (verb: WriteVerb, call: Call): Promise<string> => {
@@ -176,67 +174,6 @@ function writing<Client>(ground: MysqlGround<Client>): Pick<Store, 'extend' | 's
       })
     },
     release: async (claim, how) => write(claim, 'release', () => put(how, writeCall(claim, 0))),
-  }
-}
-
-interface Statements {
-  together(calls: readonly Call[]): string
-  /** The answer of each when all of them were written. */
-  whenWritten(fence: string): string
-  alone(call: Call): string
-}
-
-/** Calls of one moment by one statement; a lone one, and what that statement cannot decide, by one of its own. */
-function together<Client>(
-  { clock, connections, ready }: MysqlGround<Client>,
-  statements: Statements,
-): (call: Call) => Promise<string> {
-  const askAlone = async (call: Call): Promise<string> =>
-    (await retried(clock, () => connections.run(statements.alone(call))))[0]![0]!
-  const dispatch = async (batch: readonly Call[]): Promise<readonly (string | undefined)[]> => {
-    // A batch of one would cost it half as much again.
-    if (batch.length === 1) return [await askAlone(batch[0]!)]
-    const answers = new Map<Call, string | undefined>()
-    for (const part of partsOf(batch.toSorted(byKey), await ready(connections))) {
-      const found = await retried(clock, () => connections.run(statements.together(part)))
-      const ofPart = batchAnswers(found, part.length, (fence) => statements.whenWritten(fence))
-      ofPart.forEach((answer, index) => answers.set(part[index]!, answer))
-    }
-    return batch.map((call) => answers.get(call))
-  }
-  const ask = lane({ ...batching, dispatch })
-  return async (call) => (await ask(call)) ?? askAlone(call)
-}
-
-/** As many calls as fit into one message, in their order. */
-function partsOf(batch: readonly Call[], { packetBytesMax }: ServerLimits): Call[][] {
-  // Half of it, as there is more to a statement than the values.
-  const lengthMax = Math.min(statementLengthMax, packetBytesMax / 2)
-  const parts: Call[][] = [[]]
-  let length = 0
-  for (const call of batch) {
-    if (length > 0 && length + call.length > lengthMax) {
-      parts.push([])
-      length = 0
-    }
-    parts.at(-1)!.push(call)
-    length += call.length
-  }
-  return parts
-}
-
-async function writeUntilKnown(clock: Clock, write: () => Promise<string>): Promise<Fenced> {
-  const answer = fencedOf(await whileLocked(clock, writeTriesMax, write))
-  if (answer !== 'locked') return answer
-  const message = `Another transaction has had the entry locked for seconds, and has neither committed nor rolled back. Ask again.`
-  throw new OnceError('STORE_UNAVAILABLE', { message, executed: 'unknown' })
-}
-
-async function whileLocked(clock: Clock, triesMax: number, ask: () => Promise<string>): Promise<string> {
-  for (let tries = 1; ; tries++) {
-    const answer = await ask()
-    if (answer !== 'locked' || tries === triesMax) return answer
-    await sleep(clock, backoffMs(lockedBackoff, tries - 1, systemRandom))
   }
 }
 
