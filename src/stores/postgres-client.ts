@@ -106,13 +106,19 @@ function pgConnections<Client>(pool: PgPool): Connections<Client> {
       // Whoever asks next is told.
       const ignore = (): void => {}
       client.on('error', ignore)
+      let isOver = false
       const giveBack = (error?: Error): void => {
+        if (isOver) return
+        isOver = true
         client.off('error', ignore)
         client.release(error)
       }
       return {
         client: client as Client,
-        run: async (statements) => resultsOf(await client.query(statements.join(';\n'))),
+        async run(statements) {
+          if (isOver) throw transactionOver()
+          return resultsOf(await client.query(statements.join(';\n')))
+        },
         release: () => giveBack(),
         destroy: (error) => giveBack(error instanceof Error ? error : new Error(String(error))),
       }
@@ -125,17 +131,22 @@ function postgresJsConnections<Client>(sql: PostgresJs): Connections<Client> {
     run: async (statements) => resultsOf(await sql.unsafe(statements.join(';\n'))),
     async connect() {
       const reserved = await sql.reserve()
-      const { guarded, end } = untilEnd(reserved)
+      const { guarded, isOver, end } = untilEnd(reserved)
       return {
         client: guarded as Client,
-        run: async (statements) => resultsOf(await reserved.unsafe(statements.join(';\n'))),
+        async run(statements) {
+          if (isOver()) throw transactionOver()
+          return resultsOf(await reserved.unsafe(statements.join(';\n')))
+        },
         release() {
+          if (isOver()) return
           end()
           reserved.release()
         },
         // postgres.js has no way to destroy one connection. One that answers is clean after ROLLBACK; one that does not is
         // replaced by postgres.js itself, and must not be released: it would come back without a socket.
         destroy() {
+          if (isOver()) return
           end()
           void reserved.unsafe('ROLLBACK').then(
             () => reserved.release(),
@@ -148,10 +159,10 @@ function postgresJsConnections<Client>(sql: PostgresJs): Connections<Client> {
 }
 
 // After its end the connection is somebody else's: what an effect that still runs sends over it must not get there.
-function untilEnd<T extends object>(reserved: T): { readonly guarded: T; end(): void } {
+function untilEnd<T extends object>(reserved: T): { readonly guarded: T; isOver(): boolean; end(): void } {
   let over = false
   const check = (): void => {
-    if (over) throw new Error('This transaction is over: its connection may be in use by others.')
+    if (over) throw transactionOver()
   }
   const guarded = new Proxy(reserved, {
     apply(target, self, args) {
@@ -163,7 +174,12 @@ function untilEnd<T extends object>(reserved: T): { readonly guarded: T; end(): 
       return Reflect.get(target, name) as unknown
     },
   })
-  return { guarded, end: () => void (over = true) }
+  return { guarded, isOver: () => over, end: () => void (over = true) }
+}
+
+// A ROLLBACK that comes late (core rolls a step back whose commit was refused) would end the transaction of others.
+function transactionOver(): Error {
+  return new Error('This transaction is over: its connection may be in use by others.')
 }
 
 /** A transaction that the caller opened, by its shape. */

@@ -290,43 +290,48 @@ function lockAbsent(names: SchemaNames): string {
     ) b;`
 }
 
-// Many writes at once: the settles by one statement; the others, and settles that wrote nothing or must move, one by one.
+// Many writes at once: settles and extends by one statement; the others, and those that wrote nothing or must move, one by one.
 export function writesFunction(names: SchemaNames): string {
   const name = qualified(names)
   return `create or replace function ${functionName(names, 'writes')}(
   verbs text[], scopes text[], ids text[], tokens uuid[], durations_ms bigint[], tombstones_ms bigint[], outcomes text[]
 ) returns setof text language plpgsql ${pinnedPlan} as $$
 declare
-  settled_tokens uuid[];
+  written_tokens uuid[];
   turn integer := 1;
   now_ms bigint := ${clockMs};
 begin
-  with settled as (
+  with written as (
     update ${name} e set
-      state = 's', outcome = decode(a.outcome, 'base64'), lease_until_ms = now_ms, keep_ms = a.keep_ms,
-      tombstone_ms = a.tombstone_ms,
-      sweep_at_ms = case when e.slot = 0 then least(e.sweep_at_ms, now_ms + a.keep_ms) else e.sweep_at_ms end
+      state = case when a.settles then 's' else e.state end, outcome = decode(a.outcome, 'base64'),
+      lease_until_ms = case when a.settles then now_ms else now_ms + a.duration_ms end,
+      keep_ms = case when a.settles then a.duration_ms else e.keep_ms end,
+      tombstone_ms = case when a.settles then a.tombstone_ms else e.tombstone_ms end,
+      sweep_at_ms = case when e.slot = 0
+        then least(e.sweep_at_ms, now_ms + a.duration_ms + case when a.settles then 0 else e.keep_ms end)
+        else e.sweep_at_ms end
     from (
-      select c.*, held.at, held.slot
+      select c.*, c.verb = 'settle' as settles, held.at, held.slot
       from unnest(verbs, scopes, ids, tokens, durations_ms, tombstones_ms, outcomes)
-        as c (verb, scope, id, token, keep_ms, tombstone_ms, outcome)
+        as c (verb, scope, id, token, duration_ms, tombstone_ms, outcome)
       cross join lateral (
         select h.ctid as at, h.slot from ${name} h
         where h.scope = c.scope and h.id = c.id and h.token = c.token and h.state = 'r'
           and now_ms < h.lease_until_ms + h.keep_ms
-          and (h.slot = 0 or now_ms + c.keep_ms + c.tombstone_ms <= h.sweep_at_ms)
+          and (h.slot = 0 or h.sweep_at_ms >=
+            now_ms + c.duration_ms + case when c.verb = 'settle' then c.tombstone_ms else h.keep_ms + h.tombstone_ms end)
         limit 1 for update skip locked
       ) held
-      where c.verb = 'settle'
+      where c.verb in ('settle', 'extend')
       offset 0
     ) a
     where e.slot = a.slot and e.ctid = a.at
     returning e.token
   )
-  select array_agg(token) into settled_tokens from settled;
+  select array_agg(token) into written_tokens from written;
 
   for n in 1 .. cardinality(ids) loop
-    if tokens[n] = settled_tokens[turn] then
+    if tokens[n] = written_tokens[turn] then
       turn := turn + 1;
       return next 'done';
     else

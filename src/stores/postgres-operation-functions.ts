@@ -5,8 +5,8 @@ import { lostState } from './postgres-errors.ts'
 import { clockMs, functionName, pinnedPlan, qualified } from './postgres-names.ts'
 import type { SchemaNames } from './postgres-names.ts'
 
-// due_at_ms is the only indexed thing that changes, and only for what is not settled. sweep_at_ms is when a sweep should see
-// whether the entry is over; it is written once.
+// due_at_ms is the only indexed thing that changes while an operation is not settled. sweep_at_ms is when a sweep should see whether
+// the entry is over; it is written with the first claim, and again when the operation is settled and is to be kept for less.
 export function operationTables(names: SchemaNames): string {
   const name = qualified(names, '_operations')
   return `create table if not exists ${name} (
@@ -101,7 +101,7 @@ end $$;`
 function advanceFunctions(names: SchemaNames): string {
   const [name, steps] = [qualified(names, '_operations'), qualified(names, '_steps')]
   return `create or replace function ${functionName(names, 'advanced')}(
-  answers text[], verbs text[], scopes text[], ids text[], records text[], afters_ms bigint[]
+  answers text[], verbs text[], scopes text[], ids text[], durations_ms bigint[], records text[], afters_ms bigint[]
 ) returns text[] language plpgsql ${pinnedPlan} as $$
 declare
   now_ms bigint := ${clockMs};
@@ -118,8 +118,9 @@ begin
 
   if verbs <> array_fill('extend'::text, array[cardinality(verbs)]) then
     update ${name} o set
-      settled = c.verb = 'settle', due_at_ms = case when c.verb = 'open' then now_ms + c.after_ms end
-    from unnest(answers, verbs, scopes, ids, afters_ms) as c (answer, verb, scope, id, after_ms)
+      settled = c.verb = 'settle', due_at_ms = case when c.verb = 'open' then now_ms + c.after_ms end,
+      sweep_at_ms = case when c.verb = 'settle' then least(o.sweep_at_ms, now_ms + c.keep_ms) else o.sweep_at_ms end
+    from unnest(answers, verbs, scopes, ids, durations_ms, afters_ms) as c (answer, verb, scope, id, keep_ms, after_ms)
     where c.answer = 'done' and c.verb <> 'extend' and o.scope = c.scope and o.id = c.id;
   end if;
 
@@ -148,7 +149,7 @@ begin
   end if;
   if answers[1] = 'done' then
     answers := ${functionName(names, 'advanced')}(
-      answers, array[plain_verb], array[a_scope], array[an_id], array[a_records], array[after_ms]
+      answers, array[plain_verb], array[a_scope], array[an_id], array[duration_ms], array[a_records], array[after_ms]
     );
   end if;
   return answers[1];
@@ -163,7 +164,7 @@ begin
   select array_agg(c.answer order by c.number) into answers from ${functionName(names, 'writes')}(
     verbs, scopes, ids, tokens, durations_ms, tombstones_ms, outcomes
   ) with ordinality as c (answer, number);
-  return query select unnest(${functionName(names, 'advanced')}(answers, verbs, scopes, ids, records, afters_ms));
+  return query select unnest(${functionName(names, 'advanced')}(answers, verbs, scopes, ids, durations_ms, records, afters_ms));
 end $$;`
 }
 
@@ -182,8 +183,13 @@ begin
     select o.scope, o.id from ${name} o where o.sweep_at_ms <= now_ms order by o.sweep_at_ms limit at_most for update skip locked
   loop
     seen := seen + 1;
+    -- Under its lock: a claim that takes over in this moment must keep its records.
     select e.lease_until_ms + e.keep_ms into expires_at_ms
-      from ${qualified(names)} e where e.scope = operation.scope and e.id = operation.id;
+      from ${qualified(names)} e where e.scope = operation.scope and e.id = operation.id for update skip locked;
+    if not found then
+      perform from ${qualified(names)} e where e.scope = operation.scope and e.id = operation.id;
+      continue when found; -- somebody has it; the next sweep sees
+    end if;
     if expires_at_ms is null or expires_at_ms <= now_ms then
       delete from ${steps} s where s.scope = operation.scope and s.id = operation.id;
       delete from ${name} o where o.scope = operation.scope and o.id = operation.id;

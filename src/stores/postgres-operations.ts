@@ -159,7 +159,7 @@ function dueStatement(names: SchemaNames, scope: string, limit: number, holdMs: 
 }
 
 function dismissStatement(names: SchemaNames, { scope, id }: Key, heldUntilMs: number): string {
-  return `update ${qualified(names, '_operations')} o set due_at_ms = null, settled = true
+  return `update ${qualified(names, '_operations')} o set due_at_ms = null, settled = true, sweep_at_ms = least(o.sweep_at_ms, ${clockMs})
     where o.scope = ${literal(scope)} and o.id = ${literal(id)} and o.due_at_ms = ${integer('heldUntilMs', heldUntilMs)}
     returning 'dismissed' as answer`
 }
