@@ -2,12 +2,16 @@
 // can tell what took effect, and how often.
 
 import type { Ground } from './attempt.ts'
-import { invalidArgument } from './errors.ts'
+import { invalidArgument, OnceError } from './errors.ts'
+import type { ErrorCode } from './errors.ts'
 import { keyOf } from './key.ts'
 import type { Key } from './key.ts'
 import type { OperationParts } from './operation.ts'
+import type { ResumeOptions } from './operation-resume.ts'
 import { checkFound } from './operation-steps.ts'
+import type { Found } from './operation-steps.ts'
 import { aFunction, checkGiven, optional, positiveInteger } from './options.ts'
+import { callStore } from './store-call.ts'
 import type { Entry, Inspectable, Store } from './store.ts'
 
 /** An attempt or a step that began and never reported. */
@@ -50,13 +54,16 @@ export interface Reconciliation {
 
 const pageLimit = 100
 
-/** Everything in doubt: steps of operations that nobody works on, and keys of `once.run` whose attempt never reported. */
+/**
+ * Everything in doubt: steps of operations that nobody works on, operations of which nothing can be read (without a step), and keys
+ * of `once.run` whose attempt never reported.
+ */
 export async function* doubts(
   ground: Ground,
   scope: string,
   operations: readonly OperationParts[],
 ): AsyncGenerator<Doubt> {
-  for (const operation of operations) yield* stepDoubts(operation)
+  for (const operation of operations) yield* operationDoubts(ground, operation)
   yield* keyDoubts(ground, scope)
 }
 
@@ -65,34 +72,48 @@ async function* keyDoubts(ground: Ground, scope: string): AsyncGenerator<Doubt> 
   const store = ground.store as Store & Inspectable
   let after: Key | undefined
   for (;;) {
-    const page: readonly Entry[] = await store.list({
-      scope,
-      state: 'abandoned',
-      limit: pageLimit,
-      ...(after && { after }),
-    })
+    const filter = { scope, state: 'abandoned', limit: pageLimit, ...(after && { after }) } as const
+    const page: readonly Entry[] = await callStore(ground.calls, 'inspect', undefined, () => store.list(filter))
     for (const { key, attempt, leaseUntilMs } of page) yield { key, attempt, sinceMs: leaseUntilMs, parked: false }
     after = page.at(-1)?.key
     if (page.length < pageLimit) return
   }
 }
 
-export async function* stepDoubts(operation: OperationParts): AsyncGenerator<StepDoubt> {
+async function* operationDoubts(ground: Ground, operation: OperationParts): AsyncGenerator<Doubt> {
   let after: string | undefined
   for (;;) {
-    const page = await operation.store.unfinished(operation.scope, {
-      limit: pageLimit,
-      ...(after !== undefined && { after }),
-    })
-    for (const key of page) {
-      const status = await operation.status(key.id)
-      for (const { name, attempt, sinceMs } of status?.steps.filter((step) => status.inDoubt.includes(step.name)) ??
-        []) {
-        yield { key, operation: operation.name, step: name, attempt, sinceMs, parked: status?.state === 'parked' }
-      }
-    }
+    const options = { limit: pageLimit, ...(after !== undefined && { after }) }
+    const page = await callStore(ground.calls, 'inspect', undefined, () =>
+      operation.store.unfinished(operation.scope, options),
+    )
+    for (const key of page) yield* await doubtsOf(operation, key)
     after = page.at(-1)?.id
     if (page.length < pageLimit) return
+  }
+}
+
+async function doubtsOf(operation: OperationParts, key: Key): Promise<readonly Doubt[]> {
+  const { name, store } = operation
+  try {
+    const status = await operation.status(key.id)
+    const inDoubt = new Set(status?.inDoubt)
+    return (status?.steps ?? [])
+      .filter((step) => inDoubt.has(step.name))
+      .map(({ name: step, attempt, sinceMs }) => {
+        return { key, operation: name, step, attempt, sinceMs, parked: status?.state === 'parked' }
+      })
+  } catch (error) {
+    // One that cannot be read must not hide all the others, and is itself in doubt as a whole.
+    if (!(error instanceof OnceError) || error.code !== 'OUTCOME_UNREADABLE') throw error
+    const entry = await store.show(key)
+    return entry ? [{ key, operation: name, attempt: entry.attempt, sinceMs: entry.leaseUntilMs, parked: true }] : []
+  }
+}
+
+async function* stepDoubts(ground: Ground, operation: OperationParts): AsyncGenerator<StepDoubt> {
+  for await (const doubt of operationDoubts(ground, operation)) {
+    if (doubt.step !== undefined) yield doubt as StepDoubt
   }
 }
 
@@ -100,6 +121,7 @@ export async function* stepDoubts(operation: OperationParts): AsyncGenerator<Ste
 export type RunOnce = (key: Key, effect: () => unknown) => Promise<unknown>
 
 export async function reconcile(
+  ground: Ground,
   operation: OperationParts,
   resolve: (doubts: readonly StepDoubt[]) => Promise<readonly Resolution[]>,
   options: ReconcileOptions,
@@ -108,14 +130,16 @@ export async function reconcile(
   checkGiven('reconcile', options, { compensate: optional(aFunction), limit: optional(positiveInteger) })
   const tally = { found: 0, notFound: 0, unknown: 0, passed: 0 }
   const duplicates: Reconciliation['duplicates'][number][] = []
-  for await (const page of pages(stepDoubts(operation), options.limit ?? pageLimit)) {
+  for await (const page of pages(stepDoubts(ground, operation), options.limit ?? pageLimit)) {
     const answers = await resolve(page)
     if (!Array.isArray(answers) || answers.length !== page.length) {
       throw invalidArgument(`reconcile: expected an answer for each of ${page.length} doubts, in their order`)
     }
-    for (const [index, doubt] of page.entries()) {
-      const answer = answers[index]!
-      tally[await repair(operation, doubt, answer)]++
+    const resolved = page.map((doubt, index) => ({ doubt, answer: answers[index] as Resolution }))
+    for (const [id, ofOne] of Map.groupBy(resolved, ({ doubt }) => doubt.key.id)) {
+      for (const came of await repair(operation, id, ofOne)) tally[came]++
+    }
+    for (const { doubt, answer } of resolved) {
       const more = typeof answer === 'object' ? (answer.duplicates ?? []) : []
       for (const duplicate of more) duplicates.push(await takeBack(doubt, duplicate, options, runOnce))
     }
@@ -123,21 +147,45 @@ export async function reconcile(
   return { ...tally, duplicates }
 }
 
-async function repair(
+interface Resolved {
+  readonly doubt: StepDoubt
+  readonly answer: Resolution
+}
+
+type Came = 'found' | 'notFound' | 'unknown' | 'passed'
+
+/** All that is known of one operation at once: it goes on with the first decision, and would meet the next doubt. */
+async function repair(operation: OperationParts, id: string, resolved: readonly Resolved[]): Promise<readonly Came[]> {
+  const looked = resolved.map(({ doubt, answer }) => ({ step: doubt.step, is: checkFound(doubt.step, answer) }))
+  const decided = looked.flatMap(({ step, is }) => (is === 'unknown' ? [] : [[step, decisionOf(is)] as const]))
+  const isDone = decided.length > 0 && (await resumed(operation, id, Object.fromEntries(decided)))
+  return looked.map(({ is }) => {
+    if (is === 'unknown') return is
+    if (!isDone) return 'passed'
+    return is === 'not-found' ? 'notFound' : 'found'
+  })
+}
+
+function decisionOf(looked: Exclude<Found<unknown>, 'unknown'>): { readonly found: unknown } | 'not-found' {
+  return looked === 'not-found' ? looked : { found: looked.found }
+}
+
+/** False when somebody else is at it, or has been. */
+async function resumed(
   operation: OperationParts,
-  doubt: StepDoubt,
-  answer: Resolution,
-): Promise<'found' | 'notFound' | 'unknown' | 'passed'> {
-  const looked = checkFound(doubt.step, answer)
-  if (looked === 'unknown') return 'unknown'
-  const decided = looked === 'not-found' ? looked : { found: looked.found }
+  id: string,
+  decide: NonNullable<ResumeOptions['decide']>,
+): Promise<boolean> {
   try {
-    await operation.resume(doubt.key.id, { decide: { [doubt.step]: decided } })
-    return looked === 'not-found' ? 'notFound' : 'found'
-  } catch {
-    return 'passed'
+    return await operation.resumed(id, { decide })
+  } catch (error) {
+    if (error instanceof OnceError && passedBy.includes(error.code)) return false
+    throw error
   }
 }
+
+/** It is being worked on; a step is not in doubt any more; it was forgotten and came back as another. */
+const passedBy: readonly ErrorCode[] = ['IN_FLIGHT', 'INVALID_ARGUMENT', 'MISMATCH', 'EXPIRED', 'CLAIM_LOST']
 
 async function takeBack(
   doubt: StepDoubt,

@@ -3,9 +3,10 @@
 
 import type { Attempt } from './attempt.ts'
 import { claimLost } from './attempt.ts'
+import { OnceError } from './errors.ts'
 import { publish } from './events.ts'
 import { courseRecord, readRecords, stepRecord } from './operation-records.ts'
-import type { Course, StepRecord, Written } from './operation-records.ts'
+import type { Course, StepRecord } from './operation-records.ts'
 import type { Settings } from './settings.ts'
 import type { Advanced, Change, Claim, Ledger, LedgerRecord, StepLedger } from './store.ts'
 
@@ -15,6 +16,11 @@ export interface Journal {
   readonly course: Course
   /** Why somebody asked for it to be cancelled, as far as this attempt has heard. */
   readonly cancelReason: string | undefined
+  /**
+   * A write that was not confirmed. It may have landed or may still do so, so what is recorded is not known here any more:
+   * only an attempt that reads it anew can tell which steps are to be undone.
+   */
+  readonly unconfirmed: unknown
   step(name: string): StepRecord | undefined
   /** In the order in which they began. */
   steps(): readonly StepRecord[]
@@ -43,46 +49,54 @@ export interface JournalGround {
   readonly ledger: Ledger | undefined
   /** A promise, as the first step may ask for it before the attempt has begun for its caller. */
   readonly attempt: Promise<Pick<Attempt, 'advance'>>
+  /** Asked when a write was answered with `cancelled`. */
+  cancelReason(): Promise<string>
 }
 
 export function openJournal(ground: JournalGround): Journal {
   const { claim, settings, operation } = ground
   const read = readRecords(claim.key, ground.ledger)
-  const steps = new Map(read.steps.map((step) => [step.content.name, step]))
-  let course: Written<Course> = read.course ?? {
-    content: { version: ground.version, direction: 'forward', failures: 0 },
-    revision: 0,
-    atMs: 0,
-  }
-  let lastOrder = Math.max(0, ...read.steps.map((step) => step.content.order))
+  const steps = new Map(read.steps.map(({ content }) => [content.name, content]))
+  let { course, isNews } = courseOf(read.course?.content, ground.version)
+  // The last revision of each name that was sent. One that was not confirmed is used up as well: it may have landed.
+  const revisions = new Map(ground.ledger?.records.map(({ name, revision }) => [name, revision]))
+  let lastOrder = read.steps.at(-1)?.content.order ?? 0
   let cancelReason = ground.ledger?.cancelReason
+  let unconfirmed: unknown
   const running = { to: 'running', leaseMs: settings.leaseMs } as const
 
-  // The first write of all brings the course with it: from then on the version of the code is known to others.
-  const recordsOf = ({
-    step,
-    course: next = course.revision === 0 ? course.content : undefined,
-  }: News): LedgerRecord[] => [
-    ...(next ? [courseRecord(next, course.revision + 1)] : []),
-    ...(step ? [stepRecord(step, (steps.get(step.name)?.revision ?? 0) + 1)] : []),
-  ]
-  const learn = (records: readonly LedgerRecord[], { step, course: next = course.content }: News): void => {
-    for (const { name, revision } of records) {
-      if (step && name === step.name) steps.set(name, { content: step, revision, atMs: 0 })
-      else course = { content: next, revision, atMs: 0 }
-    }
-    if (step) publish('step', claim.key, { operation, step: step.name, state: step.state, attempt: claim.attempt })
+  const revised = ({ name, content }: Omit<LedgerRecord, 'revision'>): LedgerRecord => {
+    const revision = (revisions.get(name) ?? 0) + 1
+    revisions.set(name, revision)
+    return { name, revision, content }
+  }
+  const learn = ({ step, course: next = course }: News): void => {
+    course = next
+    isNews = false
+    if (!step) return
+    steps.set(step.name, step)
+    publish('step', claim.key, { operation, step: step.name, state: step.state, attempt: claim.attempt })
   }
   const carryOut = async (
     news: News,
     then: Change['then'],
     send: (change: Change) => Promise<Advanced>,
   ): Promise<void> => {
-    const records = recordsOf(news)
-    const advanced = await send({ records, then })
+    // The first write brings the course with it: from then on the version of the code is known to others.
+    const { step, course: next = isNews ? course : undefined } = news
+    const records = [...(next ? [revised(courseRecord(next))] : []), ...(step ? [revised(stepRecord(step))] : [])]
+    const advanced = await send({ records, then }).catch((error: unknown) => {
+      // What a store has refused for good was not written.
+      if (error instanceof OnceError && error.retryable) {
+        unconfirmed ??= error
+        // It may have landed, and the next write must not take it back.
+        course = next ?? course
+      }
+      throw error
+    })
     if (advanced === 'lost') throw claimLost(claim, settings)
-    if (advanced === 'cancelled') cancelReason ??= 'somebody asked for it'
-    learn(records, news)
+    if (advanced === 'cancelled' && then.to === 'running') cancelReason ??= await ground.cancelReason()
+    learn(news)
   }
   const advance = async (change: Change): Promise<Advanced> => (await ground.attempt).advance(change, ground.store)
 
@@ -90,16 +104,25 @@ export function openJournal(ground: JournalGround): Journal {
     operation,
     claim,
     get course() {
-      return course.content
+      return course
     },
     get cancelReason() {
       return cancelReason
     },
-    step: (name) => steps.get(name)?.content,
-    steps: () => [...steps.values()].map((step) => step.content).sort((a, b) => a.order - b.order),
+    get unconfirmed() {
+      return unconfirmed
+    },
+    step: (name) => steps.get(name),
+    steps: () => [...steps.values()].sort((a, b) => a.order - b.order),
     nextOrder: () => ++lastOrder,
     write: (news) => carryOut(news, running, advance),
     commit: (news, commit) => carryOut(news, running, commit),
     end: (news, then) => carryOut(news, then, advance),
   }
+}
+
+/** What a newer version goes on with is its own from then on: an older one may not know the steps that it adds. */
+function courseOf(read: Course | undefined, version: number): { course: Course; isNews: boolean } {
+  if (!read) return { course: { version, direction: 'forward', failures: 0 }, isNews: true }
+  return read.version < version ? { course: { ...read, version }, isNews: true } : { course: read, isNews: false }
 }

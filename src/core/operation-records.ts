@@ -4,6 +4,8 @@
 import { OnceError } from './errors.ts'
 import { describeKey } from './key.ts'
 import type { Key } from './key.ts'
+import { encodeOutcome } from './outcome.ts'
+import type { Codec, Outcome } from './outcome.ts'
 import type { Ledger, LedgerRecord, WrittenRecord } from './store.ts'
 
 /**
@@ -43,6 +45,8 @@ export interface Course {
   readonly direction: 'forward' | 'backward'
   /** Attempts that failed, since the start or since somebody resumed it. */
   readonly failures: number
+  /** Attempts that died on the way back, counted in the same way. */
+  readonly failuresBack?: number
   /** Why it goes back: what it will be settled with. */
   readonly ending?: Ending
   readonly parked?: string
@@ -53,6 +57,28 @@ export interface Ending {
   readonly why: 'final' | 'exhausted' | 'cancelled'
   readonly message: string
   readonly data?: unknown
+}
+
+/** An error as it is kept: some providers answer with a whole page. */
+export function messageOf(thrown: unknown): string {
+  return (thrown instanceof Error ? thrown.message : String(thrown)).slice(0, 2_000)
+}
+
+/** Asked before anything is recorded: a step that is done and has no result would end every later attempt with an error. */
+export function storable(
+  key: Key,
+  codec: Codec | undefined,
+  name: string,
+  value: unknown,
+): { readonly bytes: Uint8Array; readonly outcome: Outcome } {
+  const encoded = encodeOutcome({ kind: 'value', value }, codec)
+  if (encoded.outcome.kind !== 'not-stored') return encoded
+  throw new OnceError('OUTCOME_NOT_STORED', {
+    executed: 'unknown',
+    message:
+      `What step "${name}" of ${describeKey(key)} came to cannot be stored: ${encoded.outcome.reason}. It is not ` +
+      `recorded as done. Return a JSON value, bytes or nothing from it; of a database's result, the rows.`,
+  })
 }
 
 /** Step names have no control characters and are never empty: this is no step's name. */
@@ -82,13 +108,13 @@ export function readRecords(key: Key, ledger: Ledger | undefined): Records {
   }
 }
 
-export function courseRecord(course: Course, revision: number): LedgerRecord {
-  return { name: courseName, revision, content: Buffer.from(`${JSON.stringify(course)}\n`) }
+export function courseRecord(course: Course): Omit<LedgerRecord, 'revision'> {
+  return { name: courseName, content: Buffer.from(`${JSON.stringify(course)}\n`) }
 }
 
-export function stepRecord({ name, result, ...head }: StepRecord, revision: number): LedgerRecord {
+export function stepRecord({ name, result, ...head }: StepRecord): Omit<LedgerRecord, 'revision'> {
   const line = Buffer.from(`${JSON.stringify(head)}\n`)
-  return { name, revision, content: result ? Buffer.concat([line, result]) : line }
+  return { name, content: result ? Buffer.concat([line, result]) : line }
 }
 
 function read<T>(key: Key, record: WrittenRecord, parse: (head: unknown, result: Uint8Array) => T): Written<T> {

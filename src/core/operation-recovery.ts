@@ -23,10 +23,10 @@ export interface Recovery {
 }
 
 /**
- * What one worker has been told of is not told to others for so long. Within it the worker has tried to claim it; a worker
- * that dies in between delays the operation by this.
+ * What one worker has been told of is not told to others for so long, or for a lease where that is shorter. Within it the worker
+ * has tried to claim it; one that dies in between, or finds its holder alive, delays the operation by this.
  */
-const holdMs = 10_000
+const holdMsMax = 10_000
 
 export function startRecovery(
   ground: Ground,
@@ -35,7 +35,7 @@ export function startRecovery(
 ): Recovery {
   checkGiven('recover', options, { everyMs: optional(positiveMs), concurrency: optional(positiveInteger) })
   const { everyMs = 1_000, concurrency = 8 } = options
-  const parts = operations.map(partsOf)
+  const turns = operations.map(partsOf)
   const stopping = new AbortController()
   const signal = AbortSignal.any([stopping.signal, ground.closing])
   const running = new Set<Promise<void>>()
@@ -47,11 +47,12 @@ export function startRecovery(
     running.add(work)
   }
 
-  /** Answers how many it found. Each operation in its turn, so that a flood of one does not starve the others. */
+  /** Answers how many it found. Each operation in its turn, another first each time, so that a flood of one does not starve the others. */
   async function look(): Promise<number> {
     let found = 0
-    for (const operation of parts) {
-      const limit = Math.ceil((concurrency - running.size) / parts.length)
+    turns.push(...turns.splice(0, 1))
+    for (const operation of turns) {
+      const limit = Math.ceil((concurrency - running.size) / turns.length)
       if (limit <= 0 || signal.aborted) break
       const due = await dueOf(ground, operation, limit)
       found += due.length
@@ -82,6 +83,7 @@ export function startRecovery(
 }
 
 async function dueOf(ground: Ground, operation: OperationParts, limit: number): Promise<readonly DueOperation[]> {
+  const holdMs = Math.min(holdMsMax, operation.leaseMs)
   const ask = (): Promise<readonly DueOperation[]> => operation.store.due(operation.scope, { limit, holdMs })
   return callStore(ground.calls, 'recover', undefined, ask).catch(() => [])
 }

@@ -9,6 +9,7 @@ import { FinalError, OnceError } from './errors.ts'
 import { publish } from './events.ts'
 import { describeKey } from './key.ts'
 import type { Journal, News } from './operation-journal.ts'
+import { messageOf } from './operation-records.ts'
 import type { Course, Ending } from './operation-records.ts'
 import { Rewind, Stopped } from './operation-signals.ts'
 import { createSteps, isPastPivot } from './operation-steps.ts'
@@ -50,11 +51,12 @@ export async function conduct(conducting: Conducting, op: Op): Promise<Plan> {
   const { journal, takenOver } = conducting
   const steps = createSteps({ ...conducting, op })
   conducting.onSteps(steps)
-  const { course } = journal
-  // A process that died under the operation said nothing; were that not counted, it could die of it for ever.
-  const failures = course.failures + (takenOver ? 1 : 0)
-  if (takenOver) await journal.write({ course: { ...course, failures } })
-  if (course.direction === 'backward') return goBack(conducting, { ...conducting, op }, steps, course.ending!, 'learn')
+  if (takenOver) await countDeath(journal)
+  const { direction, ending, failures, failuresBack = 0 } = journal.course
+  if (direction === 'backward') {
+    if (failuresBack >= conducting.definition.attempts) return deadly(journal, ending!, failuresBack)
+    return goBack(conducting, { ...conducting, op }, steps, ending!, 'learn')
+  }
   const before = endingBefore(conducting, failures)
   if (before && isPastPivot(journal)) return pastPivot(conducting, before, failures)
   if (before) return goBack(conducting, { ...conducting, op }, steps, before, 'learn')
@@ -64,6 +66,14 @@ export async function conduct(conducting: Conducting, op: Op): Promise<Plan> {
     return { do: 'settle', outcome: { kind: 'value', value: ended.value }, news: {} }
   }
   return planFailure(conducting, op, steps, ended.thrown, failures + 1)
+}
+
+/** A process that died under the operation said nothing; were that not counted, it could die of it for ever. */
+async function countDeath(journal: Journal): Promise<void> {
+  const { course } = journal
+  const { direction, failures, failuresBack = 0 } = course
+  const counted = direction === 'forward' ? { failures: failures + 1 } : { failuresBack: failuresBack + 1 }
+  await journal.write({ course: { ...course, ...counted } })
 }
 
 /** It fails for good before anything is run: it was cancelled, or nobody ever came to its end. */
@@ -82,8 +92,11 @@ async function perform({ definition, input }: Conducting, steps: Steps): Promise
     (thrown: unknown) => ({ thrown }),
   )
   // Siblings that run in parallel with the one that failed must have ended before anything is undone or settled.
-  await steps.close()
-  return ended
+  const late = await steps.close()
+  if ('thrown' in ended && isLost(ended.thrown)) return ended
+  // Whatever the function made of it: an operation that a step has left is neither completed nor failed.
+  if (steps.left) return { thrown: steps.left }
+  return 'value' in ended && late ? { thrown: late.failure } : ended
 }
 
 async function planFailure(
@@ -97,13 +110,19 @@ async function planFailure(
   if (isLost(thrown)) throw thrown
   const lastError = messageOf(thrown)
   if (thrown instanceof Stopped) return park(journal, thrown.why, lastError, { failures })
-  const ending = endingOf(journal, definition, thrown, failures)
+  const isKnown = journal.unconfirmed === undefined
+  const ending = isKnown ? endingOf(journal, definition, thrown, failures) : undefined
   if (ending && isPastPivot(journal)) {
     if (ending.why === 'exhausted') return pastPivot(conducting, ending, failures)
   } else if (ending) return goBack(conducting, { ...conducting, op }, steps, ending, 'known', thrown)
   const course = { ...journal.course, failures, lastError }
   const afterMs = Math.round(backoffMs(definition.backoff, failures - 1, ground.random))
-  return { do: 'wait', afterMs, thrown, news: { course } }
+  return {
+    do: 'wait',
+    afterMs,
+    thrown: thrown instanceof FinalError || thrown instanceof Rewind ? notYet(journal, thrown) : thrown,
+    news: { course },
+  }
 }
 
 function endingOf(journal: Journal, definition: Definition, thrown: unknown, failures: number): Ending | undefined {
@@ -148,6 +167,19 @@ async function goBack(
   }
 }
 
+/** A FinalError is an answer for good, a Rewind none at all, and this operation has not come to one: it will be taken up again. */
+export function notYet({ claim }: Journal, cause: Error): OnceError {
+  return new OnceError('OUTCOME_UNKNOWN', {
+    message: `${describeKey(claim.key)} failed (${cause.message}), and that is not its answer yet: it will be taken up again. Ask again later, or see status(id).`,
+    cause,
+  })
+}
+
+function deadly(journal: Journal, ending: Ending, failuresBack: number): Plan {
+  const message = `${describeKey(journal.claim.key)} failed (${ending.message}), and ${failuresBack} attempts to undo it died or hung.`
+  return park(journal, 'undo-stuck', message, {})
+}
+
 function pastPivot({ journal }: Conducting, ending: Ending, failures: number): Plan {
   const message = `${describeKey(journal.claim.key)} is past its pivot, where there is no way back, and cannot go on: ${ending.message}`
   return park(journal, 'past-pivot', message, { failures })
@@ -185,10 +217,6 @@ function exhausted({ claim }: Journal, failures: number, lastError: string | und
 
 function isLost(thrown: unknown): boolean {
   return thrown instanceof OnceError && thrown.code === 'CLAIM_LOST'
-}
-
-function messageOf(thrown: unknown): string {
-  return (thrown instanceof Error ? thrown.message : String(thrown)).slice(0, 2_000)
 }
 
 /** The course is kept as JSON. */

@@ -49,14 +49,13 @@ export interface StepStatus {
 export function statusOf(entry: Entry, ledger: Ledger | undefined, codec: Codec | undefined): OperationStatus {
   const { course, steps } = readRecords(entry.key, entry.state === 'tombstone' ? undefined : ledger)
   const outcome = entry.outcome && decodeOutcome(entry.outcome, codec, entry.key)
-  const isParked = course?.content.parked !== undefined && ledger?.dueAtMs === undefined
-  const state = stateOf(entry, outcome, isParked)
+  const state = stateOf(entry, outcome, ledger)
   const { lastError, parked } = course?.content ?? {}
   return {
     key: entry.key,
     state,
     direction: course?.content.direction ?? 'forward',
-    version: entry.version,
+    version: course?.content.version ?? entry.version,
     attempt: entry.attempt,
     failures: course?.content.failures ?? 0,
     steps: steps.map(({ content: { name, state: is, attempt, error }, atMs }) => ({
@@ -71,21 +70,23 @@ export function statusOf(entry: Entry, ledger: Ledger | undefined, codec: Codec 
         ? []
         : steps.filter((step) => step.content.state === 'began').map((step) => step.content.name),
     ...(ledger?.dueAtMs !== undefined && { dueAtMs: ledger.dueAtMs }),
-    ...(isParked && parked !== undefined && { parked }),
+    ...(state === 'parked' && parked !== undefined && { parked }),
     ...(lastError !== undefined && { lastError }),
     ...(ledger?.cancelReason !== undefined && { cancelReason: ledger.cancelReason }),
     ...(outcome && { outcome }),
   }
 }
 
-function stateOf(entry: Entry, outcome: Outcome | undefined, isParked: boolean): OperationState {
+function stateOf(entry: Entry, outcome: Outcome | undefined, ledger: Ledger | undefined): OperationState {
+  // Also while somebody holds it: a retry looks and gives it back, and never makes it due.
+  const isParked = ledger !== undefined && ledger.dueAtMs === undefined
   switch (entry.state) {
     case 'tombstone':
       return 'expired'
     case 'settled':
       return outcome?.kind === 'failure' ? 'failed' : 'completed'
     case 'running':
-      return 'running'
+      return isParked ? 'parked' : 'running'
     case 'abandoned':
       return isParked ? 'parked' : 'abandoned'
     case 'open':

@@ -3,7 +3,6 @@
 // by their order, so the code between them may change.
 
 import type { Ground } from './attempt.ts'
-import { claimLost } from './attempt.ts'
 import { backoffMs } from './backoff.ts'
 import type { Backoff } from './backoff.ts'
 import { sleep } from './clock.ts'
@@ -12,16 +11,17 @@ import { FinalError, invalidArgument, NotBegunError, OnceError } from './errors.
 import { fingerprint } from './fingerprint.ts'
 import { deriveKey, describeKey } from './key.ts'
 import type { Journal } from './operation-journal.ts'
+import { messageOf, storable } from './operation-records.ts'
 import type { StepRecord } from './operation-records.ts'
 import { Rewind, Stopped } from './operation-signals.ts'
+import { createTransactionSteps } from './operation-transactions.ts'
+import type { Transact } from './operation-transactions.ts'
 import { aFunction, checkGiven, checkOptions, oneOf, optional, positiveInteger, positiveMs } from './options.ts'
 import type { Rule } from './options.ts'
-import { decodeOutcome, encodeOutcome } from './outcome.ts'
+import { decodeOutcome } from './outcome.ts'
 import type { Codec } from './outcome.ts'
 import { valueOf } from './protocol.ts'
 import type { Settings } from './settings.ts'
-import { bounded } from './store-call.ts'
-import type { BegunStep, Store, Transactional, TransactionalSteps } from './store.ts'
 
 export interface StepContext {
   /** The idempotency key for the outside system: the same on every attempt. */
@@ -87,6 +87,12 @@ export interface StepsGround {
   readonly op: Op
 }
 
+/** The same while the function runs. */
+interface InFunction extends StepsGround {
+  /** A step has left the function: no other begins, also when the function caught that. */
+  left(): Rewind | Stopped | undefined
+}
+
 /** A step as the code asked for it in this attempt. */
 export type AskedStep =
   | { readonly kind: 'outside'; readonly step: Step<unknown> }
@@ -96,10 +102,11 @@ export interface Steps {
   readonly op: OperationOp
   /** Everything the code has asked for, by name. */
   readonly asked: ReadonlyMap<string, AskedStep>
-  /** Runs `work` in a transaction of the store, and commits with it the record that `done` makes of its outcome. */
-  transact(work: (tx: unknown) => unknown, done: (result: Uint8Array) => StepRecord): Promise<unknown>
-  /** No step begins any more; resolves when those that run have ended. */
-  close(): Promise<void>
+  readonly transact: Transact
+  /** What a step has left the function by, whatever the function then made of it. */
+  readonly left: Rewind | Stopped | undefined
+  /** No step begins any more; resolves when those that run have ended, to the failure of one that nobody waited for. */
+  close(): Promise<{ readonly failure: unknown } | undefined>
   /** Take back every transaction that is still open, under code that still runs. */
   abandon(): Promise<void>
 }
@@ -115,12 +122,13 @@ const stepRules: Readonly<Record<keyof Step<unknown>, Rule>> = {
   fingerprint: () => undefined,
 }
 
-const retryRules: Readonly<Record<keyof Retry, Rule>> = {
-  attempts: positiveInteger,
+export const backoffRules: Readonly<Record<keyof Backoff, Rule>> = {
   firstMs: optional(positiveMs),
   factor: optional((value) => (typeof value === 'number' && value >= 1 ? undefined : 'a number of at least 1')),
   maxMs: optional(positiveMs),
 }
+
+const retryRules: Readonly<Record<keyof Retry, Rule>> = { attempts: positiveInteger, ...backoffRules }
 
 const transactionRules: Readonly<Record<keyof TransactionStep<unknown, unknown>, Rule>> = {
   run: aFunction,
@@ -131,12 +139,14 @@ const transactionRules: Readonly<Record<keyof TransactionStep<unknown, unknown>,
 
 const retryBackoff: Backoff = { firstMs: 100, factor: 2, maxMs: 10_000 }
 
-export function createSteps(context: StepsGround): Steps {
-  const { op } = context
+export function createSteps(ground: StepsGround): Steps {
   const asked = new Map<string, AskedStep>()
   const running = new Set<Promise<unknown>>()
-  const transactions = new Set<BegunStep<unknown>>()
+  const handedOut: Promise<unknown>[] = []
   let closed = false
+  let left: Rewind | Stopped | undefined
+  let late: { readonly failure: unknown } | undefined
+  const context: InFunction = { ...ground, left: () => left }
 
   function ask<T>(name: string, step: AskedStep, run: () => Promise<T>): Promise<T> {
     checkStepName(name)
@@ -147,43 +157,74 @@ export function createSteps(context: StepsGround): Steps {
     }
     asked.set(name, step)
     const work = run()
-    const tracked = work.catch(() => {}).finally(() => running.delete(tracked))
+    const tracked = work.catch(learn).finally(() => running.delete(tracked))
     running.add(tracked)
     return work
   }
 
-  const transact: Steps['transact'] = (work, done) => repeatedly(context, transactions, work, done)
+  function learn(failure: unknown): void {
+    if (failure instanceof Rewind || failure instanceof Stopped) left ??= failure
+    if (closed) late ??= { failure }
+  }
+
+  const { transact, abandon } = createTransactionSteps(context)
   const steps: Pick<OperationOp, 'step' | 'transaction'> = {
     async step<T>(name: string, given: Step<T> | Step<T>['run']): Promise<T> {
-      const step: Step<T> = typeof given === 'function' ? { run: given } : given
-      checkGiven(`step "${name}"`, step, stepRules)
-      if (typeof step.run !== 'function') throw invalidArgument(`step "${name}": expected run to be a function`)
-      if (step.retry) checkOptions(`step "${name}", retry`, step.retry, retryRules)
+      const step = readStep(name, given)
       return ask(name, { kind: 'outside', step: step as Step<unknown> }, () => outside(context, name, step))
     },
     async transaction<T>(
       name: string,
       given: TransactionStep<T, unknown> | TransactionStep<T, unknown>['run'],
     ): Promise<T> {
-      const step: TransactionStep<T, unknown> = typeof given === 'function' ? { run: given } : given
-      checkOptions(`transaction "${name}"`, step, transactionRules)
+      const step = readTransactionStep(name, given)
       const work = (): Promise<T> => inTransaction(context, transact, name, step)
       return ask(name, { kind: 'transaction', step: step as TransactionStep<unknown, unknown> }, work)
     },
   }
+  const handOut = <T>(work: Promise<T>): Promise<T> => {
+    handedOut.push(work)
+    return work
+  }
   return {
-    op: operationOp(op, steps),
+    op: operationOp(ground.op, {
+      step: (name, given) => handOut(steps.step(name, given)),
+      transaction: (name, given) => handOut(steps.transaction(name, given)),
+    }),
     asked,
     transact,
+    get left() {
+      return left
+    },
     async close() {
+      // Who would have awaited them is gone; the failure of one is the operation's, not an unhandled rejection of the process.
+      for (const each of handedOut) each.catch(() => {})
       closed = true
       await Promise.all(running)
+      return late
     },
     async abandon() {
       closed = true
-      await Promise.all([...transactions].map((begun) => begun.abandon().catch(() => {})))
+      await abandon()
     },
   }
+}
+
+function readStep<T>(name: string, given: Step<T> | Step<T>['run']): Step<T> {
+  const step: Step<T> = typeof given === 'function' ? { run: given } : given
+  checkGiven(`step "${name}"`, step, stepRules)
+  if (typeof step.run !== 'function') throw invalidArgument(`step "${name}": expected run to be a function`)
+  if (step.retry) checkOptions(`step "${name}", retry`, step.retry, retryRules)
+  return step
+}
+
+function readTransactionStep<T>(
+  name: string,
+  given: TransactionStep<T, unknown> | TransactionStep<T, unknown>['run'],
+): TransactionStep<T, unknown> {
+  const step: TransactionStep<T, unknown> = typeof given === 'function' ? { run: given } : given
+  checkOptions(`transaction "${name}"`, step, transactionRules)
+  return step
 }
 
 /** The signal is made when it is asked for, here too. */
@@ -208,11 +249,17 @@ function checkStepName(name: unknown): asserts name is string {
 }
 
 /** What is stored of the step, if it can be answered with that; in an operation that goes back nothing else is answered. */
-function stored<T>({ journal, codec }: StepsGround, name: string, asked: string | undefined): { value: T } | undefined {
+function stored<T>(
+  { journal, codec, left }: InFunction,
+  name: string,
+  asked: string | undefined,
+): { value: T } | undefined {
   const record = journal.step(name)
   checkFingerprint(journal, record, asked)
   const isDone = record?.state === 'done' || record?.forward === 'done'
   if (isDone) return { value: resultOf<T>(journal, codec, record) }
+  const stopped = left()
+  if (stopped) throw stopped
   if (journal.course.direction === 'backward') throw new Rewind()
   if (journal.cancelReason !== undefined && !isPastPivot(journal)) throw new Rewind()
   return undefined
@@ -239,7 +286,7 @@ function checkFingerprint(journal: Journal, record: StepRecord | undefined, aske
   })
 }
 
-async function outside<T>(context: StepsGround, name: string, step: Step<T>): Promise<T> {
+async function outside<T>(context: InFunction, name: string, step: Step<T>): Promise<T> {
   const { ground, op } = context
   const backoff = { ...retryBackoff, ...step.retry }
   for (let tries = 1; ; tries++) {
@@ -258,7 +305,7 @@ async function outside<T>(context: StepsGround, name: string, step: Step<T>): Pr
   }
 }
 
-async function tryOutside<T>(context: StepsGround, name: string, step: Step<T>): Promise<T> {
+async function tryOutside<T>(context: InFunction, name: string, step: Step<T>): Promise<T> {
   const { journal } = context
   const asked = step.fingerprint === undefined ? undefined : fingerprint(step.fingerprint)
   const known = stored<T>(context, name, asked)
@@ -269,16 +316,19 @@ async function tryOutside<T>(context: StepsGround, name: string, step: Step<T>):
     const looked = await settleDoubt(context, name, step)
     if (looked !== 'run') return keepDone(context, record, looked.found)
   }
+  const isStillInDoubt = before?.state === 'began' && !step.lookup
   await journal.write({ step: { ...record, state: 'began' } })
   if (journal.cancelReason !== undefined && !isPastPivot(journal)) {
-    // It was written that it begins, and now it does not.
-    await journal.write({ step: { ...record, state: 'absent' } })
+    // It was written that it begins, and now it does not. A run before this one may have taken effect all the same.
+    if (!isStillInDoubt) await journal.write({ step: { ...record, state: 'absent' } })
     throw new Rewind()
   }
   const value = await limited(context, name, step).catch(async (error: unknown) => {
-    // These two say themselves that nothing took effect. Of everything else nobody can tell.
-    if (error instanceof FinalError || error instanceof NotBegunError) {
-      await journal.write({ step: { ...record, state: 'failed', error: error.message } })
+    // These two say themselves that nothing took effect. Of everything else nobody can tell. And what this run says of itself
+    // says nothing of the one before it: it may have failed on a check that it makes before it asks the other side.
+    const tookNoEffect = error instanceof FinalError || error instanceof NotBegunError
+    if (tookNoEffect && !isStillInDoubt) {
+      await journal.write({ step: { ...record, state: 'failed', error: messageOf(error) } })
     }
     throw error
   })
@@ -303,7 +353,7 @@ function recordOf(
 
 async function keepDone<T>(context: StepsGround, record: Omit<StepRecord, 'state'>, value: T): Promise<T> {
   const { journal, codec } = context
-  const { bytes, outcome } = encodeOutcome({ kind: 'value', value }, codec)
+  const { bytes, outcome } = storable(journal.claim.key, codec, record.name, value)
   await journal.write({ step: { ...record, state: 'done', result: bytes } })
   return valueOf(journal.claim.key, outcome) as T
 }
@@ -363,13 +413,9 @@ async function limited<T>(context: StepsGround, name: string, step: Step<T>): Pr
   }
 }
 
-/** A step that loses against others five times in a row is not going to win soon; the operation tries again later. */
-const conflictTriesMax = 5
-const conflictBackoff: Backoff = { firstMs: 10, factor: 3, maxMs: 500 }
-
 async function inTransaction<T>(
-  context: StepsGround,
-  transact: Steps['transact'],
+  context: InFunction,
+  transact: Transact,
   name: string,
   step: TransactionStep<T, unknown>,
 ): Promise<T> {
@@ -378,58 +424,5 @@ async function inTransaction<T>(
   if (known) return known.value
   const record = recordOf(context, name, step, asked)
   const done = (result: Uint8Array): StepRecord => ({ ...record, state: 'done', result })
-  return (await transact((tx) => step.run(tx, contextOf(context, `step:${name}`)), done)) as T
-}
-
-async function repeatedly(
-  context: StepsGround,
-  open: Set<BegunStep<unknown>>,
-  work: (tx: unknown) => unknown,
-  done: (result: Uint8Array) => StepRecord,
-): Promise<unknown> {
-  const { ground, op } = context
-  const store = transactionalSteps(ground.store)
-  for (let tries = 1; ; tries++) {
-    try {
-      return await tryTransact(context, store, open, work, done)
-    } catch (error) {
-      // The rollback took everything along, so all of it may run again.
-      if (!store.isConflict(error) || tries >= conflictTriesMax || op.signal.aborted) throw error
-      await sleep(ground.clock, backoffMs(conflictBackoff, tries - 1, ground.random), { signal: op.signal })
-    }
-  }
-}
-
-type TransactionalStore = TransactionalSteps<unknown> & Pick<Transactional<unknown>, 'isConflict'>
-
-async function tryTransact(
-  context: StepsGround,
-  store: TransactionalStore,
-  open: Set<BegunStep<unknown>>,
-  work: (tx: unknown) => unknown,
-  done: (result: Uint8Array) => StepRecord,
-): Promise<unknown> {
-  const { ground, journal, settings, codec } = context
-  const late = (begun: BegunStep<unknown> | undefined): void =>
-    ground.background(begun?.rollback() ?? Promise.resolve())
-  const begun = await bounded(ground.calls, () => store.beginStep(journal.claim), late)
-  if (!begun) throw claimLost(journal.claim, settings, { executed: 'no' })
-  open.add(begun)
-  try {
-    const { bytes, outcome } = encodeOutcome({ kind: 'value', value: await work(begun.tx) }, codec)
-    await journal.commit({ step: done(bytes) }, (change) => bounded(ground.calls, () => begun.commit(change)))
-    return valueOf(journal.claim.key, outcome)
-  } catch (error) {
-    await bounded(ground.calls, () => begun.rollback()).catch(() => begun.abandon().catch(() => {}))
-    throw error
-  } finally {
-    open.delete(begun)
-  }
-}
-
-function transactionalSteps(store: Store): TransactionalStore {
-  if ('beginStep' in store) return store as Store & TransactionalStore
-  throw new OnceError('UNSUPPORTED', {
-    message: `op.transaction: the ${store.name} store has no transactions. Use op.step(), or a store that has: sqlite, postgres, mysql.`,
-  })
+  return (await transact(name, (tx) => step.run(tx, contextOf(context, `step:${name}`)), done)) as T
 }

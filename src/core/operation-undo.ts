@@ -6,10 +6,10 @@ import type { Backoff } from './backoff.ts'
 import { sleep } from './clock.ts'
 import { FinalError, OnceError } from './errors.ts'
 import { publish } from './events.ts'
+import { messageOf, storable } from './operation-records.ts'
 import type { StepRecord } from './operation-records.ts'
 import { checkFound, contextOf, resultOf } from './operation-steps.ts'
 import type { AskedStep, Steps, StepsGround, UndoContext } from './operation-steps.ts'
-import { encodeOutcome } from './outcome.ts'
 
 /** Three tries ride out a hiccup; what fails longer is left for a person, and for the next resume. */
 const undoTries = 3
@@ -46,9 +46,14 @@ async function undo(context: StepsGround, steps: Steps, record: StepRecord): Pro
       return await tryUndo(context, steps, asked, journal.step(record.name)!)
     } catch (error) {
       if (error instanceof OnceError && error.code === 'CLAIM_LOST') throw error
-      left = error instanceof FinalError || context.op.signal.aborted ? 0 : left - 1
+      // The undo may have been committed: trying it again here could undo twice. The next attempt reads what is recorded.
+      if (journal.unconfirmed !== undefined) throw journal.unconfirmed
+      // Its time is over, or its claim: that says nothing of the undo, which the next attempt goes on with. What the undo threw
+      // is not thrown on: a FinalError would be taken for the answer.
+      if (context.op.signal.aborted) throw context.op.signal.reason
+      left = error instanceof FinalError ? 0 : left - 1
       if (left <= 0) {
-        const message = error instanceof Error ? error.message : String(error)
+        const message = messageOf(error)
         const last = journal.step(record.name)!
         return journal.write({ step: { ...last, forward: forwardOf(last), state: 'stuck', error: message } })
       }
@@ -66,10 +71,9 @@ async function tryUndo(context: StepsGround, steps: Steps, asked: AskedStep, bef
   const forward = forwardOf(record)
   const told = undoContext(context, { ...kept, forward })
   if (asked.kind === 'transaction') {
-    await steps.transact(
-      (tx) => asked.step.undo!(tx, told),
-      () => ({ ...kept, forward, state: 'undone' }),
-    )
+    // What an undo answers is nobody's: were it kept, one that cannot be would fail an undo that is committed.
+    const run = async (tx: unknown): Promise<void> => void (await asked.step.undo!(tx, told))
+    await steps.transact(record.name, run, () => ({ ...kept, forward, state: 'undone' }))
     return
   }
   await journal.write({ step: { ...kept, forward, state: 'undoing' } })
@@ -87,7 +91,7 @@ async function lookAgain(context: StepsGround, asked: AskedStep, record: StepRec
   const looked = checkFound(record.name, await asked.step.lookup(contextOf(context, `step:${record.name}`)))
   if (looked === 'not-found') return undefined
   if (looked === 'unknown') return record
-  const { bytes } = encodeOutcome({ kind: 'value', value: looked.found }, context.codec)
+  const { bytes } = storable(context.journal.claim.key, context.codec, record.name, looked.found)
   return { ...record, forward: 'done', result: bytes }
 }
 

@@ -11,6 +11,7 @@ import type { Doubt } from './operation-doubt.ts'
 import type { OperationOptions } from './operation.ts'
 import type { OperationOp } from './operation-steps.ts'
 import type { OnceOptions } from './settings.ts'
+import type { Recoverable, TransactionalSteps } from './store.ts'
 
 interface World {
   readonly clock: ManualClock
@@ -109,6 +110,30 @@ describe('steps', () => {
     expect(reserve).toHaveBeenCalledTimes(1)
     // The first attempt is given what every later one is given.
     expect(seen).toEqual(['1970-01-01T00:00:00.000Z', '1970-01-01T00:00:00.000Z'])
+  })
+
+  test('a step whose result cannot be stored is not done: mended code goes on, under the same key', async () => {
+    const { process } = world()
+    const keys: string[] = []
+    const body =
+      (result: unknown): Body =>
+      (op) =>
+        op.step('a', ({ key }) => {
+          keys.push(key)
+          return result
+        })
+    const error = await thrown(
+      define(
+        process(),
+        body(() => {}),
+      ).run('1', {}),
+    )
+    expect(error).toMatchObject({ code: 'OUTCOME_NOT_STORED', executed: 'unknown' })
+    expect(error.message).toContain('step "a" of shop/operations/checkout/1')
+    const mended = define(process(), body('fine'))
+    expect((await mended.status('1'))?.inDoubt).toEqual(['a'])
+    expect((await mended.run('1', {})).value).toBe('fine')
+    expect(keys).toEqual([keys[0], keys[0]])
   })
 
   test('the derived key of a step is the same on every attempt, and differs from step to step', async () => {
@@ -416,7 +441,9 @@ describe('sagas', () => {
       ),
       { attempts: 2 },
     )
-    expect((await thrown(checkout.run('1', {}))).message).toBe('no such address')
+    // A FinalError would be its answer for good, and it has none yet.
+    const first = await thrown(checkout.run('1', {}))
+    expect(first).toMatchObject({ code: 'OUTCOME_UNKNOWN', cause: { message: 'no such address' } })
     expect(await codeOf(checkout.run('1', {}))).toBe('PARKED')
     expect(log).toEqual(['reserve', 'charge'])
     expect(await checkout.status('1')).toMatchObject({ state: 'parked', direction: 'forward' })
@@ -687,5 +714,486 @@ describe('recovery', () => {
     expect(await checkout.status('1')).toMatchObject({ state: 'completed' })
     expect(await checkout.start('1', {})).toMatchObject({ state: 'completed' })
     expect(run).toHaveBeenCalledTimes(1)
+  })
+})
+
+// Each of these was found by the simulation of operations (npm run simulate -- --what operations); the seed is that of the find.
+describe('found by simulation', () => {
+  const failing = (): never => {
+    throw new FinalError('declined')
+  }
+
+  test('a rerun that never began does not settle the doubt about the run before it (seed 47)', async () => {
+    const undo = vi.fn()
+    let runs = 0
+    const charge = (): never => {
+      throw runs++ === 0 ? new Error('timed out') : new NotBegunError('too many requests')
+    }
+    const checkout = define(world().process(), (op) => op.step('charge', { run: charge, undo }), { attempts: 2 })
+    await thrown(checkout.run('1', {}))
+    await thrown(checkout.run('1', {}))
+    expect(undo).toHaveBeenCalledTimes(1)
+    expect(undo.mock.calls[0]?.[0]).toMatchObject({ forward: 'unknown' })
+  })
+
+  test('a step in doubt that is not run again because of a cancel is undone (seed 2144)', async () => {
+    const undo = vi.fn()
+    const step = { undo, retry: { attempts: 2, firstMs: 1 } }
+    const here = world()
+    const own = here.process()
+    const body: Body = (op) =>
+      op.step('charge', {
+        ...step,
+        run: async () => {
+          await (own.store as unknown as Recoverable).requestCancel(op.key, 'enough')
+          throw new Error('timed out')
+        },
+      })
+    const asked = thrown(define(own, body).run('1', {}))
+    await here.clock.advance(1_000)
+    expect(await asked).toBeInstanceOf(FinalError)
+    expect(undo.mock.calls[0]?.[0]).toMatchObject({ forward: 'unknown' })
+  })
+
+  test('an attempt that does not know what it wrote undoes nothing; the next one reads it (seed 610)', async () => {
+    const { process, clock, data } = world()
+    const store = memoryStore({ data })
+    let isCut = false
+    const advance: typeof store.advance = async (claim, change) => {
+      const answer = await store.advance(claim, change)
+      if (!isCut) return answer
+      throw new Error('the reply was lost')
+    }
+    const log: string[] = []
+    const body: Body = async (op) => {
+      await op.step('reserve', { run: () => log.push('reserve'), undo: () => log.push('undo reserve') })
+      isCut = true
+      await op.step('charge', { run: () => log.push('charge'), undo: () => log.push('undo charge') })
+    }
+    const cut = process({ store: { ...store, advance } as typeof store, storeTimeoutMs: 100 })
+    const asked = thrown(define(cut, body, { attempts: 1 }).run('1', {}))
+    await clock.advance(60_000)
+    expect(await asked).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+    expect(log).toEqual(['reserve'])
+    const last = define(process(), body, { attempts: 1 })
+    expect(await thrown(last.run('1', {}))).toBeInstanceOf(FinalError)
+    expect(log).toEqual(['reserve', 'undo charge', 'undo reserve'])
+  })
+
+  /** A store whose answers to the writes that have these words in them do not come back. */
+  function deafTo(words: string, data: MemoryData): ReturnType<typeof memoryStore> {
+    const store = memoryStore({ data })
+    return {
+      ...store,
+      async advance(claim, change) {
+        const answer = await store.advance(claim, change)
+        const isMeant = change.records.some(({ content }) => Buffer.from(content).includes(words))
+        if (isMeant) throw new Error('the reply was lost')
+        return answer
+      },
+    }
+  }
+
+  test('an operation whose turn was not confirmed does not turn again (seed 2802)', async () => {
+    const { process, clock, data } = world()
+    const body: Body = (op) => op.step('charge', failing)
+    const checkout = define(process({ store: deafTo('backward', data), storeTimeoutMs: 100 }), body)
+    const asked = thrown(checkout.run('1', {}))
+    await clock.advance(60_000)
+    expect(await asked).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+    expect(await checkout.status('1')).toMatchObject({ direction: 'backward' })
+  })
+
+  test('how a function is left for a cancel is told to nobody outside (seed 8236)', async () => {
+    const { process, clock, data } = world()
+    const once = process({ store: deafTo('"state":"done"', data), storeTimeoutMs: 100 })
+    const body: Body = async (op) => {
+      const cancel = (): Promise<boolean> =>
+        (once.store as unknown as Recoverable).requestCancel(op.key, 'enough').then(() => true)
+      await op.step('a', cancel).catch(() => {})
+      return op.step('b', () => 1)
+    }
+    const asked = thrown(define(once, body).run('1', {}))
+    await clock.advance(60_000)
+    expect(await asked).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+  })
+
+  test('the undo of a transaction whose COMMIT was not answered is not tried again by the same attempt (seed 665)', async () => {
+    const { process, clock, data } = world()
+    const store = memoryStore({ data })
+    let undone = 0
+    let isSilent = true
+    const beginStep: TransactionalSteps<null>['beginStep'] = async (claim) => ({
+      tx: null,
+      async commit(change) {
+        const answer = await store.advance(claim, change)
+        return undone > 0 && isSilent ? never : answer
+      },
+      rollback: async () => {},
+      abandon: async () => {},
+    })
+    const body: Body = async (op) => {
+      await op.transaction('order', { run: () => 1, undo: () => void undone++ })
+      await op.step('charge', failing)
+    }
+    const silent = { ...store, beginStep, isConflict: () => false } as unknown as typeof store
+    const asked = thrown(define(process({ store: silent, storeTimeoutMs: 100 }), body).run('1', {}))
+    await clock.advance(60_000)
+    expect(await asked).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+    isSilent = false
+    expect(await thrown(define(process({ store: silent }), body).run('1', {}))).toBeInstanceOf(FinalError)
+    expect(undone).toBe(1)
+  })
+})
+
+// Each of these was suspected in a review, and all but the last failed before the code was mended.
+describe('reviewed', () => {
+  const stop: Body = (op) => op.step('charge', { run: () => 'ran', inDoubt: 'stop' })
+
+  /** An operation whose step `charge` is in doubt, and that would stop at it. */
+  async function inDoubt(here: World, body: Body, options?: OperationOptions): Promise<void> {
+    await dieIn('charge', here, body, options)
+    await here.clock.advance(700_000)
+  }
+
+  test('a function that catches the stop at a step in doubt cannot complete the operation, nor begin another step', async () => {
+    const here = world()
+    await inDoubt(here, stop)
+    const next = vi.fn()
+    const catching: Body = async (op, input) => {
+      await Promise.resolve(stop(op, input)).catch(() => 'never mind')
+      return op.step('ship', next).catch(() => 'shipped without a charge')
+    }
+    const checkout = define(here.process(), catching)
+    expect(await codeOf(checkout.run('1', { total: 5 }))).toBe('PARKED')
+    expect(next).not.toHaveBeenCalled()
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked', inDoubt: ['charge'] })
+  })
+
+  test('a function that turns the stop at a step in doubt into a final failure does not undo it blindly', async () => {
+    const here = world()
+    const undo = vi.fn()
+    const step = { run: () => 'ran', inDoubt: 'stop' as const, undo }
+    await inDoubt(here, (op) => op.step('charge', step))
+    const checkout = define(here.process(), (op) =>
+      op.step('charge', step).catch(() => {
+        throw new FinalError('the charge did not work')
+      }),
+    )
+    expect(await codeOf(checkout.run('1', { total: 5 }))).toBe('PARKED')
+    expect(undo).not.toHaveBeenCalled()
+  })
+
+  test('a function that catches the end by a cancel cannot complete the operation', async () => {
+    const here = world()
+    const gate = Promise.withResolvers<void>()
+    const undo = vi.fn()
+    const checkout = define(here.process(), async (op) => {
+      await op.step('a', { run: () => gate.promise, undo })
+      return op.step('b', () => 'b').catch(() => 'completed all the same')
+    })
+    const asked = thrown(checkout.run('1', {}))
+    await here.clock.advance(10)
+    await checkout.cancel('1', 'the customer left')
+    gate.resolve()
+    // The wish came while it ran, and the reason is told all the same.
+    expect(await asked).toMatchObject({ name: 'FinalError', message: expect.stringContaining('the customer left') })
+    expect(undo).toHaveBeenCalledTimes(1)
+  })
+
+  test('a step that nobody waits for and that fails is a failure of the operation, not of the process', async () => {
+    const unhandled = vi.fn()
+    process.on('unhandledRejection', unhandled)
+    const { process: start, clock } = world()
+    const checkout = define(start(), (op) => {
+      void op.step('mail', async () => {
+        throw new Error('the mail server is down')
+      })
+      return 'sent'
+    })
+    expect((await thrown(checkout.run('1', {}))).message).toBe('the mail server is down')
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', inDoubt: ['mail'] })
+    await clock.advance(10)
+    await new Promise((resolve) => setImmediate(resolve))
+    process.off('unhandledRejection', unhandled)
+    expect(unhandled).not.toHaveBeenCalled()
+  })
+
+  test('a final failure of a rerun does not settle the doubt about the run before it', async () => {
+    const here = world()
+    const undo = vi.fn()
+    let isOpen = true
+    const body: Body = (op) =>
+      op.step('charge', {
+        run: () => {
+          if (!isOpen) throw new FinalError('the shop is closed') // before the provider is asked
+          throw new Error('timed out')
+        },
+        undo,
+      })
+    const checkout = define(here.process(), body)
+    await thrown(checkout.run('1', {}))
+    isOpen = false
+    expect(await thrown(checkout.run('1', {}))).toMatchObject({ message: 'the shop is closed' })
+    expect(undo.mock.calls[0]?.[0]).toMatchObject({ forward: 'unknown' })
+  })
+
+  test('a course whose write was not confirmed is overwritten by the next: an operation that turned back stays so', async () => {
+    const { process, clock, data } = world()
+    const store = memoryStore({ data })
+    let isLost = true
+    const advance: typeof store.advance = async (claim, change) => {
+      const answer = await store.advance(claim, change)
+      if (change.then.to === 'running' && isLost) throw new Error('the reply was lost')
+      return answer
+    }
+    const once = process({ store: Object.assign({}, store, { advance }), storeTimeoutMs: 100 })
+    const checkout = define(once, (op) => op.step('a', { run: () => 1, undo: () => {} }), { attempts: 1 })
+    const asked = thrown(checkout.run('1', {}))
+    await clock.advance(60_000)
+    await asked
+    isLost = false
+    await thrown(checkout.run('1', {}))
+    expect(await checkout.status('1')).toMatchObject({ state: 'failed', direction: 'backward' })
+    const revisions = [...data.operations.values()][0]!.records
+    expect(revisions.get('')!.revision).toBeGreaterThan(1)
+  })
+
+  test('an undo that kills its process each time is left to a person after as many attempts as going forward has', async () => {
+    const { process, clock } = world()
+    const undo = vi.fn(() => never)
+    const body: Body = async (op) => {
+      await op.step('a', { run: () => 1, undo })
+      throw new FinalError('no')
+    }
+    for (let death = 0; death < 6; death++) {
+      void define(process({ attemptMs: 1_000 }), body, { attempts: 3 })
+        .run('1', {})
+        .catch(() => {})
+      await clock.advance(120_000)
+    }
+    expect(undo).toHaveBeenCalledTimes(3)
+    const checkout = define(process(), body, { attempts: 3 })
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked', direction: 'backward' })
+    undo.mockImplementation((() => undefined) as never)
+    await checkout.resume('1')
+    expect(await thrown(checkout.run('1', {}))).toMatchObject({ message: 'no' })
+  })
+
+  test('an undo whose time is over is gone on with, and is not taken for stuck', async () => {
+    const { process, clock } = world()
+    let isSlow = true
+    const undo = async ({ signal }: { signal: AbortSignal }): Promise<void> => {
+      if (!isSlow) return
+      await new Promise((resolve) => signal.addEventListener('abort', resolve))
+      throw new FinalError('this undo gives up')
+    }
+    const body: Body = async (op) => {
+      await op.step('a', { run: () => 1, undo })
+      throw new FinalError('no')
+    }
+    const checkout = define(process({ attemptMs: 1_000 }), body)
+    const first = codeOf(checkout.run('1', {}))
+    await clock.advance(2_000)
+    expect(await first).toBe('DEADLINE_PASSED')
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', steps: [{ name: 'a', state: 'undoing' }] })
+    isSlow = false
+    expect(await thrown(checkout.run('1', {}))).toMatchObject({ message: 'no' })
+  })
+
+  test('an operation that is not finished does not expire, and what it came to is kept for keepMs', async () => {
+    const here = world()
+    await inDoubt(here, stop)
+    const once = here.process({ keepMs: 60_000, tombstoneMs: 60_000 })
+    const checkout = define(once, stop)
+    expect(await codeOf(checkout.run('1', { total: 5 }))).toBe('PARKED')
+    await here.clock.advance(30 * 86_400_000)
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked', inDoubt: ['charge'] })
+    await checkout.resume('1', { decide: { charge: 'not-found' } })
+    expect((await checkout.run('1', { total: 5 })).value).toBe('ran')
+    await here.clock.advance(61_000)
+    expect(await codeOf(checkout.run('1', { total: 5 }))).toBe('EXPIRED')
+  })
+
+  test('a result too large for the store is told as not stored, and nothing is undone', async () => {
+    const { process, data } = world()
+    const store = memoryStore({ data })
+    const advance: typeof store.advance = async (claim, change) => {
+      if (change.then.to === 'settled' && change.then.outcome.length > 1_000) {
+        throw new OnceError('OUTCOME_NOT_STORED', { message: 'too large for this store' })
+      }
+      return store.advance(claim, change)
+    }
+    const checkout = define(process({ store: Object.assign({}, store, { advance }) }), () => 'x'.repeat(2_000))
+    expect(await codeOf(checkout.run('1', {}))).toBe('OUTCOME_NOT_STORED')
+    expect(await checkout.status('1')).toMatchObject({ state: 'completed' })
+    expect(await codeOf(checkout.run('1', {}))).toBe('OUTCOME_NOT_STORED')
+  })
+
+  test('a ledger that cannot be read for a moment does not hold the key for a lease', async () => {
+    const { process, clock, data } = world()
+    const store = memoryStore({ data })
+    let isDown = false
+    const ledger: typeof store.ledger = async (key) => {
+      if (isDown) throw new Error('down')
+      return store.ledger(key)
+    }
+    let fail = true
+    const checkout = define(process({ store: Object.assign({}, store, { ledger }) }), () => {
+      if (fail) throw new Error('not yet')
+      return 'done'
+    })
+    await thrown(checkout.run('1', {}))
+    ;[isDown, fail] = [true, false]
+    expect(await codeOf(checkout.run('1', {}))).toBe('STORE_UNAVAILABLE')
+    isDown = false
+    await clock.advance(10)
+    expect((await checkout.run('1', {})).value).toBe('done')
+  })
+
+  test('what a newer version went on with, an older one does not touch', async () => {
+    const { process } = world()
+    const failing: Body = async (op) => {
+      await op.step('a', () => 1)
+      throw new Error('later')
+    }
+    await thrown(define(process(), failing, { version: 1 }).run('1', {}))
+    await thrown(define(process(), failing, { version: 2 }).run('1', {}))
+    const old = define(process(), failing, { version: 1 })
+    expect(await codeOf(old.run('1', {}))).toBe('NEWER_VERSION')
+    expect(await old.status('1')).toMatchObject({ version: 2 })
+  })
+
+  test('a parked operation is shown as parked also while a retry looks at it', async () => {
+    const here = world()
+    await inDoubt(here, stop)
+    const checkout = define(here.process(), stop)
+    await codeOf(checkout.run('1', { total: 5 }))
+    expect(await checkout.start('1', { total: 5 })).toMatchObject({ state: 'parked' })
+    await here.clock.advance(10)
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked' })
+  })
+
+  test('a decision on the wrong step changes nothing, and the right one can follow at once', async () => {
+    const here = world()
+    await inDoubt(here, stop)
+    const checkout = define(here.process(), stop)
+    await codeOf(checkout.run('1', { total: 5 }))
+    const wrong = { charge: { found: 'ch_1' }, chrage: 'not-found' } as const
+    expect(await codeOf(checkout.resume('1', { decide: wrong }))).toBe('INVALID_ARGUMENT')
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked', inDoubt: ['charge'] })
+    await checkout.resume('1', { decide: { charge: { found: 'ch_1' } } })
+    expect((await checkout.run('1', { total: 5 })).value).toBe('ch_1')
+  })
+
+  test('reconcile decides all doubts of one operation at once, and says what it could not write', async () => {
+    const here = world()
+    const step = { run: () => 'ran', inDoubt: 'stop' } as const
+    const body: Body = (op) => Promise.all([op.step('debit', step), op.step('charge', step)])
+    const dying: Body = (op) => Promise.all([op.step('debit', { ...step, run: () => never }), op.step('charge', step)])
+    await inDoubt(here, dying)
+    const once = here.process()
+    const checkout = define(once, body)
+    await codeOf(checkout.run('1', { total: 5 }))
+    const report = await once.reconcile('checkout', async (doubts) => {
+      expect(doubts.map(({ step: name }) => name)).toEqual(['debit', 'charge'])
+      return doubts.map(({ step: name }) => ({ found: name }))
+    })
+    expect(report).toMatchObject({ found: 2, passed: 0 })
+    // The one that died, the one that parked, and one resume.
+    expect(await checkout.status('1')).toMatchObject({ attempt: 3, inDoubt: [] })
+    expect((await checkout.run('1', { total: 5 })).value).toEqual(['debit', 'charge'])
+  })
+
+  test('an operation that cannot be read is parked and in doubt as a whole, and hides no other', async () => {
+    const here = world()
+    await inDoubt(here, stop)
+    const { operations, entries } = here.data
+    const [name, operation] = [...operations][0]!
+    const once = here.process()
+    const checkout = define(once, stop)
+    await codeOf(checkout.run('1', { total: 5 }))
+    // Another one with the same trouble, and with records that are no records.
+    const garbled = new Map([['charge', { name: 'charge', revision: 1, atMs: 0, content: Buffer.from('garbled') }]])
+    const other = name.replace(/1$/, '0')
+    const key = { ...operation.key, id: '0' }
+    operations.set(other, { ...operation, key, records: garbled })
+    entries.set(other, { ...entries.get(name)!, key })
+    const doubts: Doubt[] = []
+    for await (const doubt of once.inDoubt()) doubts.push(doubt)
+    expect(doubts).toMatchObject([{ key: { id: '0' }, operation: 'checkout', parked: true }, { step: 'charge' }])
+    expect(doubts[0]).not.toHaveProperty('step')
+    expect(await once.reconcile('checkout', async (asked) => asked.map(() => 'unknown'))).toMatchObject({ unknown: 1 })
+  })
+
+  test('an input that cannot be read parks the operation, so that workers do not come back to it for ever', async () => {
+    const here = world()
+    await inDoubt(here, stop)
+    const { entries } = here.data
+    for (const [name, entry] of entries) entries.set(name, { ...entry, input: Buffer.from('garbled') })
+    const once = here.process()
+    const checkout = define(once, stop)
+    const recovery = once.recover([checkout])
+    await here.clock.advance(60_000)
+    await recovery.stop()
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked', attempt: 2 })
+    expect(await codeOf(checkout.run('1', { total: 5 }))).toBe('PARKED')
+  })
+
+  test('what an operation came to is replayed as it was: upgrade is for the versions of createOnce', async () => {
+    const upgrade = vi.fn(() => 'upgraded')
+    const checkout = define(world().process({ version: 3, upgrade }), () => 'as it was')
+    await checkout.run('1', {})
+    expect((await checkout.run('1', {})).value).toBe('as it was')
+    expect(upgrade).not.toHaveBeenCalled()
+  })
+
+  test('a worker with one hand takes operations in turns: a flood of one does not starve another', async () => {
+    const here = world()
+    const once = here.process()
+    const done: string[] = []
+    const operations = ['flood', 'other'].map((name) =>
+      once.operation(name, { backoff: { firstMs: 1, maxMs: 1 } }, (op) => {
+        if (op.attempt === 1) throw new Error('later')
+        done.push(name)
+      }),
+    )
+    for (let n = 0; n < 20; n++) await thrown(operations[0]!.run(`${n}`, {}))
+    await thrown(operations[1]!.run('1', {}))
+    await here.clock.advance(100)
+    const recovery = once.recover(operations, { concurrency: 1 })
+    await here.clock.advance(5_000)
+    await recovery.stop()
+    expect(done).toHaveLength(21)
+    expect(done.indexOf('other')).toBeLessThan(3)
+  })
+
+  test('a reason that text cannot hold, and a misspelt back-off, are refused at once', async () => {
+    const once = world().process()
+    const checkout = define(once, () => 1)
+    for (const reason of ['', ' ', 'a\0b', '\ud800', 'x'.repeat(1_001)]) {
+      expect(await codeOf(checkout.cancel('1', reason))).toBe('INVALID_ARGUMENT')
+    }
+    expect(() => once.operation('other', { backoff: { first: 1 } as never }, () => 1)).toThrow(
+      'did you mean "firstMs"?',
+    )
+  })
+
+  test('a thousand steps cost each as much as the first: two writes, and a record of its own', async () => {
+    const { process, data } = world()
+    const store = memoryStore({ data })
+    const sizes: number[] = []
+    const advance: typeof store.advance = async (claim, change) => {
+      sizes.push(change.records.length)
+      return store.advance(claim, change)
+    }
+    const steps = 1_000
+    const checkout = define(process({ store: Object.assign({}, store, { advance }) }), async (op) => {
+      for (let n = 0; n < steps; n++) await op.step(`line ${n}`, () => n)
+      return steps
+    })
+    expect((await checkout.run('1', {})).value).toBe(steps)
+    expect(sizes).toHaveLength(2 * steps + 1)
+    expect(sizes.slice(1, -1).every((records) => records === 1)).toBe(true)
   })
 })

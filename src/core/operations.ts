@@ -46,7 +46,7 @@ export function createOperations(
     async reconcile(name, resolve, reconcileOptions = {}) {
       const operation = defined.get(name)
       if (!operation) throw invalidArgument(`reconcile: no operation "${name}" is defined here`)
-      return reconcile(operation, resolve, reconcileOptions, runOnce)
+      return reconcile(ground, operation, resolve, reconcileOptions, runOnce)
     },
   }
 }

@@ -53,7 +53,9 @@ export function operationsIn(data: MemoryData, decide: MemoryDecisions): StepLed
     },
     async dismiss({ key, heldUntilMs }) {
       const operation = find(key)
-      if (operation?.dueAtMs === heldUntilMs) put({ ...operation, dueAtMs: undefined, settled: true })
+      if (operation?.dueAtMs !== heldUntilMs) return
+      if (data.entries.has(keyString(key))) put({ ...operation, dueAtMs: undefined, settled: true })
+      else operations.delete(keyString(key))
     },
     async requestCancel(key, cancelReason) {
       const operation = find(key)
@@ -97,6 +99,7 @@ function moved(decide: MemoryDecisions, claim: Claim, then: Change['then']): Fen
   return decide.release(claim, 'open')
 }
 
+// A copy, as the simulation compares what was before with what is after. It makes a step cost a little more with every step before it.
 function withRecords(
   before: MemoryOperation['records'],
   records: Change['records'],

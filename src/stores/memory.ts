@@ -90,17 +90,18 @@ function decisions(data: MemoryData, entriesMax: number): MemoryDecisions {
   return {
     claim: (key, request) => claim(data, entriesMax, key, request),
     extend(held, leaseMs) {
-      const { entry, state } = find(data, held.key)
+      const { name, entry, state } = find(data, held.key)
       if (!isHeldBy(entry, state, held)) return 'lost'
-      return write(data, { ...entry, leaseUntilMs: data.now() + leaseMs })
+      return write(data, name, { ...entry, leaseUntilMs: data.now() + leaseMs })
     },
-    settle(held, outcome, retention) {
-      const { entry, state } = find(data, held.key)
+    settle(held, outcome, { keepMs, tombstoneMs }) {
+      const { name, entry, state } = find(data, held.key)
       if (state === 'settled' && entry?.token === held.token) return 'done'
       if (!isHeldBy(entry, state, held)) return 'lost'
       // Copied here and on every replay: bytes that the caller goes on to change must not change what is remembered.
-      const settled = { wrote: 'settle', outcome: copyOf(outcome), leaseUntilMs: data.now() } as const
-      return write(data, { ...entry, ...settled, keepMs: retention.keepMs, tombstoneMs: retention.tombstoneMs })
+      const kept = copyOf(outcome)
+      const leaseUntilMs = data.now()
+      return write(data, name, { ...entry, wrote: 'settle', outcome: kept, leaseUntilMs, keepMs, tombstoneMs })
     },
     release: (held, how) => release(data, held, how),
   }
@@ -114,41 +115,43 @@ export function memoryData(clock: Clock = systemClock): MemoryData {
 }
 
 function claim(data: MemoryData, entriesMax: number, key: Key, request: ClaimRequest): Verdict {
-  const { entry, state } = find(data, key)
-  if (!entry || !state) return grantFresh(data, entriesMax, key, request)
-  if (state === 'tombstone') {
-    return request.onExpired === 'execute' ? grantFresh(data, entriesMax, key, request) : { is: 'expired' }
+  const { name, entry, state } = find(data, key)
+  if (!entry || !state || (state === 'tombstone' && request.onExpired === 'execute')) {
+    makeRoom(data, entriesMax, name, key)
+    return grant(data, name, firstAttempt(data, key, request))
   }
+  if (state === 'tombstone') return { is: 'expired' }
   if (entry.fingerprint !== request.fingerprint) return { is: 'mismatch' }
   if (state === 'settled') {
-    return { is: 'settled', outcome: copyOf(entry.outcome!), version: entry.version, attempt: entry.attempt }
+    return { is: 'settled', outcome: Buffer.from(entry.outcome!), version: entry.version, attempt: entry.attempt }
   }
   if (entry.token === request.token) {
     return state === 'open' ? { is: 'busy', retryAfterMs: 0 } : grantAgain(data, entry, request)
   }
   if (state === 'running') return { is: 'busy', retryAfterMs: entry.leaseUntilMs - data.now() }
-  if (state === 'open') return grant(data, nextAttempt(data, entry, request, 'reopened'))
+  if (state === 'open') return grant(data, name, nextAttempt(data, entry, request, 'reopened'))
   if (request.onTakeover === 'refuse') return { is: 'doubt', attempt: entry.attempt }
-  return grant(data, nextAttempt(data, entry, request, 'taken-over'))
+  return grant(data, name, nextAttempt(data, entry, request, 'taken-over'))
 }
 
-function grantFresh(data: MemoryData, entriesMax: number, key: Key, request: ClaimRequest): Verdict {
-  makeRoom(data, entriesMax, key)
+function firstAttempt(data: MemoryData, key: Key, request: ClaimRequest): MemoryEntry {
   const now = data.now()
-  return grant(data, {
+  const { token, fingerprint, version, leaseMs, retention, input } = request
+  const entry = {
     key,
     wrote: 'claim',
     how: 'fresh',
-    token: request.token,
+    token,
     attempt: 1,
     fence: nextFence(data),
-    fingerprint: request.fingerprint,
-    version: request.version,
+    fingerprint,
+    version,
     firstClaimedAtMs: now,
-    leaseUntilMs: now + request.leaseMs,
-    ...request.retention,
-    ...(request.input && { input: copyOf(request.input) }),
-  })
+    leaseUntilMs: now + leaseMs,
+    keepMs: retention.keepMs,
+    tombstoneMs: retention.tombstoneMs,
+  } as const
+  return input ? { ...entry, input: copyOf(input) } : entry
 }
 
 function nextAttempt(
@@ -173,11 +176,11 @@ function nextAttempt(
 }
 
 function grantAgain(data: MemoryData, entry: MemoryEntry, request: ClaimRequest): Verdict {
-  return grant(data, { ...entry, leaseUntilMs: data.now() + request.leaseMs })
+  return grant(data, keyString(entry.key), { ...entry, leaseUntilMs: data.now() + request.leaseMs })
 }
 
-function grant(data: MemoryData, entry: MemoryEntry): Verdict {
-  write(data, entry)
+function grant(data: MemoryData, name: string, entry: MemoryEntry): Verdict {
+  write(data, name, entry)
   const { key, token, attempt, fence, how } = entry
   return { is: 'granted', claim: { key, token, attempt, fence }, how }
 }
@@ -189,15 +192,15 @@ function nextFence(data: MemoryData): number {
 }
 
 function release(data: MemoryData, held: Claim, how: 'open' | 'forget'): Fenced {
-  const { entry, state } = find(data, held.key)
+  const { name, entry, state } = find(data, held.key)
   // The trace is gone already: this is the same release once more, or of a claim that never arrived.
   if (!state) return how === 'forget' ? 'done' : 'lost'
   if (state === 'open' && entry?.token === held.token) return 'done'
   if (!isHeldBy(entry, state, held)) return 'lost'
   if (how === 'open' || entry.attempt > 1) {
-    return write(data, { ...entry, wrote: 'release', leaseUntilMs: data.now() })
+    return write(data, name, { ...entry, wrote: 'release', leaseUntilMs: data.now() })
   }
-  data.entries.delete(keyString(held.key))
+  data.entries.delete(name)
   return 'done'
 }
 
@@ -206,10 +209,17 @@ function isHeldBy(entry: MemoryEntry | undefined, state: EntryState | undefined,
   return entry?.token === held.token && (state === 'running' || state === 'abandoned')
 }
 
-function find(data: MemoryData, key: Key): { entry?: MemoryEntry; state?: EntryState } {
-  const entry = data.entries.get(keyString(key))
-  const state = entry && stateOf(entry, data.now())
-  return state ? { entry, state } : {}
+interface Found {
+  /** What the entry is under in the map: put together once for a decision, as that costs more than looking it up. */
+  readonly name: string
+  readonly entry: MemoryEntry | undefined
+  readonly state: EntryState | undefined
+}
+
+function find(data: MemoryData, key: Key): Found {
+  const name = keyString(key)
+  const entry = data.entries.get(name)
+  return { name, entry, state: entry && stateOf(entry, data.now()) }
 }
 
 /** Undefined when the entry is over, as if it had never been. */
@@ -229,15 +239,15 @@ function forgottenAtMs(entry: MemoryEntry): number {
   return expiresAtMs(entry) + entry.tombstoneMs
 }
 
-function write(data: MemoryData, entry: MemoryEntry): 'done' {
-  data.entries.set(keyString(entry.key), entry)
+function write(data: MemoryData, name: string, entry: MemoryEntry): 'done' {
+  data.entries.set(name, entry)
   data.nothingOverUntilMs = Math.min(data.nothingOverUntilMs, forgottenAtMs(entry))
   return 'done'
 }
 
 // A live entry is never pushed out to make room: its key would run twice.
-function makeRoom(data: MemoryData, entriesMax: number, key: Key): void {
-  if (data.entries.size < entriesMax || data.entries.has(keyString(key))) return
+function makeRoom(data: MemoryData, entriesMax: number, name: string, key: Key): void {
+  if (data.entries.size < entriesMax || data.entries.has(name)) return
   if (data.now() >= data.nothingOverUntilMs) sweep(data, Infinity)
   if (data.entries.size < entriesMax) return
   throw new OnceError('STORE_UNAVAILABLE', {
@@ -300,16 +310,16 @@ function inspection(data: MemoryData): Inspectable {
       )
     },
     async mend(key, action, reason) {
-      const { entry, state } = find(data, key)
+      const { name, entry, state } = find(data, key)
       const before = shown(data, entry)
       if (!entry || !state || (action === 'release' && state !== 'running' && state !== 'abandoned')) return before
       data.audit.push({ key, atMs: data.now(), action, reason, before: state })
       if (data.audit.length > auditRecordsMax) data.audit.shift()
       // An open entry keeps its last token: a delayed claim of the holder that was pushed out still finds that it is over.
-      if (action === 'release') write(data, { ...entry, wrote: 'release', leaseUntilMs: data.now() })
+      if (action === 'release') write(data, name, { ...entry, wrote: 'release', leaseUntilMs: data.now() })
       else {
-        data.entries.delete(keyString(key))
-        data.operations.delete(keyString(key))
+        data.entries.delete(name)
+        data.operations.delete(name)
       }
       return before
     },

@@ -436,6 +436,22 @@ const recovery: readonly ContractCase[] = [
     },
   },
   {
+    name: 'what is settled is kept for as long as its settle says, though it was enlisted to be kept for longer',
+    guarantee: 'operations',
+    async run({ store, advance: pass }) {
+      const claim = await enlisted(store, anOperation, {
+        retention: { ...retention, keepMs: 1_000 * retention.keepMs },
+      })
+      await advance(store, claim, [record('a', 1, 'done')], { to: 'settled', outcome: bytesOf('x'), retention })
+      await pass(retention.keepMs - hourMs)
+      assertSettled(await enlist(store), bytesOf('x'))
+      await pass(2 * hourMs)
+      const sweepable = sweepableOf(store)
+      for (let more = true; more;) more = (await sweepable.sweep({ limit: 100 })).more
+      assertIs(await enlist(store), 'expired')
+    },
+  },
+  {
     name: 'a sweep takes the records with the entry, and no others',
     guarantee: 'operations',
     async run({ store, advance: pass }) {

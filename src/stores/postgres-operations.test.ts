@@ -1,0 +1,50 @@
+// What an operation leaves in PostgreSQL: while it is not finished everything, for as long as it takes; then nothing.
+
+import type pg from 'pg'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { createPool, type PostgresGround, startPostgresGround } from '../../test/postgres-subject.ts'
+import { needs } from '../../test/servers/needs.ts'
+import { createOnce } from '../core/once.ts'
+import { postgresStore } from './postgres.ts'
+
+const retention = { keepMs: 3_600_000, tombstoneMs: 3_600_000 }
+
+needs('postgres', { ours: true }).describe('operations in PostgreSQL', () => {
+  let ground: PostgresGround
+  let pool: pg.Pool
+  beforeAll(async () => {
+    ground = await startPostgresGround({})
+    pool = createPool(ground.url)
+  })
+  afterAll(async () => {
+    await pool.end()
+    await ground[Symbol.asyncDispose]()
+  })
+
+  test('a sweep takes the rows of what is settled when its keepMs is over, and none of what is not finished', async () => {
+    const store = postgresStore({ pool, table: 'swept' })
+    await store.migrate()
+    const once = createOnce({ store, scope: 'shop', ...retention })
+    const checkout = once.operation('checkout', {}, async (op, input: string) => {
+      await op.step('a', () => input)
+      if (input === 'fail') throw new Error('later')
+      return input
+    })
+    await checkout.run('settled', 'fine')
+    await expect(checkout.run('unfinished', 'fail')).rejects.toThrow('later')
+    const ids = async (of: string): Promise<string[]> => {
+      const found = await pool.query<{ id: string }>(`select distinct id from ${of} order by id`)
+      return found.rows.map(({ id }) => id)
+    }
+    await ground.advance(retention.keepMs + retention.tombstoneMs)
+    for (let more = true; more;) more = (await store.sweep({ limit: 100 })).more
+    expect(await ids('swept_operations')).toEqual(['unfinished'])
+    expect(await ids('swept_steps')).toEqual(['unfinished'])
+    expect(await ids('swept')).toEqual(['unfinished'])
+    expect(await checkout.status('unfinished')).toMatchObject({
+      state: 'waiting',
+      steps: [{ name: 'a', state: 'done' }],
+    })
+    await once.close()
+  })
+})
