@@ -62,7 +62,8 @@ describe('what has one home', () => {
     [/\bDate\.now\(|\bnew Date\(\)/, 'the wall clock', (path) => path === 'src/core/clock.ts'],
     [/\bperformance\.now\(/, 'the monotonic clock', (path) => path === 'src/core/clock.ts'],
     [/\bMath\.random\(|\brandomUUID\(|\bgetRandomValues\(/, 'randomness', (path) => path === 'src/core/clock.ts'],
-    [/\bset(Timeout|Interval)\(/, 'timers', (path) => path === 'src/core/clock.ts'],
+    // The time-out of a socket is the system's, and no timer of ours.
+    [/(?<!socket\.)\bset(Timeout|Interval)\(/, 'timers', (path) => path === 'src/core/clock.ts'],
     [/\bconsole\./, 'the console', (path) => folderOf(path) === 'cli'],
     [/\bprocess\.(env|exit|argv)\b/, 'the process', (path) => folderOf(path) === 'cli'],
   ]

@@ -74,5 +74,6 @@ function answer(response: ServerResponse, status: number, body: object): void {
 process.on('disconnect', () => process.exit())
 // Ctrl-C reaches the whole group; the demo ends this process when it is done with it.
 process.on('SIGINT', () => {})
-server.on('error', (error) => process.send?.({ problem: error.message }))
+// It must end by itself: whoever started it waits for it, and would never end either.
+server.on('error', (error) => process.send?.({ problem: { ...error } }, () => process.exit(1)))
 server.listen(Number(port), '127.0.0.1', () => process.send?.({ port: (server.address() as AddressInfo).port }))

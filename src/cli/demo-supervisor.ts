@@ -35,8 +35,8 @@ export async function superviseService(ledger: string, port: number): Promise<Su
     // Without the flags of this process: a test runner has its own.
     child = fork(program, [ledger, String(onPort)], { execArgv: [], stdio: ['ignore', 'ignore', 'inherit', 'ipc'] })
     const [said] = (await Promise.race([once(child, 'message'), once(child, 'exit')])) as [unknown]
-    const { port: taken, problem } = (said ?? {}) as { port?: number; problem?: string }
-    if (taken === undefined) throw new Error(`the payment service did not start: ${problem ?? 'it ended'}`)
+    const { port: taken, problem } = (said ?? {}) as { port?: number; problem?: object }
+    if (taken === undefined) throw Object.assign(new Error('the payment service did not start'), problem)
     child.once('exit', () => {
       if (closing) return
       restarts += 1

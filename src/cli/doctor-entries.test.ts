@@ -4,7 +4,7 @@ import { InDoubtError } from '../core/errors.ts'
 import { memoryStore } from '../stores/memory.ts'
 import { manualClock } from '../testing/manual-clock.ts'
 import type { Check } from './doctor-check.ts'
-import { entryChecks, judgeHorizon, samplesOf } from './doctor-entries.ts'
+import { entryChecks, judgeHorizon, operationChecks, samplesOf } from './doctor-entries.ts'
 import type { Expectations } from './doctor-entries.ts'
 
 const hour = 3_600_000
@@ -127,4 +127,29 @@ test('what is rare is found beyond the sample where it can be asked for; elsewhe
     found: 'none among the first 10 entries (--sample looks at more)',
   })
   expect(await doubt('in-the-sample', 100)).toMatchObject({ verdict: 'warning', found: '1: s / 999' })
+})
+
+test('operations that are parked or in doubt are told by name, and only those', async () => {
+  const clock = manualClock()
+  const store = memoryStore({ clock })
+  const once = createOnce({ store, scope: 'shop', clock })
+  const checkout = once.operation('checkout', { version: 1 }, (op) =>
+    op.step('charge', { run: () => Promise.reject(new InDoubtError('secret')), inDoubt: 'stop' }),
+  )
+  const waiting = once.operation('mail', { version: 1 }, () => Promise.reject(new Error('no')))
+  await checkout.run('7', 1).catch(() => undefined)
+  await clock.advance(700_000)
+  await checkout.run('7', 1).catch(() => undefined)
+  await waiting.run('8', 1).catch(() => undefined)
+  const checks = await operationChecks(store, await samplesOf(store, 1_000, 'asked-for'))
+  expect(checks).toMatchObject([
+    { name: 'operations-parked', verdict: 'warning', found: '1: shop/operations/checkout / 7' },
+    { name: 'operations-in-doubt', verdict: 'warning', found: '1: shop/operations/checkout / 7' },
+  ])
+  const broken = { ...store, ledger: () => Promise.reject(new Error('no such table')) }
+  expect(await operationChecks(broken, await samplesOf(store, 1_000, 'asked-for'))).toMatchObject([
+    { verdict: 'unknown' },
+    { verdict: 'unknown' },
+  ])
+  expect(await operationChecks({}, await samplesOf(store, 1_000, 'asked-for'))).toEqual([])
 })

@@ -1,7 +1,10 @@
 // What the entries themselves tell: effects that nobody reported, that run too long or fail again and again, how long they take
 // beside the lease, and whether what is kept outlasts the retries of clients and of webhook senders. From a sample, and it says so.
 
+import type { Key } from '../core/key.ts'
 import type { Entry, EntryState, Inspectable } from '../core/store.ts'
+import { hasLedger, operationsAmong } from '../gateway/admin-operations.ts'
+import type { FoundOperation } from '../gateway/admin-operations.ts'
 import { ask, judge } from './doctor-check.ts'
 import type { Check, Judged } from './doctor-check.ts'
 import { attemptStartedAtMs } from './keys-story.ts'
@@ -86,6 +89,45 @@ export async function entryChecks(samples: Samples, expected: Expectations, nowM
   ]
 }
 
+/** Of a store that keeps operations: those that wait for a person, and those whose steps never reported. */
+export async function operationChecks(store: object, samples: Samples): Promise<Check[]> {
+  if (!hasLedger(store)) return []
+  // What is parked has been given back, or its process died before it could be.
+  const [open, abandoned] = [samples.in('open'), samples.in('abandoned')]
+  const entries = [...open.entries, ...abandoned.entries]
+  const found = operationsAmong(store, entries)
+  const judged = (question: OperationQuestion): Promise<Check> =>
+    ask({ ...question, lookedAt: `operations among ${lookedAt(open)}` }, async () => {
+      const { operations, complete } = await found
+      const those = operations.filter(question.fits)
+      const sample = { ...open, complete: complete && open.complete && abandoned.complete }
+      return judge(those.length === 0 ? 'ok' : 'warning', named(those, sample), question.mend)
+    })
+  return Promise.all(operationQuestions.map(judged))
+}
+
+interface OperationQuestion {
+  readonly name: string
+  readonly why: string
+  readonly mend: string
+  readonly fits: (found: FoundOperation) => boolean
+}
+
+const operationQuestions: readonly OperationQuestion[] = [
+  {
+    name: 'operations-parked',
+    why: 'These wait for a person, or their records cannot be read: nobody goes on with them until somebody has decided.',
+    mend: 'onceonly operations show says why; with what was found out, resume(id) in the service lets it go on.',
+    fits: ({ status }) => !status || status.state === 'parked',
+  },
+  {
+    name: 'operations-in-doubt',
+    why: 'A step of these began and never reported: whether it took effect, nobody has said.',
+    mend: 'A worker (once.recover) or a retry settles most of them; for a parked one, find out and resume(id).',
+    fits: ({ status }) => status !== undefined && status.inDoubt.length > 0,
+  },
+]
+
 function lookedAt({ among, entries, complete }: Sample): string {
   if (among) return lookedAt(among)
   return complete ? `all ${entries.length} entries` : `the first ${entries.length} entries (--sample looks at more)`
@@ -93,7 +135,7 @@ function lookedAt({ among, entries, complete }: Sample): string {
 
 const namesMax = 3
 
-function named(entries: readonly Entry[], sample: Sample): string {
+function named(entries: readonly { readonly key: Key }[], sample: Sample): string {
   if (entries.length === 0) return sample.complete ? 'none' : `none among ${lookedAt(sample)}`
   const names = entries.slice(0, namesMax).map(({ key }) => oneLine(`${key.scope} / ${key.id}`))
   return `${entries.length}: ${names.join(', ')}${entries.length > namesMax ? ', …' : ''}`

@@ -5,7 +5,7 @@ import { OnceError } from '../core/errors.ts'
 import { count, duration, parseCommand } from './arguments.ts'
 import type { Check, CheckVerdict } from './doctor-check.ts'
 import { machineDecides, skewCheck, storeDecides } from './doctor-clock.ts'
-import { attemptLeases, entryChecks, samplesOf } from './doctor-entries.ts'
+import { attemptLeases, entryChecks, operationChecks, samplesOf } from './doctor-entries.ts'
 import type { Expectations, Sample, Samples } from './doctor-entries.ts'
 import { inspectable } from './keys-list.ts'
 import type { Ground, OpenedStore } from './open-store.ts'
@@ -134,7 +134,8 @@ async function storedChecks(opened: OpenedStore, expected: Expectations, sample:
   const rare = ['redis', 'dynamodb'].includes(opened.ground.kind) ? 'in-the-sample' : 'asked-for'
   const nowMs = systemClock.now()
   try {
-    return await entryChecks(await samplesOf(inspectable(opened.store), sample, rare), expected, nowMs)
+    const samples = await samplesOf(inspectable(opened.store), sample, rare)
+    return [...(await entryChecks(samples, expected, nowMs)), ...(await operationChecks(opened.store, samples))]
   } catch (error) {
     const none: Sample = { entries: [], complete: false }
     const samples: Samples = { first: none, in: () => none }

@@ -4,6 +4,7 @@
 import { readFileSync } from 'node:fs'
 import { systemClock } from '../core/clock.ts'
 import { invalidArgument } from '../core/errors.ts'
+import { operationsSection } from '../gateway/admin-operations.ts'
 import { startAdmin } from '../gateway/admin.ts'
 import { commandOptions, readConfig } from '../gateway/config.ts'
 import type { GatewayConfig } from '../gateway/config.ts'
@@ -36,7 +37,8 @@ Whose keys, and where they are kept
   --tenant-header NAME       the header with the authenticated tenant, or
   --scope global             all callers share one space of keys; one of the two must be said
   --service NAME             gateways of one service on one store have the same name, others must not
-  --store URL                sqlite:onceonly.db, postgres://…, redis://…, mysql://…, mongodb://…, dynamodb:TABLE, memory:
+  --store URL                sqlite:onceonly.db, postgres://…, redis://…, mysql://…, mongodb://…, dynamodb:TABLE, memory:;
+                             or ONCEONLY_STORE in the environment, which keeps a password out of the list of processes
   --cache redis://…          in front of postgres://…
   --sweep-every 60s          remove what has expired; 0s: never
 
@@ -62,8 +64,9 @@ export async function gateway(args: readonly string[]): Promise<number> {
   const parsed = parseCommand({ command: 'gateway', help, options, args })
   if (!parsed) return 0
   const flags = parsed.values as Readonly<Record<string, unknown>>
-  const config = readConfig(flags)
+  const config = readConfig(flags, process.env['ONCEONLY_STORE'] || undefined)
   const token = adminToken(flags['admin-token-file'] as string | undefined)
+  keepServingUnheard()
   const log = createLog({
     level: config.logLevel,
     clock: systemClock,
@@ -103,7 +106,8 @@ async function serve(config: GatewayConfig, opened: OpenedStore, log: Log, token
         metrics,
         listen: config.admin,
         ready,
-        ...(token && { token }),
+        sections: [operationsSection(started.once, store)],
+        ...(token !== undefined && { token }),
       })
       admin = running.url
       closeAdmin = () => running.close()
@@ -140,9 +144,19 @@ async function untilSignalled(config: GatewayConfig, started: Gateway, log: Log)
   return left === 0 ? 0 : 1
 }
 
+/** For other commands nobody reading any more is the end. A gateway has clients: who reads its log is not one of them. */
+function keepServingUnheard(): void {
+  process.stdout.removeAllListeners('error')
+  process.stdout.once('error', ({ message }) => {
+    console.error(`onceonly gateway: nobody reads the log any more (${message}); requests are still served.`)
+    process.stdout.on('error', () => {})
+  })
+}
+
 /** Not as an option: the arguments of a process are there for everybody on the machine to read. */
 function adminToken(file: string | undefined): string | undefined {
-  if (file === undefined) return process.env['ONCEONLY_ADMIN_TOKEN']
+  // Set to nothing is not set. A file was meant to hold one: an empty one is refused.
+  if (file === undefined) return process.env['ONCEONLY_ADMIN_TOKEN'] || undefined
   try {
     return readFileSync(file, 'utf8').trim()
   } catch (error) {

@@ -1,11 +1,14 @@
 import { request } from 'node:http'
 import type { IncomingHttpHeaders } from 'node:http'
 import { expect, describe, test } from 'vitest'
+import { InDoubtError } from '../core/errors.ts'
 import { createOnce } from '../core/once.ts'
 import type { Once } from '../core/once.ts'
 import type { Store } from '../core/store.ts'
 import { encodeAnswer } from '../http/stored-response.ts'
 import { memoryStore } from '../stores/memory.ts'
+import { manualClock } from '../testing/manual-clock.ts'
+import { operationsSection } from './admin-operations.ts'
 import { startAdmin } from './admin.ts'
 import type { Admin, AdminOptions } from './admin.ts'
 
@@ -350,6 +353,63 @@ describe('live', () => {
       })
       expect(JSON.stringify(picture)).not.toContain('4242')
     })
+  })
+
+  test('unfinished operations are a section, the parked ones first; what is finished, and what only looks alike, is not', async () => {
+    const clock = manualClock()
+    const store = memoryStore({ clock })
+    const shop = createOnce({ store, scope: 'shop', clock })
+    const checkout = shop.operation('checkout', { version: 1 }, async (op, how: string) => {
+      await op.step('reserve', { run: () => how })
+      if (how === 'well') return 'paid'
+      return op.step('charge', { run: () => Promise.reject(new InDoubtError(secret)), inDoubt: 'stop' })
+    })
+    await checkout.run('1', 'well')
+    for (const id of ['2', '3']) await checkout.run(id, 'badly').catch(() => undefined)
+    await clock.advance(700_000)
+    await checkout.run('3', 'badly').catch(() => undefined)
+    await shop
+      .run({ scope: 'shop/operations/x', id: 'a tenant' }, () => Promise.reject(new Error(secret)))
+      .catch(() => {})
+    const sections = [operationsSection(shop, store)]
+    await withAdmin({ store, sections }, async ({ admin }) => {
+      const picture = await firstPicture(admin, (each) => 'waiting' in each)
+      const steps = 'reserve done, charge began'
+      expect(picture['sections']).toMatchObject([
+        {
+          name: 'operations',
+          rows: [
+            ['3 (shop/operations/checkout)', 'parked', steps, 'charge', '2'],
+            ['2 (shop/operations/checkout)', 'waiting', steps, 'charge', '1'],
+          ],
+        },
+      ])
+      expect(JSON.stringify(picture)).not.toContain('4242')
+    })
+    await shop.close()
+  })
+
+  test('an operation whose records cannot be read hides no other, and a store without operations has no section', async () => {
+    const store = memoryStore()
+    const shop = createOnce({ store, scope: 'shop' })
+    const mail = shop.operation('mail', { version: 1 }, () => Promise.reject(new Error('no')))
+    for (const id of ['1', '2']) await mail.run(id, 1).catch(() => undefined)
+    const garbled: typeof store = {
+      ...store,
+      async ledger(key) {
+        const found = await store.ledger(key)
+        if (key.id !== '2' || !found) return found
+        return { ...found, records: [{ name: '', revision: 1, atMs: 0, content: Buffer.from('garbage') }] }
+      },
+    }
+    const rows = await operationsSection(shop, garbled).rows()
+    expect(rows?.map(([name, state]) => [name, state])).toEqual([
+      ['2 (shop/operations/mail)', 'unreadable'],
+      ['1 (shop/operations/mail)', 'waiting'],
+    ])
+    const { ledger: _ledger, ...plain } = store
+    expect(await operationsSection(shop, plain).rows()).toBeUndefined()
+    await shop.close()
   })
 
   test('one dashboard too many is refused, and a closed one makes room', async () => {

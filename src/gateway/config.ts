@@ -66,12 +66,15 @@ export interface GatewayConfig {
   readonly logLevel: LogLevel
 }
 
-/** `flags` is what parseCommand made of the command line. */
-export function readConfig(flags: Readonly<Record<string, unknown>>): GatewayConfig {
+/** `flags` is what parseCommand made of the command line; `storeOtherwise` is the store where neither it nor the file names one. */
+export function readConfig(
+  flags: Readonly<Record<string, unknown>>,
+  storeOtherwise = 'sqlite:onceonly.db',
+): GatewayConfig {
   const file = flags['config'] === undefined ? undefined : readConfigFile(flags['config'] as string)
   const fromFlags = Object.fromEntries(Object.keys(members).map((name) => [name, flags[kebab(name)]])) as Given
   const given = { ...file?.given, ...defined(fromFlags) }
-  const { upstream, store = 'sqlite:onceonly.db', cache, admin, logLevel = 'info' } = given
+  const { upstream, store = storeOtherwise, cache, admin, logLevel = 'info' } = given
   if (upstream === undefined) {
     throw invalidArgument('onceonly gateway: it is not said where requests go: --upstream http://127.0.0.1:3000')
   }
@@ -143,9 +146,16 @@ function parseFile(path: string): unknown {
   try {
     return JSON.parse(readFileSync(path, 'utf8'))
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error)
-    throw invalidArgument(`onceonly gateway: the file ${path} cannot be read as JSON: ${why}`)
+    throw invalidArgument(`onceonly gateway: the file ${path} cannot be read as JSON: ${whyUnread(error)}`)
   }
+}
+
+/** Where it is wrong, without the text that is there: V8 quotes it, and it may be a password. */
+function whyUnread(error: unknown): string {
+  const { message } = error as Error
+  if (!(error instanceof SyntaxError)) return message
+  const [where = 'it ends too early'] = /line \d+ column \d+/.exec(message) ?? /position \d+/.exec(message) ?? []
+  return `it is no JSON, ${where}`
 }
 
 /** By the same functions as on the command line. */

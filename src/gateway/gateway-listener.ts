@@ -31,6 +31,8 @@ export interface ListenerOptions {
   readonly profile: HttpOptions['profile']
   /** Headers that take no part in a Connection header. */
   readonly essential: ReadonlySet<string>
+  /** A client that takes nothing of its answer for so long is cut off. */
+  readonly patienceMs: number
   /** A call is over: its answer has left, and its key is decided. */
   readonly onEnd: (call: Call) => void
 }
@@ -96,6 +98,7 @@ function serve(options: ListenerOptions, call: Call, path: string): void {
   const rules = options.published.rules(req.method!, target, req.headers.accept)
   if (rules) return answer(call, rules)
   call.decided = true
+  beImpatient(options, call)
   options.upstream.forward(call)
 }
 
@@ -113,6 +116,11 @@ function failed(res: ServerResponse): void {
   else sendAnswer(res, internalError())
 }
 
+/** Whoever does not read would keep its place, and what is held for it, as long as it likes. Node ends a socket that times out. */
+function beImpatient({ patienceMs }: ListenerOptions, { req, closed }: Call): void {
+  if (!closed) req.socket.setTimeout(patienceMs)
+}
+
 /** The key is decided, and an answer is on its way unless nobody waits for one. */
 function decide(options: ListenerOptions, call: Call): void {
   call.decided = true
@@ -120,6 +128,7 @@ function decide(options: ListenerOptions, call: Call): void {
   // Nobody reads what the upstream still sends: the client has left, or was given another answer.
   if (isGone || call.res.writableEnded) call.abort?.()
   if (isGone) call.closed = true
+  if (!call.res.writableFinished) beImpatient(options, call)
   end(options, call)
 }
 

@@ -5,7 +5,7 @@ import type { IncomingMessage } from 'node:http'
 import { splitTarget } from '../http/request-fingerprint.ts'
 import { gatewayProblems } from './gateway-problem.ts'
 import type { GatewayProblem } from './gateway-problem.ts'
-import { nominatedBy } from './upstream-headers.ts'
+import { nameAsRead, nominatedBy } from './upstream-headers.ts'
 
 export interface RequestRules {
   readonly pseudonym: string
@@ -25,7 +25,9 @@ export function readRequest(req: IncomingMessage, { pseudonym, essential }: Requ
   for (const name of nominatedBy(headers.connection)) {
     if (essential.has(name)) return { refused: gatewayProblems.badRequest }
   }
+  if (hasAlias(req, essential)) return { refused: gatewayProblems.badRequest }
   const { path, query } = splitTarget(originForm(url))
+  if (isAmbiguous(path)) return { refused: gatewayProblems.badRequest }
   return { target: path + query, path }
 }
 
@@ -39,6 +41,20 @@ function originForm(url: string): string {
 /** Origin form, or the absolute form that a client sends to what it takes for a proxy. Octets that undici would not write are none. */
 function isTarget(url: string): boolean {
   return /^(?:\/|https?:\/\/)[\x21-\x7e\x80-\xff]*$/i.test(url)
+}
+
+/** A second tenant or key, for services that read it as one. */
+function hasAlias({ rawHeaders }: IncomingMessage, essential: ReadonlySet<string>): boolean {
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at]!
+    if (name.includes('_') && !essential.has(name.toLowerCase()) && essential.has(nameAsRead(name))) return true
+  }
+  return false
+}
+
+/** A backslash is a slash to some, and `..;` goes up to others: such a path would be on another route here than there. */
+function isAmbiguous(path: string): boolean {
+  return path.includes('\\') || (path.includes(';') && /\/(?:\.|%2e){1,2};/i.test(path))
 }
 
 /** Node keeps the first of several lines. Which one the next reader keeps is anybody's guess. */

@@ -54,6 +54,8 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   })
   // The size of the head is bounded; beyond a number of lines Node would drop some of them, and one may be the key.
   server.maxHeadersCount = 0
+  // Idle ones and those that send slowly count, too: without a bound they would take all files and memory.
+  server.maxConnections = connectionsPerRequest * settings.inFlightMax
   server.on('connect', (_req: IncomingMessage, socket: Socket) => refuseTunnel(socket))
   const url = await listen(server, settings.listen)
   return {
@@ -87,6 +89,9 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
 /** Nothing waits for the upstream any more; a store that takes longer is down. */
 const closingMs = 1_000
 
+/** Clients and load balancers keep some idle ones for each that they use. */
+const connectionsPerRequest = 4
+
 function build(
   settings: GatewaySettings,
   once: Once,
@@ -115,6 +120,8 @@ function build(
     protectionOf: protectionBy(routesOf(once, settings), published),
     pseudonym,
     profile,
+    // The upstream would have been given up by then, and nothing else is waited for.
+    patienceMs: settings.connectTimeoutMs + settings.upstreamTimeoutMs,
     essential: new Set(['idempotency-key', 'host', 'content-type', tenantName(settings)]),
     onEnd,
   })
@@ -230,7 +237,10 @@ function refuseTunnel(socket: Socket): void {
   const { status, headers, body } = gatewayProblem(gatewayProblems.notCarried)
   const lines = [...headers, ['Content-Length', body.length], ['Connection', 'close']].map((line) => line.join(': '))
   socket.on('error', () => {})
-  socket.end(`HTTP/1.1 ${status} Not Implemented\r\n${lines.join('\r\n')}\r\n\r\n${Buffer.from(body).toString()}`)
+  socket.resume()
+  const text = `HTTP/1.1 ${status} Not Implemented\r\n${lines.join('\r\n')}\r\n\r\n${Buffer.from(body).toString()}`
+  // It is no connection of the server any more: whoever did not leave would keep it, also from a program that wants to end.
+  socket.end(text, () => socket.destroy())
 }
 
 async function listen(server: Server, { host, port }: GatewaySettings['listen']): Promise<string> {

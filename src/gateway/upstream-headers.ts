@@ -34,6 +34,11 @@ const answerHeader = 'idempotency-answer'
 // To the client the gateway is the server: it says when it answers, as it does for replays.
 const notToClient = new Set([...hopByHop, 'date', answerHeader])
 
+/** As CGI, WSGI and PHP read it: to them X_Forwarded_For is X-Forwarded-For, and a client could say what only we say. */
+export function nameAsRead(name: string): string {
+  return name.toLowerCase().replaceAll('_', '-')
+}
+
 /** What a Connection header takes out of a message besides itself. */
 export function nominatedBy(connection: string | undefined): ReadonlySet<string> {
   // "keep-alive" and "close" in nearly every message: neither names a header that is not left behind anyway.
@@ -63,7 +68,7 @@ export function requestHeaders(request: ForwardedRequest, rules: ForwardingRules
   const nominated = nominatedBy(req.headers.connection)
   const headers: string[] = []
   for (let at = 0; at < rawHeaders.length; at += 2) {
-    const lower = rawHeaders[at]!.toLowerCase()
+    const lower = nameAsRead(rawHeaders[at]!)
     if (notToUpstream.has(lower) || forwardedNames.has(lower) || lower === 'via' || nominated.has(lower)) continue
     headers.push(rawHeaders[at]!, rawHeaders[at + 1]!)
   }
@@ -113,6 +118,8 @@ export interface ResponseHead {
   readonly contentLength: number | undefined
   /** Its end can be told from a connection that was cut. */
   readonly isFramed: boolean
+  /** Its body is written as no reader of ours could read it: passed on without its coding it would be another one. */
+  readonly isCoded: boolean
   /** What the service wants to become of its answer: `store`, `release` or `not-begun`. */
   readonly wish: string | undefined
 }
@@ -120,11 +127,13 @@ export interface ResponseHead {
 /** What came from the upstream, as it came: names and values in turn. */
 export function responseHead(raw: readonly Buffer[], rules: ForwardingRules): ResponseHead {
   const lines = raw.map((each) => each.toString('latin1'))
+  // All lines of one name: a second Connection line counts as much as the first.
   const valueOf = (name: string): string | undefined => {
-    const at = lines.findIndex(
-      (each, index) => index % 2 === 0 && each.length === name.length && each.toLowerCase() === name,
+    const named = lines.filter(
+      (_, index) =>
+        index % 2 === 1 && lines[index - 1]!.length === name.length && lines[index - 1]!.toLowerCase() === name,
     )
-    return at < 0 ? undefined : lines[at + 1]
+    return named.length === 0 ? undefined : named.join(', ')
   }
   const nominated = nominatedBy(valueOf('connection'))
   const headers: string[] = []
@@ -137,10 +146,43 @@ export function responseHead(raw: readonly Buffer[], rules: ForwardingRules): Re
   }
   if (via !== undefined) headers.push('Via', viaThrough(via, '1.1', rules))
   const contentLength = valueOf('content-length')
+  const coding = valueOf('transfer-encoding')
   return {
     headers,
     contentLength: contentLength === undefined ? undefined : Number(contentLength),
-    isFramed: contentLength !== undefined || valueOf('transfer-encoding') !== undefined,
+    isFramed: contentLength !== undefined || coding !== undefined,
+    isCoded: coding !== undefined && coding.trim().toLowerCase() !== 'chunked',
     wish: valueOf(answerHeader)?.trim().toLowerCase(),
   }
+}
+
+/** What must be known before a body is read, or says who may read it, cannot come after it (RFC 9110, 6.5.1). */
+const notInTrailers = new Set([
+  ...notToClient,
+  'content-length',
+  'content-encoding',
+  'content-type',
+  'content-range',
+  'host',
+  'set-cookie',
+  'cache-control',
+  'authorization',
+  'www-authenticate',
+  'location',
+  'retry-after',
+  'vary',
+  'via',
+])
+
+/** Names with values, several lines of one name joined. */
+export function responseTrailers(raw: readonly Buffer[]): Record<string, string> {
+  const trailers = new Map<string, string>()
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    const name = raw[at]!.toString('latin1')
+    if (notInTrailers.has(name.toLowerCase())) continue
+    const before = trailers.get(name)
+    const value = raw[at + 1]!.toString('latin1')
+    trailers.set(name, before === undefined ? value : `${before}, ${value}`)
+  }
+  return Object.fromEntries(trailers)
 }

@@ -9,7 +9,7 @@ import { sendAnswer } from '../http/node-response.ts'
 import type { HttpOptions } from '../http/options.ts'
 import type { Call } from './gateway-call.ts'
 import { gatewayProblem, gatewayProblems } from './gateway-problem.ts'
-import { requestHeaders, responseHead, wantsTrailers } from './upstream-headers.ts'
+import { requestHeaders, responseHead, responseTrailers, wantsTrailers } from './upstream-headers.ts'
 import type { ForwardingRules } from './upstream-headers.ts'
 
 export interface UpstreamOptions extends ForwardingRules {
@@ -92,6 +92,7 @@ function createExchangeHandler(options: UpstreamOptions, call: Call): Dispatcher
       // 100 and 103 are news, not answers.
       if (status < 200) return
       const head = responseHead(controller.rawHeaders as Buffer[], options)
+      if (head.isCoded) return controller.abort(new UnknownCoding())
       left = head.contentLength
       call.unframed = !head.isFramed && status !== 204 && status !== 304 && req.method !== 'HEAD'
       wish(call, head.wish)
@@ -127,19 +128,13 @@ function wish({ context }: Call, said: string | undefined): void {
   else if (said === 'not-begun') context?.notBegun()
 }
 
-/** Names with values, several lines of one name joined. Those of one connection are no trailers. */
-function responseTrailers(raw: readonly Buffer[]): Record<string, string> {
-  return Object.fromEntries(
-    Array.from({ length: raw.length / 2 }, (_, at) => [
-      raw[2 * at]!.toString('latin1'),
-      raw[2 * at + 1]!.toString('latin1'),
-    ]),
-  ) as Record<string, string>
-}
-
 /** The client is not there any more, and nothing is gained by hearing the upstream out. */
 class ClientLeft extends Error {
   readonly code = 'CLIENT_LEFT'
+}
+
+class UnknownCoding extends Error {
+  readonly code = 'UNKNOWN_TRANSFER_CODING'
 }
 
 function isDeaf({ context, decided, req }: Call): boolean {

@@ -5,8 +5,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { openStore } from '../../src/cli/open-store.ts'
+import { InDoubtError } from '../../src/core/errors.ts'
 import { createOnce } from '../../src/core/once.ts'
 import { entriesOf } from '../../src/gateway/admin-entries.ts'
+import { hasLedger, operationsSection } from '../../src/gateway/admin-operations.ts'
 import { startJournal } from '../../src/gateway/admin-journal.ts'
 import type { StoreName } from '../servers/index.ts'
 import { startMariadb } from '../servers/mariadb.ts'
@@ -66,6 +68,14 @@ for (const [name, start, urlOf] of places) {
         expect(await entries.reveal(key)).toEqual({ text: '1', cut: false })
         expect(await entries.mend(key, 'forget', 'a test')).toBeUndefined()
         expect((await entries.life(key)).timeline.map(({ what }) => what)).toContain('forgotten by hand')
+        if (hasLedger(store)) {
+          const mail = once.operation('mail', { version: 1 }, (op) =>
+            op.step('send', { run: () => Promise.reject(new InDoubtError('no answer')) }),
+          )
+          await mail.run('m-1', 'a letter').catch(() => undefined)
+          const rows = await operationsSection(once, store).rows()
+          expect(rows).toEqual([['m-1 (b/operations/mail)', 'waiting', 'send began', 'send', '1']])
+        }
       } finally {
         journal.close()
         await once.close()

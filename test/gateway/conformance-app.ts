@@ -45,6 +45,7 @@ export async function startBehindGateway(ground: AppGround): Promise<App> {
     protectionOf: (_method, path) => guarded(path),
     pseudonym: 'conformance',
     profile: options('default')['profile'] as 'draft' | undefined,
+    patienceMs: 60_000,
     essential: new Set(['idempotency-key', 'authorization']),
     onEnd: () => {},
   })

@@ -83,8 +83,54 @@ describe('the command line', () => {
       '--listen',
       new URL(service).host,
     ])
-    expect([code, /EADDRINUSE/.test(stderr)]).toEqual([1, true])
+    expect([code, stderr]).toEqual([
+      1,
+      `onceonly: cannot listen on ${new URL(service).host}: another program has it. End that one, or give another port ` +
+        '(0 is any free one) (EADDRINUSE).\n',
+    ])
   })
+})
+
+test('ONCEONLY_STORE is the store where nothing else names one, and is not printed with its password', async () => {
+  const program = join(root, 'src', 'cli', 'main.ts')
+  const args = [program, 'gateway', '--upstream', 'http://127.0.0.1:1', '--scope', 'global', '--listen', '127.0.0.1:0']
+  const env = { ...process.env, ONCEONLY_STORE: `postgres://app:hunter2@127.0.0.1:${await freePort()}/none` }
+  const ran = promisify(execFile)(process.execPath, args, { env, cwd: place.folder })
+  const { code, stdout, stderr } = await ran.then(
+    () => ({ code: 0, stdout: '', stderr: '' }),
+    (error: { code: number; stdout: string; stderr: string }) => error,
+  )
+  expect([code, stderr.includes('STORE_UNAVAILABLE')]).toEqual([1, true])
+  expect(stdout + stderr).not.toContain('hunter2')
+})
+
+test('a token file that is empty is refused, and not taken for none', async () => {
+  const file = join(place.folder, 'token')
+  writeFileSync(file, '\n')
+  const args = await gatewayArguments('http://127.0.0.1:1', 'memory:', ['--admin', '0', '--admin-token-file', file])
+  const { code, stderr } = await run(args)
+  expect([code, /expected token to be/.test(stderr)]).toEqual([2, true])
+})
+
+test('a file that is no JSON is told where, and nothing of it is printed', async () => {
+  const file = join(place.folder, 'broken.json')
+  writeFileSync(file, '{"store": postgres://app:hunter2@h/db}')
+  const { code, stderr } = await run(['--config', file])
+  expect([code, stderr.includes('it is no JSON, ')]).toEqual([2, true])
+  expect(stderr).not.toMatch(/hunter2|postgres/)
+})
+
+test('a log that nobody reads any more does not end it', async () => {
+  const service = await place.startService()
+  const gateway = await place.startGateway(await gatewayArguments(service, 'memory:'))
+  gateway.child.stdout!.destroy()
+  for (const key of ['a', 'b', 'c']) {
+    const headers = { 'idempotency-key': key }
+    const { status } = await fetch(`${gateway.url}/charges`, { method: 'POST', headers, body: '{}' })
+    expect(status).toBeLessThan(300)
+  }
+  gateway.signal('SIGTERM')
+  expect(await gateway.ended).toBe(0)
 })
 
 test('the file of docs/gateway.md works as it stands there', async () => {
