@@ -27,6 +27,10 @@ const commands: Readonly<Record<string, Command>> = {
     summary: 'look at entries (list, show) and mend them by hand (release, forget)',
     load: async () => (await import('./keys.ts')).keys,
   },
+  operations: {
+    summary: 'look at operations of several steps (list, show), cancel or resume them',
+    load: async () => (await import('./operations.ts')).operations,
+  },
   sweep: {
     summary: 'remove what has expired; safe from several machines',
     load: async () => (await import('./sweep.ts')).sweep,
@@ -77,7 +81,27 @@ function version(): string {
   return (createRequire(import.meta.url)('../../package.json') as { version: string }).version
 }
 
+const listenFailures: Readonly<Record<string, string>> = {
+  EADDRINUSE: 'another program has it. End that one, or give another port (0 is any free one)',
+  EADDRNOTAVAIL: 'this machine has no such address',
+  EACCES: 'this user may not; ports below 1024 are for root. Give a higher port',
+  ENOTFOUND: 'there is no such name',
+}
+
+/** An address that cannot be had is nobody's bug. Undefined for anything else. */
+function listenFailure(error: unknown): string | undefined {
+  const { code = '', syscall, address, hostname, port } = error as NodeJS.ErrnoException & Record<string, unknown>
+  if (syscall !== 'listen' && syscall !== 'getaddrinfo') return undefined
+  const where = port === undefined ? String(hostname ?? address) : `${String(address)}:${String(port)}`
+  return `cannot listen on ${where}: ${listenFailures[code] ?? 'the system refused it'} (${code})`
+}
+
 function report(error: unknown): number {
+  const unheard = listenFailure(error)
+  if (unheard !== undefined) {
+    console.error(`onceonly: ${unheard}.`)
+    return 1
+  }
   if (!(error instanceof OnceError)) {
     console.error('onceonly: Bug! This was not expected:', error)
     return 1

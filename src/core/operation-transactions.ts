@@ -68,8 +68,9 @@ async function tryTransact(
   [name, work, done]: Parameters<Transact>,
 ): Promise<unknown> {
   const { ground, journal, settings, codec } = context
-  const late = (begun: BegunStep<unknown> | undefined): void =>
-    ground.background(begun?.rollback() ?? Promise.resolve())
+  const late = (begun: BegunStep<unknown> | undefined): void => {
+    if (begun) ground.background(takeBack(context, begun))
+  }
   const begun = await bounded(ground.calls, () => store.beginStep(journal.claim), late)
   if (!begun) throw claimLost(journal.claim, settings, { executed: 'no' })
   open.add(begun)
@@ -78,11 +79,16 @@ async function tryTransact(
     await journal.commit({ step: done(bytes) }, (change) => commitWithin(context, begun, change))
     return valueOf(journal.claim.key, outcome)
   } catch (error) {
-    await bounded(ground.calls, () => begun.rollback()).catch(() => begun.abandon().catch(() => {}))
+    await takeBack(context, begun)
     throw error
   } finally {
     open.delete(begun)
   }
+}
+
+/** Never fails and never hangs: a connection that does not even roll back is cut off, which rolls back by itself. */
+async function takeBack({ ground }: StepsGround, begun: BegunStep<unknown>): Promise<void> {
+  await bounded(ground.calls, () => begun.rollback()).catch(() => begun.abandon().catch(() => {}))
 }
 
 /** A COMMIT that nobody answered in time may have happened, and is never repeated. */

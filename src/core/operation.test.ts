@@ -11,7 +11,7 @@ import type { Doubt } from './operation-doubt.ts'
 import type { OperationOptions } from './operation.ts'
 import type { OperationOp } from './operation-steps.ts'
 import type { OnceOptions } from './settings.ts'
-import type { Recoverable, TransactionalSteps } from './store.ts'
+import type { BegunStep, Recoverable, TransactionalSteps } from './store.ts'
 
 interface World {
   readonly clock: ManualClock
@@ -816,6 +816,24 @@ describe('found by simulation', () => {
     const asked = thrown(define(once, body).run('1', {}))
     await clock.advance(60_000)
     expect(await asked).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+  })
+
+  test('a transaction that began too late and does not roll back does not keep close waiting (seed 201587)', async () => {
+    const { process, clock, data } = world()
+    const store = memoryStore({ data })
+    const begun = Promise.withResolvers<BegunStep<null>>()
+    const abandon = vi.fn(async () => {})
+    const late = { ...store, beginStep: () => begun.promise, isConflict: () => false } as unknown as typeof store
+    const once = process({ store: late, storeTimeoutMs: 100 })
+    const asked = thrown(define(once, (op) => op.transaction('order', () => 1)).run('1', {}))
+    await clock.advance(1_000)
+    await asked
+    begun.resolve({ tx: null, commit: () => never, rollback: () => never, abandon })
+    await clock.advance(0)
+    const closed = once.close()
+    await clock.advance(60_000)
+    await closed
+    expect(abandon).toHaveBeenCalledTimes(1)
   })
 
   test('the undo of a transaction whose COMMIT was not answered is not tried again by the same attempt (seed 665)', async () => {

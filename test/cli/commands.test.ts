@@ -2,6 +2,8 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { cpSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { createServer } from 'node:net'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { createOnce } from '../../src/core/once.ts'
@@ -45,7 +47,7 @@ describe('asked wrongly: exit code 2, one line, nothing on the output', () => {
   test.each<[args: string[], said: string]>([
     [
       ['dcotor'],
-      'unknown command "dcotor", expected "gateway" or "demo" or "keys" or "sweep" or "migrate" or "quarantine" or "doctor"',
+      'unknown command "dcotor", expected "gateway" or "demo" or "keys" or "operations" or "sweep" or "migrate" or "quarantine" or "doctor"',
     ],
     [['dcotor'], 'did you mean "doctor"?'],
     [['constructor'], 'unknown command "constructor"'],
@@ -163,4 +165,22 @@ describe('output', () => {
     const [code] = await once(child, 'close')
     expect({ code: code as number, said }).toEqual({ code: 0, said: '' })
   })
+})
+
+test('a demo whose port is taken says so and ends, whichever of its ports it is', async () => {
+  const taken = createServer()
+  await new Promise<void>((resolve) => taken.listen(0, '127.0.0.1', resolve))
+  const { port } = taken.address() as AddressInfo
+  try {
+    for (const which of ['--port', '--admin-port', '--service-port', '--page-port']) {
+      const { code, error } = await onceonly(['demo', which, String(port)])
+      expect([which, code, error]).toEqual([
+        which,
+        1,
+        `onceonly: cannot listen on 127.0.0.1:${port}: another program has it. End that one, or give another port (0 is any free one) (EADDRINUSE).\n`,
+      ])
+    }
+  } finally {
+    await new Promise((resolve) => taken.close(resolve))
+  }
 })

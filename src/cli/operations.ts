@@ -1,0 +1,256 @@
+// `onceonly operations`: looking at operations that are not over, and asking for them to be cancelled or to go on. The program does
+// not have their code: it runs no step and no undo, but leaves that to the next process that has.
+
+import { systemClock } from '../core/clock.ts'
+import { OnceError } from '../core/errors.ts'
+import { createOnce } from '../core/once.ts'
+import type { OperationState, OperationStatus } from '../core/operation-status.ts'
+import type { Operation } from '../core/operation.ts'
+import type { Entry, Inspectable, Recoverable, Store } from '../core/store.ts'
+import { chosen, choice, count, flag, parseCommand, text, wrong } from './arguments.ts'
+import { inspectable } from './keys-list.ts'
+import { moment, oneLine, paint, printable, table } from './words.ts'
+import type { Tone } from './words.ts'
+import { storeHelp, storeOptions, withStore } from './with-store.ts'
+
+const help = `onceonly operations: look at operations of several steps, and ask for them to be cancelled or to go on
+
+Usage: onceonly operations list SCOPE NAME [--state STATE] [--limit N] [--after ID]
+       onceonly operations show SCOPE NAME ID [--reveal]
+       onceonly operations cancel SCOPE NAME ID --reason TEXT
+       onceonly operations resume SCOPE NAME ID
+
+SCOPE is the one of createOnce, NAME the one of once.operation: its keys are those of SCOPE/operations/NAME.
+
+${storeHelp}
+  --state STATE  only running, abandoned (its process is gone), waiting (it failed, and is tried again later) or parked (it waits
+                 for a person)
+  --limit N      so many at the most; 50 unless given
+  --after ID     go on after this one
+  --reveal       show what it came to, too: that is an answer to a customer, and may be secret
+  --reason TEXT  why, for whoever looks at it later
+
+list shows what is not over. cancel is a wish: whoever works on it, or takes it up next, undoes what was done, unless it is past its
+pivot. resume lets a parked operation go on, with its failures forgotten. Both take effect in a process that has the code of the
+operation: a worker (once.recover), or a retry. To decide about a step in doubt, call operation.resume(id, { decide }) there.
+Ends with 3 when there is no such operation.
+
+Example: onceonly operations list shop checkout --state parked --store postgres://db.example/app
+`
+
+type Part = (args: readonly string[]) => Promise<number>
+const parts = { list, show, cancel, resume } as const satisfies Record<string, Part>
+
+export async function operations(args: readonly string[]): Promise<number> {
+  const [part, ...rest] = args
+  if (part === '--help' || part === '-h') {
+    console.log(help.trimEnd())
+    return 0
+  }
+  return parts[chosen('operations', Object.keys(parts) as (keyof typeof parts)[], part)](rest)
+}
+
+const states = ['running', 'abandoned', 'waiting', 'parked'] as const
+// A screen.
+const pageLimit = 50
+
+async function list(args: readonly string[]): Promise<number> {
+  const command = 'operations list'
+  const options = { ...storeOptions, state: choice(...states), limit: count, after: text }
+  const parsed = parseCommand({ command, help, options, operands: ['SCOPE', 'NAME'], args })
+  if (!parsed) return 0
+  const { store: url, json, state, limit = pageLimit, after } = parsed.values
+  const [scope, name] = parsed.operands as [string, string]
+  return withStore(command, url, async ({ store }) => {
+    const found: OperationStatus[] = []
+    // One more than asked for tells whether there are more.
+    for await (const status of unfinished(operationStore(store), scope, name, after)) {
+      if (state === undefined || status.state === state) found.push(status)
+      if (found.length > limit) break
+    }
+    const shown = found.slice(0, limit)
+    const next = found.length > limit ? shown.at(-1)!.key.id : null
+    if (json) console.log(JSON.stringify({ operations: shown.map(asJson), next }, undefined, 2))
+    else printList(shown, next)
+    return 0
+  })
+}
+
+async function* unfinished(
+  store: OperationStore,
+  scope: string,
+  name: string,
+  after: string | undefined,
+): AsyncGenerator<OperationStatus> {
+  const operation = operationOf(store, scope, name)
+  for (let last = after; ;) {
+    const page = await store.unfinished(operation.scope, {
+      limit: pageLimit,
+      ...(last !== undefined && { after: last }),
+    })
+    for (const { id } of page) {
+      const status = await operation.status(id)
+      if (status) yield status
+    }
+    if (page.length < pageLimit) return
+    last = page.at(-1)!.id
+  }
+}
+
+async function show(args: readonly string[]): Promise<number> {
+  const options = { ...storeOptions, reveal: flag }
+  return withOperation('operations show', options, args, async ({ status, values }) => {
+    const { json, reveal } = values
+    if (json)
+      console.log(
+        JSON.stringify(reveal ? { ...asJson(status), outcome: status.outcome } : asJson(status), undefined, 2),
+      )
+    else for (const line of describe(status, systemClock.now(), reveal)) console.log(line)
+    return 0
+  })
+}
+
+async function cancel(args: readonly string[]): Promise<number> {
+  const command = 'operations cancel'
+  return withOperation(command, { ...storeOptions, reason: text }, args, async ({ store, status, values }) => {
+    const { reason, json } = values
+    if (reason === undefined) throw wrong(command, 'why? Give --reason TEXT, for whoever looks at it later')
+    const asked = await store.requestCancel(status.key, reason)
+    const words = asked
+      ? 'it is undone by the next process that works on it'
+      : `it is ${status.state}: nothing was changed`
+    tell(json, status, { changed: asked, reason }, words)
+    return asked ? 0 : 1
+  })
+}
+
+async function resume(args: readonly string[]): Promise<number> {
+  return withOperation('operations resume', storeOptions, args, async ({ operation, status, values }) => {
+    const parked = status.state === 'parked'
+    if (parked) await operation.resume(status.key.id)
+    const again = status.inDoubt.map((step) => `"${step}"`).join(', ')
+    const doubt =
+      again === '' ? '' : `; it parks again at ${again}, in doubt, unless your code decides: resume(id, { decide })`
+    const words = parked
+      ? `the next worker or retry takes it up${doubt}`
+      : `it is ${status.state}, not parked: nothing was changed`
+    tell(values.json, status, { changed: parked }, words)
+    return parked ? 0 : 1
+  })
+}
+
+function tell(json: true | undefined, { key }: OperationStatus, what: object, words: string): void {
+  if (json) console.log(JSON.stringify({ id: key.id, ...what }, undefined, 2))
+  else console.log(`${oneLine(`${key.scope} / ${key.id}`)}: ${words}.`)
+}
+
+type OperationStore = Store & Inspectable & Recoverable
+
+function operationStore(store: Store & Partial<Inspectable>): OperationStore {
+  inspectable(store)
+  if ('unfinished' in store) return store as OperationStore
+  throw new OnceError('UNSUPPORTED', { message: `The store ${store.name} keeps no operations.` })
+}
+
+interface Found<Values> {
+  readonly store: OperationStore
+  readonly operation: Operation<unknown, unknown>
+  readonly status: OperationStatus
+  readonly values: Values
+}
+
+type Parsed<Given extends typeof storeOptions> = NonNullable<ReturnType<typeof parseCommand<Given>>>['values']
+
+async function withOperation<const Given extends typeof storeOptions>(
+  command: string,
+  options: Given,
+  args: readonly string[],
+  work: (found: Found<Parsed<Given>>) => Promise<number>,
+): Promise<number> {
+  const parsed = parseCommand({ command, help, options, operands: ['SCOPE', 'NAME', 'ID'], args })
+  if (!parsed) return 0
+  const [scope, name, id] = parsed.operands as [string, string, string]
+  const { store: url } = parsed.values as { store?: string }
+  return withStore(command, url, async ({ store: opened }) => {
+    const store = operationStore(opened)
+    const { scope: keys } = operationOf(store, scope, name)
+    const entry = await store.show({ scope: keys, id })
+    const operation = operationOf(store, scope, name, entry)
+    const status = entry && (await operation.status(id))
+    if (status) return work({ store, operation, status, values: parsed.values })
+    console.error(`onceonly: there is no operation ${oneLine(`${keys} / ${id}`)}.`)
+    return 3
+  })
+}
+
+// What the operation's own codec wrote (encryption) is bytes here, and stays what it is.
+const opaque = { encode: (value: unknown) => value as Uint8Array, decode: (bytes: Uint8Array) => bytes }
+
+/** As the core has it, without its code. Claimed by this, it keeps the version and the retention that it has. */
+function operationOf(store: OperationStore, scope: string, name: string, entry?: Entry): Operation<unknown, unknown> {
+  const once = createOnce({ store, scope, codec: opaque })
+  const kept = entry && {
+    version: entry.version,
+    keepMs: entry.expiresAtMs - entry.leaseUntilMs,
+    tombstoneMs: entry.forgottenAtMs - entry.expiresAtMs,
+  }
+  return once.operation(name, { ...kept, waitMs: 0 }, () => {
+    throw new Error('Bug! The command line has no code to run.')
+  })
+}
+
+/** What an operation came to can be anybody's secret. */
+function asJson({ outcome, key, ...rest }: OperationStatus): object {
+  return { scope: key.scope, id: key.id, ...rest, ...(outcome && { outcomeIs: outcome.kind }) }
+}
+
+const tones: Readonly<Record<OperationState, Tone>> = {
+  running: 'strong',
+  abandoned: 'care',
+  waiting: 'care',
+  parked: 'bad',
+  completed: 'good',
+  failed: 'bad',
+  expired: 'quiet',
+}
+
+function printList(found: readonly OperationStatus[], next: string | null): void {
+  if (found.length === 0) return console.log('No such operations.')
+  const rows = found.map(({ key, state, direction, attempt, steps, inDoubt }) => [
+    key.id,
+    direction === 'backward' ? `${state}, going back` : state,
+    String(attempt),
+    steps.at(-1) ? `${steps.at(-1)!.name} ${steps.at(-1)!.state}` : '-',
+    inDoubt.join(', ') || '-',
+  ])
+  const [head, ...lines] = table(['ID', 'STATE', 'ATTEMPT', 'LAST STEP', 'IN DOUBT'], rows)
+  console.log(paint('strong', head!))
+  for (const [index, line] of lines.entries()) console.log(paint(tones[found[index]!.state], line))
+  if (next !== null) console.log(`\nThere are more: --after ${oneLine(next)}`)
+}
+
+function describe(status: OperationStatus, nowMs: number, reveal: true | undefined): string[] {
+  const { key, state, direction, attempt, failures, version, outcome } = status
+  const due = status.dueAtMs === undefined || state === 'running' ? undefined : moment(status.dueAtMs, nowMs)
+  const lines: [label: string, content: string | undefined][] = [
+    ['State', direction === 'backward' ? `${state}, going back` : state],
+    ['Attempt', `${attempt}, ${failures} of them failed since it began or was resumed; version ${version}`],
+    ['Parked', status.parked],
+    ['Last error', status.lastError],
+    ['Cancelled', status.cancelReason],
+    ['Due', due],
+    ['In doubt', status.inDoubt.join(', ') || undefined],
+    ['Outcome', outcome && `${outcome.kind}${reveal ? '' : ' (--reveal shows it)'}`],
+  ]
+  const steps = status.steps.map(({ name, state: is, attempt: by, sinceMs, error }) =>
+    oneLine(`  ${name}: ${is}, attempt ${by}, ${moment(sinceMs, nowMs)}${error === undefined ? '' : `: ${error}`}`),
+  )
+  return [
+    paint('strong', oneLine(`${key.scope} / ${key.id}`)),
+    ...lines.flatMap(([label, content]) =>
+      content === undefined ? [] : [`  ${label.padEnd(11)} ${oneLine(content)}`],
+    ),
+    ...(steps.length > 0 ? ['', paint('strong', 'Steps'), ...steps] : []),
+    ...(reveal && outcome ? ['', paint('strong', 'Outcome'), printable(JSON.stringify(outcome, undefined, 2))] : []),
+  ]
+}

@@ -1,0 +1,50 @@
+// Runs an example of several files as it is written, in a folder of its own, on the sources instead of the built package.
+
+import { execFile } from 'node:child_process'
+import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
+import { promisify } from 'node:util'
+
+const root = join(import.meta.dirname, '..', '..')
+const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
+  exports: Record<string, { default: string }>
+}
+
+export function onSources(code: string): string {
+  return code.replace(/'onceonly((?:\/[a-z-]+)?)'/g, (_, subpath: string) => {
+    const source = manifest.exports[`.${subpath}`]!.default.replace('./dist/', 'src/').replace(/\.js$/, '.ts')
+    return `'${pathToFileURL(join(root, source)).href}'`
+  })
+}
+
+/** What it prints, in lines. */
+export async function runExample(name: string, program: string, env: Record<string, string>): Promise<string[]> {
+  const folder = mkdtempSync(join(tmpdir(), 'onceonly-example-'))
+  try {
+    symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'))
+    writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
+    cpSync(join(root, 'examples', name), folder, { recursive: true })
+    for (const file of globSync('*.ts', { cwd: folder })) {
+      writeFileSync(join(folder, file), onSources(readFileSync(join(folder, file), 'utf8')))
+    }
+    return await runProgram(join(folder, program), env)
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+}
+
+export async function runProgram(file: string, env: Record<string, string>): Promise<string[]> {
+  const compiled = mkdtempSync(join(tmpdir(), 'onceonly-compiled-'))
+  try {
+    const { stdout } = await promisify(execFile)(process.execPath, [file], {
+      // Sooner than a test's time is over: it is ended, and what it said is told.
+      timeout: 150_000,
+      env: { ...process.env, NODE_NO_WARNINGS: '1', NODE_OPTIONS: '', NODE_COMPILE_CACHE: compiled, ...env },
+    })
+    return stdout.trim().split('\n')
+  } finally {
+    rmSync(compiled, { recursive: true, force: true })
+  }
+}
