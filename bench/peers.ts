@@ -2,14 +2,17 @@
 // them. Without them it still measures what it can.
 
 import { spawnSync } from 'node:child_process'
-import { existsSync } from 'node:fs'
+import { existsSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 
+const folder = import.meta.dirname
+
 export function installPeers(): 'installed' | 'missing' {
-  if (existsSync(join(import.meta.dirname, 'node_modules', '.package-lock.json'))) return 'installed'
-  process.stdout.write('npm ci in bench/: the peers are not installed yet\n')
+  const [installed, wanted] = [join(folder, 'node_modules', '.package-lock.json'), join(folder, 'package-lock.json')]
+  if (existsSync(installed) && statSync(installed).mtimeMs >= statSync(wanted).mtimeMs) return 'installed'
+  process.stdout.write('npm ci in bench/: the peers are not installed yet, or others than those wanted\n')
   const { status, error } = spawnSync('npm', ['ci', '--no-audit', '--no-fund'], {
-    cwd: import.meta.dirname,
+    cwd: folder,
     stdio: ['ignore', 'ignore', 'inherit'],
   })
   if (status === 0) return 'installed'
