@@ -69,7 +69,13 @@ export function beginAttempt(ground: Ground, claim: Claim, settings: Settings, e
     call: () => Promise<Answer>,
   ): Promise<Answer | 'lost'> {
     if (lost) return 'lost'
-    const fenced = await persist(ground, claim, settings, during, call)
+    const beganMs = clock.elapsed()
+    let fenced: Answer
+    try {
+      fenced = await callStore(ground.calls, during, claim.key, call)
+    } catch (error) {
+      fenced = await persist(ground, claim, settings, { during, call, beganMs, error })
+    }
     if (fenced === 'lost' && !lost) {
       learnLost()
       running.abort(claimLost(claim, settings))
@@ -82,7 +88,11 @@ export function beginAttempt(ground: Ground, claim: Claim, settings: Settings, e
     call: () => Promise<Answer>,
   ): Promise<Answer | 'lost'> {
     writing = true
-    return write(during, call).finally(stopHeartbeat)
+    try {
+      return await write(during, call)
+    } finally {
+      stopHeartbeat()
+    }
   }
 
   return {
@@ -144,6 +154,14 @@ function startHeartbeat(
 
 const writeBackoff = { firstMs: 50, factor: 2, maxMs: 2_000 }
 
+/** A write that the store did not confirm. */
+interface Unconfirmed<Answer> {
+  readonly during: Writing
+  readonly call: () => Promise<Answer>
+  readonly beganMs: number
+  readonly error: unknown
+}
+
 /**
  * Writes with the token are safe to repeat, so a store that fails is asked again until the lease would be over. The caller
  * is kept for one store time-out only and is then told that the outcome is unknown; the writing goes on without it.
@@ -152,29 +170,23 @@ async function persist<Answer extends Advanced>(
   ground: Ground,
   claim: Claim,
   settings: Settings,
-  during: Writing,
-  call: () => Promise<Answer>,
+  { during, call, beganMs, error }: Unconfirmed<Answer>,
 ): Promise<Answer> {
   const { clock, calls } = ground
-  const startedMs = clock.elapsed()
+  // The store has refused it (an outcome too large for it), and would do so again.
+  if (error instanceof OnceError && !error.retryable) throw error
   const once = (): Promise<Answer> => callStore(calls, during, claim.key, call)
-  try {
-    return await once()
-  } catch (error) {
-    // The store has refused it (an outcome too large for it), and would do so again.
-    if (error instanceof OnceError && !error.retryable) throw error
-    const untilMs = startedMs + Math.max(settings.leaseMs, calls.timeoutMs)
-    const writing = repeat(ground, once, untilMs)
-    ground.background(writing)
-    const fenced = await within(clock, startedMs + calls.timeoutMs - clock.elapsed(), writing)
-    if (fenced !== undefined) return fenced
-    throw new OnceError('OUTCOME_UNKNOWN', {
-      message:
-        `The effect for ${describeKey(claim.key)} (attempt ${claim.attempt}) has ended, but the store did not confirm the ${during}. ` +
-        'Ask again with the same key: the answer will be the stored outcome, or the effect will be taken up when the lease ends.',
-      cause: error,
-    })
-  }
+  const untilMs = beganMs + Math.max(settings.leaseMs, calls.timeoutMs)
+  const writing = repeat(ground, once, untilMs)
+  ground.background(writing)
+  const fenced = await within(clock, beganMs + calls.timeoutMs - clock.elapsed(), writing)
+  if (fenced !== undefined) return fenced
+  throw new OnceError('OUTCOME_UNKNOWN', {
+    message:
+      `The effect for ${describeKey(claim.key)} (attempt ${claim.attempt}) has ended, but the store did not confirm the ${during}. ` +
+      'Ask again with the same key: the answer will be the stored outcome, or the effect will be taken up when the lease ends.',
+    cause: error,
+  })
 }
 
 async function repeat<T>({ clock, random }: Ground, call: () => Promise<T>, untilMs: number): Promise<T | undefined> {

@@ -90,11 +90,18 @@ export function startEffect(clock: Clock, options: EffectOptions, effect: (op: O
     cancelTimer()
     ended.resolve(how)
   }
-  // In a promise chain of its own, so that an effect that throws synchronously is no different.
-  const running = async (): Promise<unknown> => effect(createOp(options.claim, signal))
-  running().then(
+  started(() => effect(createOp(options.claim, signal))).then(
     (value) => end({ is: 'returned', value }),
     (thrown: unknown) => end({ is: 'threw', thrown }),
   )
   return { ended: ended.promise, abort }
+}
+
+/** An effect that throws synchronously is no different from one that rejects. */
+function started(effect: () => unknown): Promise<unknown> {
+  try {
+    return Promise.resolve(effect())
+  } catch (error) {
+    return Promise.reject(error as Error)
+  }
 }

@@ -117,11 +117,9 @@ export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S> {
     store,
     scope,
     settings,
-    run: async (id, effect, runOptions = {}) => run(protocol, protocol.call('run', id, effect, runOptions), effect),
+    run: (id, effect, runOptions = {}) => run(protocol, 'run', id, effect, runOptions),
     ...createTransactions(protocol),
-    ...createOperations(protocol, options, settings, (id, effect) =>
-      run(protocol, protocol.call('reconcile', id, effect, {}), effect),
-    ),
+    ...createOperations(protocol, options, settings, (id, effect) => run(protocol, 'reconcile', id, effect, {})),
     get: (id) => inspect('get', id, (inspected, subject) => inspected.show(subject)),
     release: (id, reason) => mend(id, 'release', reason),
     forget: (id, reason) => mend(id, 'forget', reason),
@@ -132,8 +130,15 @@ export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S> {
   }
 }
 
-async function run<T>(protocol: Protocol, call: Call, effect: (op: Op) => T | Promise<T>): Promise<Result<T>> {
+async function run<T>(
+  protocol: Protocol,
+  what: string,
+  id: string | Key,
+  effect: (op: Op) => T | Promise<T>,
+  options: RunOptions,
+): Promise<Result<T>> {
   const { ground } = protocol
+  const call = protocol.call(what, id, effect, options)
   const startedMs = ground.clock.elapsed()
   const { verdict, askedMs } = await protocol.ask(call, (request) =>
     claim(ground, call.key, request, () => ground.store.claim(call.key, request)),
@@ -181,24 +186,25 @@ async function settle<T>(
 ): Promise<Result<T>> {
   const { clock } = protocol.ground
   const startedMs = clock.elapsed()
-  const write = async (outcome: Outcome): Promise<Outcome> => {
-    const stored = protocol.encode(outcome)
-    const fenced = await attempt.settle(stored.bytes, call.request.retention)
-    if (fenced === 'lost') throw claimLost(held, call.settings, { cause: plan.thrown })
-    return stored.outcome
-  }
-  const stored = await write(plan.outcome).catch((error: unknown) => {
+  let stored = protocol.encode(plan.outcome)
+  let fenced
+  try {
+    fenced = await attempt.settle(stored.bytes, call.request.retention)
+  } catch (error) {
     // Too large for this store: that it ran is kept at least, so that it never runs again.
     if (!(error instanceof OnceError) || error.code !== 'OUTCOME_NOT_STORED') throw error
-    return write({ kind: 'not-stored', reason: error.message })
-  })
+    stored = protocol.encode({ kind: 'not-stored', reason: error.message })
+    fenced = await attempt.settle(stored.bytes, call.request.retention)
+  }
+  if (fenced === 'lost') throw claimLost(held, call.settings, { cause: plan.thrown })
+  const { outcome } = stored
   publish('settled', call.key, {
     attempt: held.attempt,
-    kind: stored.kind,
+    kind: outcome.kind,
     durationMs: clock.elapsed() - startedMs,
   })
-  if (stored.kind === 'failure') throw plan.thrown
-  return { value: valueOf(call.key, stored) as T, replayed: false, attempt: held.attempt }
+  if (outcome.kind === 'failure') throw plan.thrown
+  return { value: valueOf(call.key, outcome) as T, replayed: false, attempt: held.attempt }
 }
 
 /** Answers what to throw. The user's own error matters more than a release that failed or came too late: the lease will end. */

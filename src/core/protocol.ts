@@ -111,7 +111,7 @@ function readCall(
     key: subject,
     settings,
     request: { fingerprint: asked, leaseMs, retention: { keepMs, tombstoneMs }, version, onTakeover, onExpired },
-    group: [keyString(subject), asked, onTakeover, onExpired].join('\n'),
+    group: `${keyString(subject)}\n${asked}\n${onTakeover}\n${onExpired}`,
   }
 }
 

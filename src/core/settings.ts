@@ -117,7 +117,6 @@ export function readRunOptions(what: string, settings: Settings, options: RunOpt
   checkGiven(what, options, runRules)
   const leaseMs = options.leaseMs ?? settings.leaseMs
   return {
-    ...settings,
     leaseMs,
     keepMs: options.keepMs ?? settings.keepMs,
     tombstoneMs: options.tombstoneMs ?? settings.tombstoneMs,
@@ -127,5 +126,7 @@ export function readRunOptions(what: string, settings: Settings, options: RunOpt
     onExpired: options.onExpired ?? settings.onExpired,
     onTakeover: options.onTakeover ?? settings.onTakeover,
     onThrow: options.onThrow ?? settings.onThrow,
+    storeTimeoutMs: settings.storeTimeoutMs,
+    version: settings.version,
   }
 }

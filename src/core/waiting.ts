@@ -95,5 +95,11 @@ export function createWaiting(clock: Clock, random: Random): Waiting {
     }
   }
 
-  return { wait, wake: (name) => groups.get(name)?.wake.abort() }
+  return {
+    wait,
+    wake(name) {
+      // Mostly nobody waits, and to look up a name that was just put together costs more than all the rest.
+      if (groups.size > 0) groups.get(name)?.wake.abort()
+    },
+  }
 }

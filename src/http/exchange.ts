@@ -109,7 +109,8 @@ async function handle<Asked>(ground: Ground<Asked>, asked: AskedRequest<Asked>, 
   const owner = { service: once.scope, tenant: tenant ?? undefined, route }
   const key = scopedKey(owner, reading.key, settings.hashKeys ? 'hashed' : 'plain')
   const fingerprint = requestFingerprint(settings, asked, body)
-  return ask(ground, key, { ...settings.call, fingerprint, onThrow: 'release' }, body, run)
+  // `return await`: to adopt the promise of another costs more than to wait for it.
+  return await ask(ground, key, { ...settings.call, fingerprint, onThrow: 'release' }, body, run)
 }
 
 /** One handler under one key: what it came to, and what that means for the key. */

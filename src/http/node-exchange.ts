@@ -67,7 +67,7 @@ export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: No
     if (res.headersSent) return (context.notBegun(), { is: 'broken' })
     held = holdResponse(res, exchange.settings, headersBefore(stage))
     stage.proceed(context)
-    return held.produced
+    return await held.produced
   }
   try {
     const delivery = await exchange.handle(askedOf(stage, hold), run)

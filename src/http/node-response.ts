@@ -212,8 +212,12 @@ function letGo(hold: Hold, headers: readonly HeaderLine[]): void {
   unhold(hold)
   if (hold.is === 'broken') return void own.destroy.call(res)
   res.statusCode = hold.status
-  if (hold.head) own.writeHead.call(res, hold.status, Object.assign(hold.head, Object.fromEntries(headers)))
-  else setHeaders(res, headers)
+  if (hold.head) {
+    for (const [name, value] of headers) hold.head[name] = value
+    own.writeHead.call(res, hold.status, hold.head)
+  } else {
+    setHeaders(res, headers)
+  }
   if (hold.is === 'stream' || res._trailer) passOn(hold)
   else Reflect.apply(own.end, res, [...content(hold), ...(hold.callbacks.length > 0 ? [() => finished(hold)] : [])])
 }

@@ -2,7 +2,7 @@
 // nor one tenant for another, whatever characters their names have.
 
 import { hash } from 'node:crypto'
-import { key, keyPartBytesMax } from '../core/key.ts'
+import { keyPartBytesMax } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
 
 export interface KeyOwner {
@@ -16,16 +16,16 @@ export interface KeyOwner {
 
 /**
  * `payments/acme` and `payments/acme/POST%20%2Forders`. The parts are escaped, so a slash is always ours; keys of
- * `once.run` are in `payments` and never meet these.
+ * `once.run` are in `payments` and never meet these. It is checked where it is used, as every key is: `once` does it anew.
  */
 export function scopedKey(owner: KeyOwner, id: string, how: 'plain' | 'hashed'): Key {
   const { service, tenant = '', route } = owner
   const plain = `${service}/${escapePart(tenant)}${route === undefined ? '' : `/${escapePart(route)}`}`
-  if (how === 'plain' && Buffer.byteLength(plain) <= keyPartBytesMax) return key(plain, id)
+  if (how === 'plain' && Buffer.byteLength(plain) <= keyPartBytesMax) return { scope: plain, id }
   // No escaped part contains #, so a digest is never somebody's name.
   const whose = `#${digest([service, tenant, route ?? ''])}`
   const scope = Buffer.byteLength(service) + 1 + whose.length <= keyPartBytesMax ? `${service}/${whose}` : whose
-  return key(scope, how === 'hashed' ? digest([scope, id]) : id)
+  return { scope, id: how === 'hashed' ? digest([scope, id]) : id }
 }
 
 function escapePart(part: string): string {

@@ -20,15 +20,15 @@ const core: readonly SeededBug[] = [
   ...bugsIn('src/core/once.ts', 'claim, lease, fence', [
     {
       id: 'an attempt that was fenced off still answers with its value',
-      find: `    if (fenced === 'lost') throw claimLost(held, call.settings, { cause: plan.thrown })\n`,
+      find: `  if (fenced === 'lost') throw claimLost(held, call.settings, { cause: plan.thrown })\n`,
       replace: '',
       caughtBy: bySimulation('same-answer'),
     },
     {
       id: 'the answer is given before the outcome is settled',
-      find: 'const fenced = await attempt.settle(stored.bytes, call.request.retention)',
+      find: '  try {\n    fenced = await attempt.settle(stored.bytes, call.request.retention)',
       replace:
-        "const fenced: string = 'done'\n    void attempt.settle(stored.bytes, call.request.retention).catch(() => {})",
+        "  try {\n    fenced = 'done' as string\n    void attempt.settle(stored.bytes, call.request.retention).catch(() => {})",
       caughtBy: bySimulation('answer-after-settle'),
     },
     {
@@ -66,8 +66,8 @@ const core: readonly SeededBug[] = [
     },
     {
       id: 'the first caller is given its own object and every replay the stored one',
-      find: 'return stored.outcome\n  }\n  const stored',
-      replace: 'return outcome\n  }\n  const stored',
+      find: 'const { outcome } = stored',
+      replace: 'const { outcome } = plan',
       caughtBy: byTest(inOnce, 'the first caller is given what every replay is given'),
     },
     {
@@ -188,8 +188,8 @@ const core: readonly SeededBug[] = [
     },
     {
       id: 'a settle whose reply was lost is not repeated',
-      find: '    const writing = repeat(ground, once, untilMs)\n',
-      replace: '    const writing = Promise.resolve(untilMs < 0 ? await once() : undefined)\n',
+      find: '  const writing = repeat(ground, once, untilMs)\n',
+      replace: '  const writing = Promise.resolve(untilMs < 0 ? await once() : undefined)\n',
       caughtBy: byTest(inOnce, 'a settle whose reply is lost is repeated and recognised'),
     },
   ]),
@@ -422,14 +422,14 @@ const memory: readonly SeededBug[] = bugsIn('src/stores/memory.ts', 'stores', [
   },
   {
     id: 'memory: retention is counted from the claim',
-    find: `outcome: outcome.slice(), leaseUntilMs: data.now() } as const`,
-    replace: `outcome: outcome.slice(), leaseUntilMs: entry.firstClaimedAtMs } as const`,
+    find: `      const leaseUntilMs = data.now()\n`,
+    replace: `      const leaseUntilMs = entry.firstClaimedAtMs\n`,
     caughtBy: byTest(inMemory, 'the retention of a settled key counts from its settle, not from its claim'),
   },
   {
     id: 'memory: an expired key runs again',
-    find: `return request.onExpired === 'execute' ? grantFresh(data, entriesMax, key, request) : { is: 'expired' }`,
-    replace: `return grantFresh(data, entriesMax, key, request)`,
+    find: `(state === 'tombstone' && request.onExpired === 'execute')`,
+    replace: `state === 'tombstone'`,
     caughtBy: bySimulation('linearizable'),
   },
   {
@@ -446,8 +446,8 @@ const memory: readonly SeededBug[] = bugsIn('src/stores/memory.ts', 'stores', [
   },
   {
     id: 'memory: tenants share their keys',
-    find: `  const entry = data.entries.get(keyString(key))\n  const state`,
-    replace: `  const entry = [...data.entries.values()].find((each) => each.key.id === key.id)\n  const state`,
+    find: `  const entry = data.entries.get(name)\n`,
+    replace: `  const entry = [...data.entries.values()].find((each) => each.key.id === key.id)\n`,
     caughtBy: bySimulation('own-answer'),
   },
   {
@@ -458,8 +458,8 @@ const memory: readonly SeededBug[] = bugsIn('src/stores/memory.ts', 'stores', [
   },
   {
     id: 'memory: the stored outcome is the buffer of the caller',
-    find: `outcome: outcome.slice(), leaseUntilMs`,
-    replace: `outcome, leaseUntilMs`,
+    find: `const kept = copyOf(outcome)`,
+    replace: `const kept = outcome`,
     caughtBy: byTest(inMemory, 'bytes that callers change afterwards do not change the outcome'),
   },
 ])
