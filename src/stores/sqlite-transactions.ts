@@ -30,29 +30,44 @@ interface Connection {
   readonly operations: Operations
 }
 
-export function transactionsOn(ground: SqliteGround, uncommitted: Uncommitted): Transactions {
-  const { clock, lockWaitMs, table } = ground
-  let connection: Connection | undefined
-  let closed = false
+/** The connection of the transactions; it is opened when it is needed first. */
+interface Line {
+  connect(): Connection
+  /** On a connection on which something went wrong nothing more is done. Closing it rolls back. */
+  drop(): void
+}
 
-  const connect = (): Connection => {
-    if (connection) return connection
-    const database = ground.connect()
-    try {
-      configure(database, ground.journal, ground.durability)
-      const entries = entriesOn(database, table, ground.moments)
-      connection = { database, entries, operations: operationsOn(database, table, entries, ground.moments.now) }
-      return connection
-    } catch (error) {
-      closeQuietly(database)
-      throw error
-    }
+function lineTo(ground: SqliteGround): Line {
+  let connection: Connection | undefined
+  return {
+    connect() {
+      if (connection) return connection
+      const database = ground.connect()
+      try {
+        configure(database, ground.journal, ground.durability)
+        const entries = entriesOn(database, ground.table, ground.moments)
+        connection = {
+          database,
+          entries,
+          operations: operationsOn(database, ground.table, entries, ground.moments.now),
+        }
+        return connection
+      } catch (error) {
+        closeQuietly(database)
+        throw error
+      }
+    },
+    drop() {
+      if (connection) closeQuietly(connection.database)
+      connection = undefined
+    },
   }
-  // On a connection on which something went wrong nothing more is done. Closing it rolls back.
-  const drop = (): void => {
-    if (connection) closeQuietly(connection.database)
-    connection = undefined
-  }
+}
+
+export function transactionsOn(ground: SqliteGround, uncommitted: Uncommitted): Transactions {
+  const { clock, lockWaitMs } = ground
+  const { connect, drop } = lineTo(ground)
+  let closed = false
 
   /** Waits for its turn among the writers, and has the write lock when `work` is called. `undefined` ends it again. */
   const open = async <T>(work: (opened: Connection, endTurn: () => void) => T | undefined): Promise<T | undefined> => {
