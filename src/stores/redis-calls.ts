@@ -13,7 +13,7 @@ import { unreadable } from './redis-entries.ts'
 import type { Answer } from './redis-entries.ts'
 import type { Names } from './redis-names.ts'
 import { registerMemory } from './redis-register.ts'
-import type { DataLoss, RegisterMemory } from './redis-register.ts'
+import type { DataLoss, Head, RegisterMemory } from './redis-register.ts'
 import { claimScript, inspectScript, noBytes, writeScript } from './redis-script.ts'
 import type { PhaseScript, Script } from './redis-script.ts'
 
@@ -137,14 +137,16 @@ async function send<Answered>(
   batch: readonly ScriptCall[],
 ): Promise<readonly Answered[]> {
   const { script, register, mark, memory } = shared
-  const head = memory.head(ground.calls.timeoutMs)
   const keys = [register, mark]
   for (const call of batch) keys.push(call.name)
-  const answers = (await runScript(ground, script, keys, [...head.values, ...recordsOf(script, batch)])) as [
-    Buffer,
-    ...unknown[],
-  ]
-  const { nowMs, loss } = memory.learn(head, answers[0].toString('latin1'))
+  const records = recordsOf(script, batch)
+  let head: Head | undefined
+  const values = (): RedisArgument[] => {
+    head = memory.head(ground.calls.timeoutMs)
+    return [...head.values, ...records]
+  }
+  const answers = (await runScript(ground, script, keys, values)) as [Buffer, ...unknown[]]
+  const { nowMs, loss } = memory.learn(head!, answers[0].toString('latin1'))
   if (loss) ground.lost(loss)
   return batch.map((_, index) => shared.take(answers[index + 1], nowMs))
 }
@@ -172,10 +174,19 @@ export async function runScript(
   { link, calls }: Pick<RedisGround, 'link' | 'calls'>,
   script: Script,
   keys: readonly string[],
-  values: readonly RedisArgument[],
+  values: readonly RedisArgument[] | (() => readonly RedisArgument[]),
 ): Promise<unknown> {
-  const command = (name: 'EVAL' | 'EVALSHA'): Promise<unknown> =>
-    link.send(keys[0]!, [name, name === 'EVAL' ? script.source : script.sha, `${keys.length}`, ...keys, ...values])
+  // Values that say what is known are made anew for the second try: something may have been heard in between.
+  const command = (name: 'EVAL' | 'EVALSHA'): Promise<unknown> => {
+    const given = typeof values === 'function' ? values() : values
+    return link.send(keys[0]!, [
+      name,
+      name === 'EVAL' ? script.source : script.sha,
+      `${keys.length}`,
+      ...keys,
+      ...given,
+    ])
+  }
   return bounded(calls, () =>
     command('EVALSHA').catch((error: unknown) => {
       // The server was restarted, or somebody flushed its scripts.

@@ -3,6 +3,7 @@
 
 import { brokenAnswers } from './broken-answers.ts'
 import { brokenHolders } from './broken-holders.ts'
+import { brokenOperations } from './broken-operations.ts'
 import { brokenRetention } from './broken-retention.ts'
 import type { BrokenStore } from './broken-store.ts'
 import { brokenTransactions } from './broken-transactions.ts'
@@ -12,4 +13,5 @@ export const brokenStores: readonly BrokenStore[] = [
   ...brokenAnswers,
   ...brokenRetention,
   ...brokenTransactions,
+  ...brokenOperations,
 ]

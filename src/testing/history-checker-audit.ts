@@ -87,7 +87,7 @@ function checkWrite(
 
 export function tokenOf(operation: StoreOperation): string | undefined {
   if (operation.call === 'claim' || operation.call === 'begin') return operation.request.token
-  return operation.call === 'mend' || operation.call === 'sweep' ? undefined : operation.token
+  return 'token' in operation ? operation.token : undefined
 }
 
 function describe(operation: StoreOperation | undefined): string {

@@ -16,10 +16,12 @@ export function checkExecutions(history: History, lives: Lives, storeTimeoutMs: 
   for (const execution of history.executions) {
     const key = keyString(execution.call.key)
     const fail = (assertion: Violation['assertion'], message: string): void => report({ assertion, key, message })
-    const grant = grants.get(execution.token)
-    if (!grant || grant.atMs > execution.startedAtMs) {
+    const granted = (grants.get(execution.token) ?? []).filter(({ atMs }) => atMs <= execution.startedAtMs)
+    if (granted.length === 0) {
       fail('claim-before-effect', `an effect of ${execution.call.process} ran before the store had granted its claim`)
-    } else if (grant.claim.attempt !== execution.attempt || grant.claim.fence !== execution.fence) {
+    } else if (
+      !granted.some(({ claim: { attempt, fence } }) => attempt === execution.attempt && fence === execution.fence)
+    ) {
       fail('claim-before-effect', 'an effect was given another attempt or fence than the store granted')
     }
     if (tokens.has(execution.token)) fail('one-execution-a-claim', 'two effects ran under one claim')
@@ -35,15 +37,17 @@ export function checkExecutions(history: History, lives: Lives, storeTimeoutMs: 
   checkAttempts(history, storeTimeoutMs, report)
 }
 
-function grantsOf({ operations }: History): Map<string, { claim: Claim; atMs: number }> {
-  const grants = new Map<string, { claim: Claim; atMs: number }>()
+/** By token. A claim that is delivered again may be granted again, and in another life of the key when it was forgotten. */
+function grantsOf({ operations }: History): Map<string, { claim: Claim; atMs: number }[]> {
+  const grants = new Map<string, { claim: Claim; atMs: number }[]>()
   for (const operation of operations) {
     if (operation.call !== 'claim' && operation.call !== 'begin') continue
-    if (operation.answer?.is !== 'granted' || grants.has(operation.answer.claim.token)) continue
-    grants.set(operation.answer.claim.token, {
-      claim: operation.answer.claim,
-      atMs: operation.decidedAtMs ?? operation.sentAtMs,
-    })
+    if (operation.answer?.is !== 'granted') continue
+    const { claim } = operation.answer
+    const grant = { claim, atMs: operation.decidedAtMs ?? operation.sentAtMs }
+    const known = grants.get(claim.token)
+    if (known) known.push(grant)
+    else grants.set(claim.token, [grant])
   }
   return grants
 }

@@ -113,6 +113,8 @@ export type Asked =
   | { readonly call: 'effect' | 'undo' | 'rollback'; readonly token: string; answer?: 'done' }
   | { readonly call: 'mend'; readonly action: 'release' | 'forget'; answer?: 'done' }
   | { readonly call: 'sweep'; answer?: 'done' }
+  /** Anything that changes no entry: a reading, a search for what is due. */
+  | { readonly call: 'look'; readonly what: string; answer?: 'done' }
 
 export interface SettleAsked {
   readonly token: string
@@ -133,6 +135,7 @@ export function emptyHistory(): History {
 /** What the store came to and when, whether or not anybody hears of it. */
 export function recordAnswer(history: History, operation: number, answer: unknown, atMs: number): void {
   const record: { answer?: unknown; decidedAtMs?: number } = history.operations[operation]!
-  record.answer = answer
+  // An operation's holder is told with its write that somebody wants it cancelled; for the entry it is a write like any other.
+  record.answer = answer === 'cancelled' ? 'done' : answer
   record.decidedAtMs = atMs
 }

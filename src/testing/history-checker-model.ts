@@ -44,7 +44,7 @@ interface Moment {
 export function possibleNext(state: ModelState, operation: StoreOperation, at: Span): ModelState[] {
   const span = { fromMs: Math.max(at.fromMs, state.nowMs), toMs: at.toMs }
   if (span.fromMs > span.toMs) return []
-  if (operation.call === 'sweep' || operation.call === 'effect' || operation.call === 'undo') return [state]
+  if (isWithoutTrace(operation)) return [state]
   if (operation.call === 'rollback') return [{ ...state, open: undefined, nowMs: span.fromMs }]
   if (operation.call === 'commit') return committed(state, operation, span)
   if (state.open) {
@@ -53,6 +53,10 @@ export function possibleNext(state: ModelState, operation: StoreOperation, at: S
     return told === undefined || told.is === 'busy' ? [{ ...state, nowMs: span.fromMs }] : []
   }
   return momentsOf(state.entry, span).flatMap((moment) => decided(state.entry, operation, moment))
+}
+
+function isWithoutTrace({ call }: StoreOperation): boolean {
+  return call === 'sweep' || call === 'look' || call === 'effect' || call === 'undo'
 }
 
 function decided(entry: ModelEntry | undefined, operation: StoreOperation, moment: Moment): ModelState[] {

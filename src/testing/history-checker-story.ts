@@ -3,12 +3,13 @@
 import { describeKey } from '../core/key.ts'
 import type { CallAnswer, CallRecord, ExecutionRecord, History, StoreOperation } from './history-checker-history.ts'
 
-interface Line {
+export interface Line {
   readonly atMs: number
   readonly text: string
 }
 
-export function tellStory(history: History): string {
+/** `more` are lines of whoever knows more than the history does. */
+export function tellStory(history: History, more: readonly Line[] = []): string {
   // Within one moment: what the world does, who is asked, what is sent and heard, what runs, and who is answered.
   const lines = [
     ...history.incidents.map(({ atMs, text }) => ({ atMs, text: `*** ${text}` })),
@@ -28,6 +29,7 @@ export function tellStory(history: History): string {
         { atMs: call.endedAtMs!, text: `${call.process} answers for ${nameOf(call)}: ${tellAnswer(call.answer)}` },
       ]
     }),
+    ...more,
   ]
   const ordered = lines.map((line, index) => ({ ...line, index })).sort((a, b) => a.atMs - b.atMs || a.index - b.index)
   return ordered.map(({ atMs, text }) => `${atMs.toFixed(1).padStart(9)} ms  ${text}`).join('\n')
@@ -61,7 +63,8 @@ function tellAnswer(answer: CallAnswer): string {
 function tellOperation(operation: StoreOperation): Line[] {
   const token = 'request' in operation ? operation.request.token : 'token' in operation ? operation.token : undefined
   const key = operation.key === '' ? '' : ` ${operation.key.replace('\n', '/')}`
-  const name = `${operation.call}${key}${token ? `, ${short(token)}` : ''}`
+  const call = operation.call === 'look' ? operation.what : operation.call
+  const name = `${call}${key}${token ? `, ${short(token)}` : ''}`
   const lines: Line[] = [
     {
       atMs: operation.sentAtMs,

@@ -30,10 +30,18 @@ export function checkHistory(history: History, options: CheckOptions = {}): Viol
   return violations
 }
 
+/** The store's part alone: its rows and its answers, whatever they were asked for. */
+export function checkStore(history: History, options: CheckOptions = {}): Violation[] {
+  const violations: Violation[] = []
+  checkAudit(history, (violation) => violations.push(violation))
+  checkLinearizable(history, options, (violation) => violations.push(violation))
+  return violations
+}
+
 function checkLinearizable(history: History, options: CheckOptions, report: (violation: Violation) => void): void {
   const byKey = new Map<string, StoreOperation[]>()
   for (const operation of history.operations) {
-    if (operation.call === 'sweep') continue
+    if (operation.call === 'sweep' || operation.call === 'look') continue
     const operations = byKey.get(operation.key)
     if (operations) operations.push(operation)
     else byKey.set(operation.key, [operation])
@@ -54,7 +62,7 @@ export function describeOperation(operation: StoreOperation): string {
 }
 
 /** When all faults are over, a key that is asked for comes to its end. */
-function checkEnds({ calls }: History, report: (violation: Violation) => void): void {
+export function checkEnds({ calls }: History, report: (violation: Violation) => void): void {
   const last = new Map<string, CallRecord>()
   for (const call of calls) if (call.phase === 'last') last.set(keyString(call.key), call)
   for (const [key, call] of last) {

@@ -5,13 +5,23 @@
 import { OnceError } from '../core/errors.ts'
 import { keyString } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
-import type { Began, InTransaction, Transactional, Verdict } from '../core/store.ts'
+import type {
+  Began,
+  BegunStep,
+  Claim,
+  InTransaction,
+  Recoverable,
+  StepLedger,
+  Transactional,
+  TransactionalSteps,
+  Verdict,
+} from '../core/store.ts'
 import { memoryData, memoryStore } from '../stores/memory.ts'
 import type { MemoryData, MemoryStore } from '../stores/memory.ts'
 import type { ContractSubject } from './contract-subject.ts'
 import { manualClock } from './manual-clock.ts'
 
-export type PretendStore = MemoryStore & Transactional<PretendTransaction>
+export type PretendStore = MemoryStore & Transactional<PretendTransaction> & TransactionalSteps<PretendTransaction>
 
 export interface PretendTransaction {
   readonly undo: (() => void)[]
@@ -94,6 +104,59 @@ function pretendStore(database: PretendDatabase, memory: MemoryStore): PretendSt
         return { verdict }
       }),
     isConflict: () => false,
+    ...pretendOperations(database, memory, call),
+  }
+}
+
+type Call = <T>(work: () => Promise<T>) => Promise<T>
+
+function pretendOperations(
+  database: PretendDatabase,
+  memory: MemoryStore,
+  call: Call,
+): StepLedger & Recoverable & TransactionalSteps<PretendTransaction> {
+  return {
+    enlist: (key, request) =>
+      call(async () => (database.lockedBy.has(keyString(key)) ? locked : memory.enlist(key, request))),
+    ledger: (key) => call(() => memory.ledger(key)),
+    advance: (claim, change) => call(() => memory.advance(claim, change)),
+    due: (scope, options) => call(() => memory.due(scope, options)),
+    dismiss: (operation) => call(() => memory.dismiss(operation)),
+    requestCancel: (key, reason) => call(() => memory.requestCancel(key, reason)),
+    unfinished: (scope, options) => call(() => memory.unfinished(scope, options)),
+    beginStep: (claim) =>
+      call(async () => {
+        const entry = database.data.entries.get(keyString(claim.key))
+        if (entry?.token !== claim.token || entry.wrote !== 'claim') return undefined
+        return begunStep(database, memory, openTransaction(), claim)
+      }),
+  }
+}
+
+/** A step locks nothing while it runs: the record, written last and under the token, decides whether it commits. */
+function begunStep(
+  database: PretendDatabase,
+  memory: MemoryStore,
+  tx: PretendTransaction,
+  claim: Claim,
+): BegunStep<PretendTransaction> {
+  const rollback = async (): Promise<void> => endTransaction(database, tx, 'rollback')
+  return {
+    tx,
+    async commit(change) {
+      const cut = takeCut(database)
+      if (cut === 'before') {
+        await rollback()
+        throw cutAt(cut)
+      }
+      assertOpen(tx)
+      const advanced = await memory.advance(claim, change)
+      endTransaction(database, tx, advanced === 'lost' ? 'rollback' : 'commit')
+      if (cut) throw cutAt(cut)
+      return advanced
+    },
+    rollback,
+    abandon: rollback,
   }
 }
 
@@ -146,19 +209,28 @@ function grantedIn(
   return {
     tx,
     async commit(outcome, retention) {
-      const cut = database.cutAtCommit
-      database.cutAtCommit = undefined
+      const cut = takeCut(database)
       if (cut === 'before') endTransaction(database, tx, 'rollback')
       else assertOpen(tx)
       const fenced = cut === 'before' ? 'lost' : await inside.settle(claim, outcome, retention)
       if (cut !== 'before') endTransaction(database, tx, fenced === 'done' ? 'commit' : 'rollback')
-      if (cut) throw new OnceError('OUTCOME_UNKNOWN', { message: `The connection was cut ${cut} COMMIT.` })
+      if (cut) throw cutAt(cut)
       return fenced
     },
     undoEffect: () => inside.undoEffect(claim),
     rollback: async () => endTransaction(database, tx, 'rollback'),
     abandon: async () => endTransaction(database, tx, 'rollback'),
   }
+}
+
+function takeCut(database: PretendDatabase): PretendDatabase['cutAtCommit'] {
+  const cut = database.cutAtCommit
+  database.cutAtCommit = undefined
+  return cut
+}
+
+function cutAt(side: 'before' | 'after'): OnceError {
+  return new OnceError('OUTCOME_UNKNOWN', { message: `The connection was cut ${side} COMMIT.` })
 }
 
 function openTransaction(): PretendTransaction {

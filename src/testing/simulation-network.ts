@@ -2,7 +2,7 @@
 // sender never hears of it; either can be lost, late or delivered twice.
 
 import { OnceError } from '../core/errors.ts'
-import type { Asked, History } from './history-checker-history.ts'
+import type { Asked, History, StoreOperation } from './history-checker-history.ts'
 import type { Life, Process, World } from './simulation-world.ts'
 
 /** What goes wrong with one message: the n-th, from 0, that a process sends. */
@@ -32,7 +32,7 @@ export interface NetworkOptions {
   crash(process: Process): void
 }
 
-export interface NetworkCounts {
+export type NetworkCounts = {
   lostRequests: number
   lostAcknowledgements: number
   duplicates: number
@@ -40,8 +40,16 @@ export interface NetworkCounts {
 
 export interface Network {
   readonly counts: NetworkCounts
-  /** `decide` is the store's part, called when the request arrives; `onLost` is told that a connection would be gone now. */
-  send<T>(life: Life, what: SentOperation, decide: (operation: number) => Promise<T>, onLost?: () => void): Promise<T>
+  /**
+   * `decide` is the store's part, called when the request arrives; `onLost` is told that a connection would be gone now. Several
+   * operations in one message stand one after the other in the history, and `decide` is told the first of them.
+   */
+  send<T>(
+    life: Life,
+    what: SentOperation | readonly SentOperation[],
+    decide: (operation: number) => Promise<T>,
+    onLost?: () => void,
+  ): Promise<T>
 }
 
 /** What is asked, and of which key. */
@@ -50,6 +58,7 @@ export type SentOperation = Asked & { readonly key: string }
 /** A message on its way. */
 interface Sending<T> {
   readonly life: Life
+  readonly asked: readonly SentOperation[]
   readonly operation: number
   readonly fault: MessageFault | undefined
   readonly decide: (operation: number) => Promise<T>
@@ -81,17 +90,17 @@ export function createNetwork(world: World, history: History, options: NetworkOp
 
   return {
     counts,
-    send: <T>(life: Life, what: SentOperation, decide: (operation: number) => Promise<T>, onLost?: () => void) =>
-      new Promise<T>((resolve, reject) => {
+    send: (life, what, decide, onLost) =>
+      new Promise((resolve, reject) => {
         if (life.over) return
         const fault = drawFault(life)
-        const sending = { life, operation: record(wire, life, what), fault, decide, onLost, resolve, reject }
-        dispatch(wire, sending, what)
+        const asked: readonly SentOperation[] = 'call' in what ? [what] : what
+        dispatch(wire, { life, asked, operation: record(wire, life, asked), fault, decide, onLost, resolve, reject })
       }),
   }
 }
 
-function dispatch<T>(wire: Wire, sending: Sending<T>, what: SentOperation): void {
+function dispatch<T>(wire: Wire, sending: Sending<T>): void {
   const { life, fault, onLost } = sending
   if (fault?.does === 'lose-request') return loseRequest(wire, sending)
   if (fault?.does === 'refuse') return notice(wire, sending, 'the store refused it')
@@ -100,18 +109,19 @@ function dispatch<T>(wire: Wire, sending: Sending<T>, what: SentOperation): void
     isCut(wire) ? loseRequest(wire, sending) : void carryOut(wire, sending),
   )
   // Inside a connection nothing comes twice.
-  if (fault?.does === 'duplicate' && !onLost) repeat(wire, sending, what)
+  if (fault?.does === 'duplicate' && !onLost) repeat(wire, sending)
 }
 
 async function carryOut<T>(wire: Wire, sending: Sending<T>): Promise<void> {
-  const { world, history, options, counts } = wire
+  const { world, options, counts } = wire
   const { life, fault } = sending
-  const operation = history.operations[sending.operation]!
-  operation.decidedAtMs = Math.floor(world.now())
+  const operations = recorded(wire, sending)
+  const decidedAtMs = Math.floor(world.now())
+  for (const operation of operations) operation.decidedAtMs = decidedAtMs
   const answered = await sending.decide(sending.operation).then(
     (answer) => () => sending.resolve(answer),
     (error: Error) => {
-      operation.failed = String(error)
+      for (const operation of operations) operation.failed = String(error)
       return () => sending.reject(error)
     },
   )
@@ -122,20 +132,22 @@ async function carryOut<T>(wire: Wire, sending: Sending<T>): Promise<void> {
   }
   const lateMs = fault?.does === 'delay-reply' ? (fault.delayMs ?? 0) : 0
   life.arrive(latencyMs(wire, life) + lateMs, () => {
-    operation.answeredAtMs = world.now()
+    for (const operation of operations) operation.answeredAtMs = world.now()
     answered()
   })
 }
 
 /** The network delivers the request once more; what comes of it, nobody hears. */
-function repeat<T>(wire: Wire, sending: Sending<T>, what: SentOperation): void {
-  const { world, history, counts } = wire
-  const operation = record(wire, sending.life, what, true)
+function repeat<T>(wire: Wire, sending: Sending<T>): void {
+  const { world, counts } = wire
+  const operation = record(wire, sending.life, sending.asked, true)
   world.after(sending.fault?.delayMs ?? 0, () => {
     counts.duplicates++
-    const repetition = history.operations[operation]!
-    repetition.decidedAtMs = Math.floor(world.now())
-    sending.decide(operation).catch((error: unknown) => (repetition.failed = String(error)))
+    const repetitions = recorded(wire, { ...sending, operation })
+    for (const repetition of repetitions) repetition.decidedAtMs = Math.floor(world.now())
+    sending.decide(operation).catch((error: unknown) => {
+      for (const repetition of repetitions) repetition.failed = String(error)
+    })
   })
 }
 
@@ -145,8 +157,9 @@ function loseRequest<T>(wire: Wire, sending: Sending<T>): void {
 }
 
 /** The sender may notice that its connection is gone; or it is left to its own time-out. */
-function notice<T>({ history }: Wire, { life, fault, operation, onLost, reject }: Sending<T>, why: string): void {
-  history.operations[operation]!.failed = why
+function notice<T>(wire: Wire, sending: Sending<T>, why: string): void {
+  const { life, fault, onLost, reject } = sending
+  for (const operation of recorded(wire, sending)) operation.failed = why
   onLost?.()
   if (fault?.delayMs === undefined) return
   life.arrive(fault.delayMs, () =>
@@ -154,9 +167,18 @@ function notice<T>({ history }: Wire, { life, fault, operation, onLost, reject }
   )
 }
 
-function record({ world, history }: Wire, life: Life, what: SentOperation, repeated?: true): number {
-  const place = { process: life.process.name, sentAtMs: world.now(), ...(repeated && { repeated }) }
-  return history.operations.push({ ...what, ...place }) - 1
+/** Answers where the first of them stands. */
+function record({ world, history }: Wire, life: Life, asked: readonly SentOperation[], repeated?: true): number {
+  const first = history.operations.length
+  for (const each of asked) {
+    const place = { process: life.process.name, sentAtMs: world.now(), ...(repeated && { repeated }) }
+    history.operations.push({ ...each, ...place })
+  }
+  return first
+}
+
+function recorded<T>({ history }: Wire, { asked, operation }: Sending<T>): StoreOperation[] {
+  return history.operations.slice(operation, operation + asked.length)
 }
 
 function isCut({ world, options }: Wire): boolean {

@@ -2,6 +2,7 @@
 // transaction. They are audited as a trigger would: no write can pass by.
 
 import type { Verdict } from '../core/store.ts'
+import type { MemoryOperation } from '../stores/memory-operations.ts'
 import { memoryData, memoryStore } from '../stores/memory.ts'
 import type { MemoryData, MemoryEntry, MemoryStore } from '../stores/memory.ts'
 import { recordAnswer } from './history-checker-history.ts'
@@ -16,6 +17,19 @@ export interface ServerOptions {
   /** How often a transaction is taken back because of others, where its effect writes. Default 0. */
   readonly conflictChance?: number
   readonly wrong?: WrongStore | undefined
+  /** Told of every change of what is recorded of an operation, as a trigger would be. */
+  readonly onRecords?: ((change: OperationChange) => void) | undefined
+}
+
+export interface OperationChange {
+  readonly key: string
+  readonly atMs: number
+  readonly before: MemoryOperation | undefined
+  readonly after: MemoryOperation | undefined
+  /** An index into the operations of the history. */
+  readonly by: number | undefined
+  /** The token of the entry at this time. */
+  readonly holder: string | undefined
 }
 
 export interface SimulatedServer {
@@ -44,10 +58,10 @@ export function createServer(
   history: History,
   options: ServerOptions = {},
 ): SimulatedServer {
-  const { wrong, conflictChance = 0 } = options
+  const { wrong, conflictChance = 0, onRecords } = options
   const random = world.random.fork(0)
   const carriedOut: CarriedOut = { operation: undefined }
-  const data = auditedData(world, history, carriedOut)
+  const data = auditedData(world, history, carriedOut, onRecords)
   const lockedBy = new Map<string, object>()
   const waiting = new Map<string, (() => void)[]>()
   return {
@@ -87,7 +101,12 @@ interface CarriedOut {
   operation: number | undefined
 }
 
-function auditedData(world: World, history: History, carriedOut: CarriedOut): MemoryData {
+function auditedData(
+  world: World,
+  history: History,
+  carriedOut: CarriedOut,
+  onRecords: ServerOptions['onRecords'],
+): MemoryData {
   const entries = new Map<string, MemoryEntry>()
   const set = entries.set.bind(entries)
   const remove = entries.delete.bind(entries)
@@ -103,5 +122,33 @@ function auditedData(world: World, history: History, carriedOut: CarriedOut): Me
     audit(name, undefined)
     return remove(name)
   }
-  return { ...memoryData({ now: world.now, elapsed: world.now, schedule: () => () => {} }), entries }
+  const data = memoryData({ now: world.now, elapsed: world.now, schedule: () => () => {} })
+  if (!onRecords) return { ...data, entries }
+  const tell = (key: string, before: MemoryOperation | undefined, after: MemoryOperation | undefined): void =>
+    onRecords({
+      key,
+      atMs: Math.floor(world.now()),
+      before,
+      after,
+      by: carriedOut.operation,
+      holder: entries.get(key)?.token,
+    })
+  return { ...data, entries, operations: auditedOperations(tell) }
+}
+
+function auditedOperations(
+  tell: (key: string, before: MemoryOperation | undefined, after: MemoryOperation | undefined) => void,
+): MemoryData['operations'] {
+  const operations: MemoryData['operations'] = new Map()
+  const set = operations.set.bind(operations)
+  const remove = operations.delete.bind(operations)
+  operations.set = (name, operation) => {
+    tell(name, operations.get(name), operation)
+    return set(name, operation)
+  }
+  operations.delete = (name) => {
+    tell(name, operations.get(name), undefined)
+    return remove(name)
+  }
+  return operations
 }

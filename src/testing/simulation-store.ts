@@ -2,16 +2,18 @@
 // row or a script has them.
 
 import { keyString } from '../core/key.ts'
-import type { Claim, Swept, Transactional } from '../core/store.ts'
+import type { Claim, Swept, Transactional, TransactionalSteps } from '../core/store.ts'
 import type { MemoryStore } from '../stores/memory.ts'
 import type { SentOperation } from './simulation-network.ts'
+import { operationsOf } from './simulation-operations.ts'
+import type { SimulatedStep } from './simulation-operations.ts'
 import { busyInTransaction } from './simulation-server.ts'
 import type { SimulatedServer } from './simulation-server.ts'
 import { transactionsOf } from './simulation-transactions.ts'
 import type { SimulatedTransaction } from './simulation-transactions.ts'
 import type { Life } from './simulation-world.ts'
 
-export type SimulatedStore = MemoryStore & Transactional<SimulatedTransaction>
+export type SimulatedStore = MemoryStore & Transactional<SimulatedTransaction> & TransactionalSteps<SimulatedStep>
 
 /** The store as this life of a process sees it. */
 export function connectStore(server: SimulatedServer, life: Life): SimulatedStore {
@@ -41,6 +43,7 @@ export function connectStore(server: SimulatedServer, life: Life): SimulatedStor
     sweep: (options) =>
       send({ call: 'sweep', key: '' }, async () => (lockedBy.size > 0 ? nothingSwept : store.sweep(options))),
     ...transactionsOf(server, life),
+    ...operationsOf(server, life, store),
   }
 }
 

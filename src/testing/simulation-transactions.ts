@@ -18,17 +18,23 @@ export interface SimulatedTransaction {
   write(execution: number): Promise<void>
 }
 
-interface Session {
+/** A connection with an open transaction. */
+export interface Connection {
   readonly key: string
   readonly token: string
-  readonly store: MemoryStore
-  readonly data: MemoryData
-  readonly effects: number[]
-  readonly transaction: SimulatedTransaction
+  /** What locks of it are known by. */
+  readonly transaction: object
   /** As the client sees it: nothing can be sent any more. */
   gone: boolean
   /** As the server sees it. */
   over: boolean
+}
+
+interface Session extends Connection {
+  readonly store: MemoryStore
+  readonly data: MemoryData
+  readonly effects: number[]
+  readonly transaction: SimulatedTransaction
 }
 
 /** A server learns of a dead client by a time-out of its own: sometimes soon, sometimes after the client has come back. */
@@ -77,18 +83,27 @@ function openSession(server: SimulatedServer, life: Life, key: Key, request: Cla
     transaction: {
       write: (execution) =>
         ask(server, life, session, { call: 'effect', token: request.token }, async () => {
-          if (server.drawConflict()) {
-            endAsRollback(server, life, session)
-            throw new Error(conflictMessage)
-          }
+          drawConflict(server, life, session)
           effects.push(execution)
         }),
     },
   }
+  endsWith(server, life, session)
+  return session
+}
+
+/** The server takes the transaction back because of others, if it is so drawn. */
+export function drawConflict(server: SimulatedServer, life: Life, session: Connection): void {
+  if (!server.drawConflict()) return
+  endAsRollback(server, life, session)
+  throw new Error(conflictMessage)
+}
+
+/** A connection is lost with the life of its process. */
+export function endsWith(server: SimulatedServer, life: Life, session: Connection): void {
   const lost = (): void => loseConnection(server, life, session)
   if (life.over) lost()
   else life.whenOver(lost)
-  return session
 }
 
 async function claimIn(server: SimulatedServer, session: Session, key: Key, request: ClaimRequest): Promise<Verdict> {
@@ -141,17 +156,17 @@ function commit(server: SimulatedServer, session: Session): void {
   server.unlock(session.key)
 }
 
-function end(server: SimulatedServer, session: Session): void {
+export function end(server: SimulatedServer, session: Connection): void {
   if (session.over) return
   session.over = true
   if (server.lockedBy.get(session.key) === session.transaction) server.unlock(session.key)
 }
 
 /** One message inside the connection. */
-function ask<T>(
+export function ask<T>(
   server: SimulatedServer,
   life: Life,
-  session: Session,
+  session: Connection,
   asked: Asked,
   decide: () => Promise<T>,
 ): Promise<T> {
@@ -167,7 +182,7 @@ function ask<T>(
   )
 }
 
-function loseConnection(server: SimulatedServer, life: Life, session: Session): void {
+export function loseConnection(server: SimulatedServer, life: Life, session: Connection): void {
   session.gone = true
   const { random } = server.world
   const [soonMs, lateMs] = noticeMs
@@ -176,7 +191,7 @@ function loseConnection(server: SimulatedServer, life: Life, session: Session): 
   if (!session.over) server.world.after(afterMs, () => endAsRollback(server, life, session))
 }
 
-function endAsRollback(server: SimulatedServer, life: Life, session: Session): void {
+function endAsRollback(server: SimulatedServer, life: Life, session: Connection): void {
   if (session.over) return
   const atMs = server.world.now()
   server.history.operations.push({
@@ -191,7 +206,7 @@ function endAsRollback(server: SimulatedServer, life: Life, session: Session): v
   end(server, session)
 }
 
-function gone(): OnceError {
+export function gone(): OnceError {
   return new OnceError('STORE_UNAVAILABLE', { message: 'The connection of the transaction is gone.' })
 }
 

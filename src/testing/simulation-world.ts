@@ -5,7 +5,7 @@
 // in which it began; what belongs to a life that is over never happens. So the dead do not come back.
 
 import { nextTick } from 'node:process'
-import { setImmediate } from 'node:timers/promises'
+import { setImmediate } from 'node:timers'
 import type { Clock } from '../core/clock.ts'
 import { timeQueue } from './simulation-queue.ts'
 import type { Timed } from './simulation-queue.ts'
@@ -113,20 +113,36 @@ export function createWorld(options: WorldOptions): World {
     return false
   }
 
-  async function run(untilMs = Infinity): Promise<boolean> {
-    await drain()
+  /** The next thing that happens, unless nothing is left, or nothing before that time. */
+  function happen(untilMs: number): 'happened' | 'nothing' | 'later' {
     for (let next = queue.pop(); next; next = queue.pop()) {
       if (next.cancelled || next.owner?.over || !isDue(next)) continue
       if (next.atMs > untilMs) {
         queue.push(next)
-        return false
+        return 'later'
       }
       nowMs = next.atMs
       hash = mixed(hash, mixed(nowMs * 1_000, next.owner?.pace.number ?? 0))
       next.run()
-      await drain()
+      return 'happened'
     }
-    return true
+    return 'nothing'
+  }
+
+  // Callbacks, as there is one of these for every event: a promise for each costs as much as the event.
+  function run(untilMs = Infinity): Promise<boolean> {
+    return new Promise((resolve, reject) => {
+      const step = (): void => {
+        try {
+          const what = happen(untilMs)
+          if (what === 'happened') drain(step)
+          else resolve(what === 'nothing')
+        } catch (error) {
+          reject(error as Error)
+        }
+      }
+      drain(step)
+    })
   }
 
   return {
@@ -206,11 +222,11 @@ function createProcess(
   return self
 }
 
-// Node runs what nextTick was given only when no promise has anything left to do, and this is called from a promise.
-function quickly(): Promise<void> {
-  return new Promise((resolve) => nextTick(resolve))
+// Node runs what nextTick was given only when no promise has anything left to do, if it was given it from a promise.
+function quickly(then: () => void): void {
+  queueMicrotask(() => nextTick(then))
 }
 
-async function thoroughly(): Promise<void> {
-  await setImmediate()
+function thoroughly(then: () => void): void {
+  setImmediate(then)
 }

@@ -3,7 +3,7 @@
 import type { History } from '../../src/testing/history-checker-history.ts'
 import type { NetworkCounts } from '../../src/testing/simulation-network.ts'
 
-export interface Counts extends NetworkCounts {
+export type Counts = NetworkCounts & {
   schedules: number
   calm: number
   calls: number
@@ -12,6 +12,8 @@ export interface Counts extends NetworkCounts {
   pauses: number
   clockJumps: number
   outages: number
+  losses: number
+  quarantined: number
   mends: number
   sweeps: number
   takeovers: number
@@ -34,7 +36,7 @@ export interface Counts extends NetworkCounts {
  * The least that a thousand schedules must have met: a third of what they meet when the generator is in order, so that chance
  * does not make a run invalid, and a generator that stopped generating does.
  */
-export const quotas: Readonly<Partial<Record<keyof Counts, number>>> = {
+export const quotas: Readonly<Record<string, number>> = {
   calm: 25,
   crashes: 185,
   pauses: 195,
@@ -61,6 +63,17 @@ export const quotas: Readonly<Partial<Record<keyof Counts, number>>> = {
   deadlines: 65,
 }
 
+/** A Redis has no transactions and no sweeps, but losses. */
+export const redisQuotas: Readonly<Record<string, number>> = {
+  ...without(quotas, ['sweeps', 'commits', 'rollbacks']),
+  losses: 40,
+  quarantined: 25,
+}
+
+function without(all: Readonly<Record<string, number>>, names: readonly string[]): Readonly<Record<string, number>> {
+  return Object.fromEntries(Object.entries(all).filter(([name]) => !names.includes(name)))
+}
+
 /** Fewer schedules than this may miss a quota by chance. */
 export const quotaSchedulesMin = 2_000
 
@@ -74,6 +87,8 @@ export function noCounts(): Counts {
     pauses: 0,
     clockJumps: 0,
     outages: 0,
+    losses: 0,
+    quarantined: 0,
     mends: 0,
     sweeps: 0,
     lostRequests: 0,
@@ -96,8 +111,8 @@ export function noCounts(): Counts {
   }
 }
 
-export function addCounts(sum: Counts, more: Readonly<Partial<Counts>>): void {
-  for (const [name, count] of Object.entries(more)) sum[name as keyof Counts] += count
+export function addCounts(sum: Record<string, number>, more: Readonly<Record<string, number>>): void {
+  for (const [name, count] of Object.entries(more)) sum[name] = (sum[name] ?? 0) + count
 }
 
 /** What the history shows; faults are counted where they are done. */
@@ -106,6 +121,7 @@ export function countHistory(counts: Counts, history: History): void {
   counts.executions += history.executions.length
   for (const { answer } of history.calls) {
     if (answer?.is !== 'refused') continue
+    if (answer.message.startsWith('Redis has lost data')) counts.quarantined++
     if (answer.code === 'OUTCOME_UNKNOWN') counts.outcomeUnknown++
     if (answer.code === 'CLAIM_LOST') counts.claimLost++
     if (answer.code === 'DEADLINE_PASSED') counts.deadlines++
@@ -139,11 +155,14 @@ function countVerdict(
   else if (answer.how === 'reopened') counts.reopened++
 }
 
-/** What the run met too little of. */
-export function missedQuotas(counts: Counts): string[] {
-  return Object.entries(quotas).flatMap(([name, perThousand]) => {
-    const least = Math.floor((perThousand * counts.schedules) / 1_000)
-    const met = counts[name as keyof Counts]
-    return met < least ? [`${name}: ${met}, at least ${least} expected`] : []
+/** What the run met too little of; quotas are for a thousand schedules. */
+export function missedQuotas(
+  counts: Readonly<Record<string, number>>,
+  least: Readonly<Record<string, number>> = quotas,
+): string[] {
+  return Object.entries(least).flatMap(([name, perThousand]) => {
+    const expected = Math.floor((perThousand * (counts['schedules'] ?? 0)) / 1_000)
+    const met = counts[name] ?? 0
+    return met < expected ? [`${name}: ${met}, at least ${expected} expected`] : []
   })
 }

@@ -1,30 +1,40 @@
 // A failure as a person wants to read it: how to have it again, what is wrong, and the shortest story that shows it.
 
 import { execFileSync } from 'node:child_process'
-import { tellStory } from '../../src/testing/history-checker-story.ts'
-import { planFor } from './plan.ts'
-import { judgePlan } from './schedule.ts'
 import { shrink } from './shrink.ts'
-import type { Wrong } from './workload.ts'
+import type { Simulation } from './simulations.ts'
 
-export async function describeFailure(seed: number, wrong?: Wrong): Promise<string> {
+export async function describeFailure<Plan extends object, Wrong>(
+  simulation: Simulation<Plan, Wrong>,
+  seed: number,
+  wrong?: Wrong,
+): Promise<string> {
+  const { what, planFor, judgePlan } = simulation
   const plan = planFor(seed)
   const found = await judgePlan(plan, wrong)
   const first = found.violations[0]
   if (!first) return `seed ${seed}: the violation did not come again, so the simulation is not deterministic`
-  const smallest = await shrink(plan, first.assertion, wrong)
-  const { run, violations } = await judgePlan(smallest, wrong)
-  const { calls, worldFaults, messageFaults, ...ground } = smallest
+  const smallest = await shrink(simulation, plan, first.assertion, wrong)
+  const { violations, story } = await judgePlan(smallest, wrong)
   const told = violations.map(({ assertion, key, message }) => `  ${assertion}: ${key ? nameOf(key) : ''}${message}`)
   return [
-    `seed ${seed}, commit ${commit()}: npm run simulate -- --seed ${seed} --schedules 1`,
+    `seed ${seed}, commit ${commit()}: npm run simulate -- --what ${what} --seed ${seed} --schedules 1`,
     `violated (${found.violations.length} in the whole schedule; in the story below:)`,
     ...new Set(told),
-    `plan, made smaller: ${JSON.stringify(ground)}`,
-    ...calls.map((call) => `  call  ${JSON.stringify(call)}`),
-    ...[...messageFaults, ...worldFaults].map((fault) => `  fault ${JSON.stringify(fault)}`),
-    tellStory(run.history),
+    'plan, made smaller:',
+    ...tellPlan(smallest),
+    story(),
   ].join('\n')
+}
+
+/** One line for what is one thing, and one for each of what there are many. */
+function tellPlan(plan: object): string[] {
+  const entries = Object.entries(plan) as [string, unknown][]
+  const ground = Object.fromEntries(entries.filter(([, value]) => !Array.isArray(value)))
+  const lists = entries.flatMap(([name, value]) =>
+    Array.isArray(value) ? value.map((each) => `  ${name}: ${JSON.stringify(each)}`) : [],
+  )
+  return [`  ${JSON.stringify(ground)}`, ...lists]
 }
 
 function nameOf(key: string): string {

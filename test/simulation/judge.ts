@@ -1,6 +1,6 @@
 // All that can be wrong with a run, in one list.
 
-import { checkHistory } from '../../src/testing/history-checker.ts'
+import { checkEnds, checkHistory } from '../../src/testing/history-checker.ts'
 import type { Violation } from '../../src/testing/history-checker-violation.ts'
 import type { Run } from './workload.ts'
 
@@ -8,15 +8,8 @@ import type { Run } from './workload.ts'
 const seenByClientsEvery = 32
 
 export function judge(run: Run, rejections: readonly unknown[] = []): Violation[] {
-  const { plan, history } = run
-  // A process's own clock may run a thousandth slower or faster.
-  const options = { weather: plan.weather, storeTimeoutMs: plan.storeTimeoutMs * 0.99 }
-  const violations = checkHistory(history, { ...options, seenBy: 'store' })
-  // Clients do not know when a server noticed that a transaction's connection was gone.
-  const inTransactions = plan.calls.some(({ how }) => how === 'transaction')
-  if (plan.seed % seenByClientsEvery === 0 && !inTransactions) {
-    violations.push(...checkHistory(history, { ...options, seenBy: 'clients' }))
-  }
+  const { plan } = run
+  const violations = plan.worldFaults.some(({ kind }) => kind === 'loss') ? judgeLoss(run) : judgeHistory(run)
   if (!run.rested) violations.push({ assertion: 'everybody-answered', message: 'something goes on for ever' })
   for (const name of run.unclosed) {
     violations.push({ assertion: 'everybody-answered', message: `the close of ${name} never came back` })
@@ -26,5 +19,28 @@ export function judge(run: Run, rejections: readonly unknown[] = []): Violation[
     const message = `${run.leftovers} entries were left when all retention was over and a sweep had been there`
     violations.push({ assertion: 'storage-bounded', message })
   }
+  return violations
+}
+
+function judgeHistory({ plan, history }: Run): Violation[] {
+  // A process's own clock may run a thousandth slower or faster.
+  const options = { weather: plan.weather, storeTimeoutMs: plan.storeTimeoutMs * 0.99 }
+  const violations = checkHistory(history, { ...options, seenBy: 'store' })
+  // Clients do not know when a server noticed that a transaction's connection was gone.
+  const inTransactions = plan.calls.some(({ how }) => how === 'transaction')
+  if (plan.seed % seenByClientsEvery === 0 && !inTransactions) {
+    violations.push(...checkHistory(history, { ...options, seenBy: 'clients' }))
+  }
+  return violations
+}
+
+/** Of what was lost nobody can know; but who was told of it, and comes back, must be refused. */
+function judgeLoss({ history, givenBlindly }: Run): Violation[] {
+  const violations: Violation[] = givenBlindly.map((key) => ({
+    assertion: 'quarantine-holds',
+    key,
+    message: 'it was given to one who had been told of writes that the store has lost',
+  }))
+  checkEnds(history, (violation) => violations.push(violation))
   return violations
 }

@@ -7,6 +7,8 @@ import type { SeededRandom } from '../../src/testing/simulation-random.ts'
 
 export interface Plan {
   readonly seed: number
+  /** What stands behind the network: rows as in SQL, or a Redis. */
+  readonly core: 'rows' | 'redis'
   readonly weather: 'calm' | 'faulty'
   readonly theme: Theme
   readonly leaseMs: number
@@ -64,6 +66,13 @@ export type WorldFault =
     }
   | { readonly kind: 'jump'; readonly process: number; readonly atMs: number; readonly byMs: number }
   | { readonly kind: 'outage'; readonly atMs: number; readonly forMs: number }
+  /** Of a Redis: what was written since then is gone, or everything. */
+  | {
+      readonly kind: 'loss'
+      readonly atMs: number
+      readonly how: 'emptied' | 'went-back'
+      readonly rememberedAtMs: number
+    }
   | { readonly kind: 'sweep'; readonly process: number; readonly atMs: number }
   | {
       readonly kind: 'mend'
@@ -98,6 +107,7 @@ export function planFor(seed: number): Plan {
   const isShort = weather === 'faulty' && random.chance(theme === 'expiry' ? 1 : 0.25)
   const ground = {
     seed,
+    core: 'rows',
     weather,
     theme,
     leaseMs,
@@ -114,6 +124,24 @@ export function planFor(seed: number): Plan {
   const calm = { messageFaults: [], worldFaults: [], conflictChance: 0 }
   const faults = weather === 'calm' ? calm : planFaults(random, ground, processes, inTransactions)
   return { ...ground, processes, calls, ...faults }
+}
+
+/** The same schedule for a Redis, which has no transactions and sweeps by itself, and may lose what it holds. */
+export function redisPlanFor(seed: number): Plan {
+  const plan = planFor(seed)
+  const random = seededRandom(seed).fork(1)
+  const atMs = random.fraction() * plan.leaseMs * 4
+  const how = random.pick(['emptied', 'went-back'] as const)
+  const loss: WorldFault = { kind: 'loss', atMs, how, rememberedAtMs: atMs * random.fraction() }
+  const isLossy = plan.weather === 'faulty' && random.chance(0.15)
+  return {
+    ...plan,
+    core: 'redis',
+    processes: plan.processes.map(({ name, skewMs, rate }) => ({ name, skewMs, rate })),
+    calls: plan.calls.map((call) => ({ ...call, how: 'run' })),
+    worldFaults: [...plan.worldFaults.filter(({ kind }) => kind !== 'sweep'), ...(isLossy ? [loss] : [])],
+    conflictChance: 0,
+  }
 }
 
 type Ground = Pick<Plan, 'weather' | 'theme' | 'leaseMs' | 'healAtMs' | 'keepMs'>
@@ -231,5 +259,24 @@ function planWorldFault(random: SeededRandom, ground: Ground, processes: number)
       return { kind, process, atMs: Math.min(atMs + (keepMs < hourMs ? keepMs : 0), healAtMs) }
     case 'mend':
       return { kind, process, atMs, key: random.integer(0, 1), action: random.pick(['release', 'forget']) }
+  }
+}
+
+/** The plan with one thing left out, each in its turn. */
+export function* smallerPlans(plan: Plan): Generator<Plan> {
+  for (const list of ['worldFaults', 'messageFaults', 'calls'] as const) {
+    for (const index of plan[list].keys()) yield { ...plan, [list]: plan[list].filter((_, other) => other !== index) }
+  }
+  if (plan.conflictChance > 0) yield { ...plan, conflictChance: 0 }
+  for (const [index, { name, skewMs, rate, sweepEveryMs }] of plan.processes.entries()) {
+    if (skewMs === 0 && rate === 1 && sweepEveryMs === undefined) continue
+    yield { ...plan, processes: plan.processes.with(index, { name, skewMs: 0, rate: 1 }) }
+  }
+  for (const [index, call] of plan.calls.entries()) {
+    if (call.retries > 0) yield { ...plan, calls: plan.calls.with(index, { ...call, retries: 0 }) }
+    if (call.waitMs > 0) yield { ...plan, calls: plan.calls.with(index, { ...call, waitMs: 0 }) }
+    for (const effect of call.effects.length > 1 ? call.effects : []) {
+      yield { ...plan, calls: plan.calls.with(index, { ...call, effects: [effect] }) }
+    }
   }
 }

@@ -1,4 +1,4 @@
-// npm run simulate -- --seed S --schedules N [--seconds T] [--workers W] [--json FILE]
+// npm run simulate -- --seed S --schedules N [--what keys|redis|operations] [--seconds T] [--workers W] [--json FILE]
 //
 // Runs the schedules of the seeds S, S + 1, … on all cores. Exit code 0: no violation, and the quotas were met. 1: a violation,
 // told as a story. 2: INVALID, the run met too little of what it is about.
@@ -8,12 +8,14 @@ import { availableParallelism } from 'node:os'
 import { parseArgs } from 'node:util'
 import { isMainThread, parentPort, Worker } from 'node:worker_threads'
 import { mixed } from '../../src/testing/simulation-random.ts'
-import { addCounts, missedQuotas, noCounts, quotaSchedulesMin } from './counts.ts'
-import type { Counts } from './counts.ts'
+import { addCounts, missedQuotas, quotaSchedulesMin } from './counts.ts'
 import { describeFailure } from './failure.ts'
-import { runSchedule } from './schedule.ts'
+import { simulations } from './simulations.ts'
+
+type Counts = Record<string, number>
 
 interface Batch {
+  readonly what: string
   readonly seed: number
   readonly schedules: number
 }
@@ -30,20 +32,22 @@ const batchSchedules = 250
 /** The first failures tell; the rest are mostly the same. */
 const failuresMax = 3
 
-async function runBatch({ seed, schedules }: Batch): Promise<BatchDone> {
-  const counts = noCounts()
+async function runBatch({ what, seed, schedules }: Batch): Promise<BatchDone> {
+  const { planFor, judgePlan } = simulations[what]!
+  const counts: Counts = {}
   const failed: number[] = []
   let traceHash = 0
   for (let each = seed; each < seed + schedules; each++) {
-    const judged = await runSchedule(each)
+    const judged = await judgePlan(planFor(each))
     addCounts(counts, judged.counts)
-    traceHash = mixed(traceHash, judged.run.traceHash)
+    traceHash = mixed(traceHash, judged.traceHash)
     if (judged.violations.length > 0) failed.push(each)
   }
   return { counts, traceHash, failed }
 }
 
 interface Wanted {
+  readonly what: string
   readonly seed: number
   readonly schedules: number
   readonly seconds: number
@@ -54,6 +58,7 @@ interface Wanted {
 function readWanted(): Wanted {
   const { values } = parseArgs({
     options: {
+      what: { type: 'string', default: 'keys' },
       seed: { type: 'string', default: '1' },
       schedules: { type: 'string', default: '20000' },
       seconds: { type: 'string', default: '0' },
@@ -66,7 +71,12 @@ function readWanted(): Wanted {
     if (Number.isSafeInteger(value) && value >= least) return value
     throw new Error(`expected --${name} to be a whole number from ${least} on, got "${values[name]}"`)
   }
+  const { what } = values
+  if (!Object.hasOwn(simulations, what)) {
+    throw new Error(`expected --what to be one of ${Object.keys(simulations).join(', ')}, got "${what}"`)
+  }
   return {
+    what,
     seed: whole('seed', 0),
     schedules: whole('schedules', 1),
     seconds: whole('seconds', 0),
@@ -84,13 +94,13 @@ interface Total {
 /** At least as many schedules as were asked for, and on until the time is over. */
 async function runAll(wanted: Wanted): Promise<Total> {
   const untilMs = performance.now() + wanted.seconds * 1_000
-  const total: Total = { counts: noCounts(), failed: [], traceHash: 0 }
+  const total: Total = { counts: {}, failed: [], traceHash: 0 }
   let handedOut = 0
   const next = (): Batch | undefined => {
     const left = wanted.schedules - handedOut
     if (total.failed.length >= failuresMax || (left <= 0 && performance.now() >= untilMs)) return undefined
     const schedules = left > 0 ? Math.min(batchSchedules, left) : batchSchedules
-    const batch = { seed: wanted.seed + handedOut, schedules }
+    const batch = { what: wanted.what, seed: wanted.seed + handedOut, schedules }
     handedOut += schedules
     return batch
   }
@@ -135,19 +145,24 @@ function say(line: string): void {
 
 async function main(): Promise<void> {
   const wanted = readWanted()
+  const simulation = simulations[wanted.what]!
   const beganMs = performance.now()
   const { counts, failed, traceHash } = await runAll(wanted)
   const seconds = (performance.now() - beganMs) / 1_000
   for (const [name, count] of Object.entries(counts)) say(`${name.padEnd(22)} ${String(count).padStart(12)}`)
-  const rate = Math.round(counts.schedules / seconds)
+  const schedules = counts['schedules'] ?? 0
+  const rate = Math.round(schedules / seconds)
+  // On a machine that others use, too, only this can be compared.
+  const { user, system } = process.cpuUsage()
+  const cpuMs = ((user + system) / 1_000 / schedules).toFixed(2)
   say(
-    `seed ${wanted.seed}, trace ${traceHash.toString(16)}, ${seconds.toFixed(1)} s, ${rate} schedules a second on ${wanted.workers} cores`,
+    `${wanted.what}, seed ${wanted.seed}, trace ${traceHash.toString(16)}, ${seconds.toFixed(1)} s, ${rate} schedules a second on ${wanted.workers} cores, ${cpuMs} ms of processor time each`,
   )
-  const missed = counts.schedules < quotaSchedulesMin ? [] : missedQuotas(counts)
+  const missed = schedules < quotaSchedulesMin ? [] : missedQuotas(counts, simulation.quotas)
   for (const line of missed) say(`INVALID: ${line}`)
-  for (const seed of failed.slice(0, failuresMax)) say(`\n${await describeFailure(seed)}`)
+  for (const seed of failed.slice(0, failuresMax)) say(`\n${await describeFailure(simulation, seed)}`)
   say(verdict(failed.length, missed.length))
-  if (counts.schedules < quotaSchedulesMin) say(`(quotas are looked at from ${quotaSchedulesMin} schedules on)`)
+  if (schedules < quotaSchedulesMin) say(`(quotas are looked at from ${quotaSchedulesMin} schedules on)`)
   if (wanted.json)
     writeFileSync(wanted.json, JSON.stringify({ ...wanted, seconds, counts, traceHash, failed, missed }, null, 2))
   process.exitCode = failed.length > 0 ? 1 : missed.length > 0 ? 2 : 0

@@ -1,6 +1,7 @@
 // One schedule, from its seed to its judgement. The same seed always comes to the same trace.
 
 import { setImmediate } from 'node:timers/promises'
+import { tellStory } from '../../src/testing/history-checker-story.ts'
 import type { Violation } from '../../src/testing/history-checker-violation.ts'
 import { countHistory } from './counts.ts'
 import type { Counts } from './counts.ts'
@@ -13,7 +14,9 @@ import type { Run, Wrong } from './workload.ts'
 export interface Judged {
   readonly run: Run
   readonly counts: Counts
+  readonly traceHash: number
   readonly violations: readonly Violation[]
+  story(): string
 }
 
 /** One schedule of so many takes a turn of the event loop for each event, to see rejections that are handled too late. */
@@ -31,7 +34,8 @@ export async function judgePlan(plan: Plan, wrong: Wrong = {}): Promise<Judged> 
     const run = await runPlan(plan, { wrong, drain: plan.seed % thoroughEvery === 0 ? 'thorough' : 'quick' })
     await setImmediate() // Node reports what was rejected when its turn is over
     countHistory(run.counts, run.history)
-    return { run, counts: run.counts, violations: judge(run, rejections) }
+    const { counts, traceHash, history } = run
+    return { run, counts, traceHash, violations: judge(run, rejections), story: () => tellStory(history) }
   } finally {
     process.off('unhandledRejection', collect)
   }

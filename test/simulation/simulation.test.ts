@@ -4,28 +4,54 @@ import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { tellStory } from '../../src/testing/history-checker-story.ts'
-import { planFor } from './plan.ts'
+import { planFor, redisPlanFor } from './plan.ts'
 import { missedQuotas, noCounts } from './counts.ts'
 import { describeFailure } from './failure.ts'
 import { judgePlan, runSchedule } from './schedule.ts'
 import { shrink } from './shrink.ts'
+import { keySimulation } from './simulations.ts'
 import { runPlan } from './workload.ts'
-import { knownWrongs } from './wrong.ts'
+import { knownWrongRedis, knownWrongs } from './wrong.ts'
 
-test('20,000 schedules of faults and healing break no guarantee, and met enough faults to count', () => {
-  const program = join(import.meta.dirname, 'run.ts')
-  const { status, stdout, stderr } = spawnSync(process.execPath, [program, '--seed', '1', '--schedules', '20000'], {
-    encoding: 'utf8',
-  })
-  expect(status, `${stdout}\n${stderr}`).toBe(0)
-  expect(stdout).toContain('0 violations')
-})
+// CI takes its time (.ci/run sets this); everybody else wants an answer within a minute.
+const isThorough = process.env['ONCEONLY_REQUIRE'] === 'all'
+
+const runs: readonly { readonly what: string; readonly schedules: number }[] = isThorough
+  ? [
+      { what: 'keys', schedules: 450_000 },
+      { what: 'redis', schedules: 50_000 },
+    ]
+  : [
+      { what: 'keys', schedules: 15_000 },
+      { what: 'redis', schedules: 5_000 },
+    ]
+
+test.each(runs)(
+  '$what: $schedules schedules of faults and healing break no guarantee, and met enough faults to count',
+  { timeout: 1_800_000 },
+  ({ what, schedules }) => {
+    const program = join(import.meta.dirname, 'run.ts')
+    const args = [program, '--what', what, '--seed', '1', '--schedules', `${schedules}`]
+    const { status, stdout, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' })
+    expect(status, `${stdout}\n${stderr}`).toBe(0)
+    expect(stdout).toContain('0 violations')
+  },
+)
 
 describe('determinism', () => {
   test('the same seed gives the same trace, in whichever way promises are waited for', async () => {
     for (let seed = 1; seed <= 200; seed++) {
       const first = await runPlan(planFor(seed), { drain: 'quick' })
       const second = await runPlan(planFor(seed), { drain: 'thorough' })
+      expect(second.traceHash, `seed ${seed}`).toBe(first.traceHash)
+      expect(tellStory(second.history), `seed ${seed}`).toBe(tellStory(first.history))
+    }
+  })
+
+  test('the same holds on Redis', async () => {
+    for (let seed = 1; seed <= 100; seed++) {
+      const first = await runPlan(redisPlanFor(seed), { drain: 'quick' })
+      const second = await runPlan(redisPlanFor(seed), { drain: 'thorough' })
       expect(second.traceHash, `seed ${seed}`).toBe(first.traceHash)
       expect(tellStory(second.history), `seed ${seed}`).toBe(tellStory(first.history))
     }
@@ -54,18 +80,26 @@ describe('the harness sees what is wrong', () => {
     expect.unreachable(`not found in ${schedulesMax} schedules`)
   })
 
+  test.each(knownWrongRedis)('on Redis, $name: found by $foundBy', async (wrong) => {
+    for (let seed = 1; seed <= schedulesMax; seed++) {
+      const { violations } = await judgePlan(redisPlanFor(seed), wrong)
+      if (violations.some(({ assertion }) => assertion === wrong.foundBy)) return
+    }
+    expect.unreachable(`not found in ${schedulesMax} schedules`)
+  })
+
   test('a failure is told with its seed and as a story that is shorter than what happened', async () => {
     const wrong = knownWrongs.find(({ name }) => name === 'settles without a fence')!
     const isFound = async (seed: number): Promise<boolean> =>
       (await runSchedule(seed, wrong)).violations[0]?.assertion === 'settled-is-final'
     let seed = 1
     while (!(await isFound(seed))) seed++
-    const told = await describeFailure(seed, wrong)
-    expect(told).toContain(`npm run simulate -- --seed ${seed} --schedules 1`)
+    const told = await describeFailure(keySimulation, seed, wrong)
+    expect(told).toContain(`npm run simulate -- --what keys --seed ${seed} --schedules 1`)
     expect(told).toContain('settled-is-final')
     expect(told).toMatch(/ms {2}process \d is asked for (shop|bank)\/\d/)
     const whole = planFor(seed)
-    const smallest = await shrink(whole, 'settled-is-final', wrong)
+    const smallest = await shrink(keySimulation, whole, 'settled-is-final', wrong)
     const sizeOf = ({ calls, messageFaults, worldFaults }: typeof whole): number =>
       calls.length + messageFaults.length + worldFaults.length
     expect(sizeOf(smallest)).toBeLessThan(sizeOf(whole))

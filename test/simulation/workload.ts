@@ -13,6 +13,9 @@ import { emptyHistory } from '../../src/testing/history-checker-history.ts'
 import type { CallAnswer, CallRecord, ExecutionRecord, History } from '../../src/testing/history-checker-history.ts'
 import { createNetwork } from '../../src/testing/simulation-network.ts'
 import type { Network } from '../../src/testing/simulation-network.ts'
+import { createRedis } from '../../src/testing/simulation-redis.ts'
+import type { SimulatedRedis } from '../../src/testing/simulation-redis.ts'
+import type { WrongRedis } from '../../src/testing/simulation-redis-server.ts'
 import { createServer } from '../../src/testing/simulation-server.ts'
 import type { SimulatedServer, WrongStore } from '../../src/testing/simulation-server.ts'
 import { connectStore } from '../../src/testing/simulation-store.ts'
@@ -28,6 +31,7 @@ import type { Plan, PlannedCall, PlannedEffect, PlannedProcess, WorldFault } fro
 /** What can be made wrong, to see whether the checker notices. */
 export interface Wrong {
   readonly store?: WrongStore
+  readonly redis?: WrongRedis
   /** Replaces what a process uses as its `once`. */
   readonly once?: (once: Service, life: Life) => Service
   readonly options?: (options: OnceOptions<SimulatedStore>, life: Life) => OnceOptions<SimulatedStore>
@@ -44,6 +48,8 @@ export interface Run {
   readonly unclosed: readonly string[]
   /** What was still stored when all retention was over and a sweep had been there. */
   readonly leftovers: number
+  /** Keys that a Redis which had lost writes gave to somebody who knew of them. */
+  readonly givenBlindly: readonly string[]
 }
 
 export type Service = Once<SimulatedStore>
@@ -58,6 +64,8 @@ interface Stage {
   readonly world: World
   readonly network: Network
   readonly server: SimulatedServer
+  /** Instead of the rows of the server, where the plan is about a Redis. */
+  readonly redis: SimulatedRedis | undefined
   readonly history: History
   readonly counts: Counts
   readonly wrong: Wrong
@@ -75,14 +83,18 @@ export async function runPlan(
   const { world, processes, history, counts } = stage
   for (const [index, process] of processes.entries()) start(stage, process, plan.processes[index]!)
   for (const call of plan.calls) world.after(call.atMs, () => ask(stage, call, 0))
-  for (const fault of plan.worldFaults) world.after(fault.atMs, () => happen(stage, fault))
+  for (const fault of plan.worldFaults) {
+    world.after(fault.atMs, () => happen(stage, fault))
+    if (fault.kind === 'loss') world.after(fault.rememberedAtMs, () => stage.redis?.remember())
+  }
   world.after(plan.healAtMs, () => heal(stage))
   const rested = await world.run(plan.healAtMs + restMs)
   const leftovers = await sweepAll(stage)
   Object.assign(counts, stage.network.counts)
   for (const { answer } of history.calls)
     world.note(answer ? answer.is.length + (answer.is === 'refused' ? answer.code.length : 0) : 1)
-  return { plan, history, counts, traceHash: world.traceHash(), rested, unclosed: [...stage.closing], leftovers }
+  const left = { unclosed: [...stage.closing], leftovers, givenBlindly: stage.redis?.givenBlindly ?? [] }
+  return { plan, history, counts, traceHash: world.traceHash(), rested, ...left }
 }
 
 /** Whatever goes on for so long after all faults are over will go on for ever: it is ten times the longest deadline. */
@@ -111,6 +123,7 @@ function setStage(plan: Plan, wrong: Wrong, drain: 'quick' | 'thorough'): Stage 
     world,
     network,
     server,
+    redis: plan.core === 'redis' ? createRedis(world, network, history, wrong.redis) : undefined,
     history,
     counts,
     wrong,
@@ -128,7 +141,7 @@ function start(stage: Stage, process: Process, planned: Partial<PlannedProcess>)
   const life = process.start()
   const { leaseMs, keepMs, tombstoneMs, attemptMs, storeTimeoutMs } = plan
   const options: OnceOptions<SimulatedStore> = {
-    store: connectStore(server, life),
+    store: stage.redis ? redisStoreOf(stage.redis, life, plan) : connectStore(server, life),
     scope: 'shop',
     clock: life.clock,
     random: life.random,
@@ -141,6 +154,11 @@ function start(stage: Stage, process: Process, planned: Partial<PlannedProcess>)
   }
   const once = createOnce(wrong.options?.(options, life) ?? options)
   stage.services.set(process, { life, once: wrong.once?.(once, life) ?? once })
+}
+
+/** Its own patience ends before that of the core. It has no transactions, and no plan for it asks for one. */
+function redisStoreOf(redis: SimulatedRedis, life: Life, { storeTimeoutMs }: Plan): SimulatedStore {
+  return redis.connect(life, storeTimeoutMs - 5) as unknown as SimulatedStore
 }
 
 function tell(stage: Stage, text: string): void {
@@ -166,6 +184,11 @@ function happen(stage: Stage, fault: WorldFault): void {
   if (fault.kind === 'outage') {
     counts.outages++
     return tell(stage, `nothing reaches the store for ${Math.round(fault.forMs)} ms`)
+  }
+  if (fault.kind === 'loss') {
+    counts.losses++
+    stage.redis?.lose(fault.how)
+    return tell(stage, `Redis is restarted and has lost data: ${fault.how}`)
   }
   const process = processes[fault.process]!
   const service = services.get(process)
@@ -332,12 +355,19 @@ function heal(stage: Stage): void {
   tell(stage, 'all faults are over')
   const judge = stage.world.createProcess('judge')
   start(stage, judge, {})
+  endQuarantines(stage)
   void askForAll(stage, stage.services.get(judge)!).then(() => {
     for (const [{ name }, { once }] of stage.services) {
       stage.closing.add(name)
       void once.close().then(() => stage.closing.delete(name))
     }
   })
+}
+
+/** A person does so, and does it again when somebody else comes who knew of what was lost. */
+function endQuarantines({ redis, world, plan }: Stage): void {
+  const times = plan.worldFaults.some(({ kind }) => kind === 'loss') ? [0, 1, 2, 4, 6, 8] : []
+  for (const leases of times) world.after(leases * plan.leaseMs, () => redis?.endQuarantine())
 }
 
 const plainEffect: PlannedEffect = { beforeMs: 0, afterMs: 0, ends: 'returns' }
@@ -373,10 +403,12 @@ function wedgedMs({ leaseMs, attemptMs, storeTimeoutMs }: Plan): number {
 }
 
 async function sweepAll(stage: Stage): Promise<number> {
-  const { world, server, plan } = stage
+  const { world, server, redis, plan } = stage
   let leftovers = 0
   const afterMs = plan.leaseMs + plan.keepMs + plan.tombstoneMs
   world.after(afterMs, () => {
+    // What a Redis keeps goes by itself.
+    if (redis) return void (leftovers = redis.server.leftovers().length)
     const life = world.createProcess('sweeper').start()
     void server
       .open(life)

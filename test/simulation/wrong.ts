@@ -184,3 +184,11 @@ const uses: readonly KnownWrong[] = [
 ]
 
 export const knownWrongs: readonly KnownWrong[] = [...stores, ...uses]
+
+/** On the simulated Redis. */
+export const knownWrongRedis: readonly KnownWrong[] = [
+  { name: 'takes a Redis that lost its data for a new one', foundBy: 'quarantine-holds', redis: 'no-register' },
+  { name: 'writes whatever the token', foundBy: 'holder-writes', redis: 'no-token' },
+  { name: 'looks at no lease', foundBy: 'one-holder', redis: 'no-lease' },
+  { name: 'settles what is settled', foundBy: 'settled-is-final', redis: 'settles-again' },
+]

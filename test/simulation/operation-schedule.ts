@@ -1,0 +1,53 @@
+// One schedule of operations, from its seed to its judgement.
+
+import { setImmediate } from 'node:timers/promises'
+import { checkStore } from '../../src/testing/history-checker.ts'
+import { checkOperations } from '../../src/testing/history-checker-operations.ts'
+import { tellOperations } from '../../src/testing/history-checker-operations-story.ts'
+import type { Violation } from '../../src/testing/history-checker-violation.ts'
+import { countOperations } from './operation-counts.ts'
+import type { OperationCounts } from './operation-counts.ts'
+import { operationPlanFor } from './operation-plan.ts'
+import type { OperationPlan } from './operation-plan.ts'
+import { runOperationPlan } from './operation-workload.ts'
+import type { OperationRun, WrongOperation } from './operation-workload.ts'
+
+export interface JudgedOperations {
+  readonly run: OperationRun
+  readonly counts: OperationCounts
+  readonly traceHash: number
+  readonly violations: readonly Violation[]
+  story(): string
+}
+
+/** As in schedule.ts. */
+const thoroughEvery = 64
+
+export async function runOperationSchedule(seed: number, wrong?: WrongOperation): Promise<JudgedOperations> {
+  return judgeOperationPlan(operationPlanFor(seed), wrong)
+}
+
+export async function judgeOperationPlan(plan: OperationPlan, wrong: WrongOperation = {}): Promise<JudgedOperations> {
+  const rejections: unknown[] = []
+  const collect = (reason: unknown): void => void rejections.push(reason)
+  process.on('unhandledRejection', collect)
+  try {
+    const run = await runOperationPlan(plan, { wrong, drain: plan.seed % thoroughEvery === 0 ? 'thorough' : 'quick' })
+    await setImmediate() // Node reports what was rejected when its turn is over
+    countOperations(run.counts, run.history)
+    const { counts, traceHash, history } = run
+    return { run, counts, traceHash, violations: judge(run, rejections), story: () => tellOperations(history) }
+  } finally {
+    process.off('unhandledRejection', collect)
+  }
+}
+
+function judge({ history, rested, unclosed }: OperationRun, rejections: readonly unknown[]): Violation[] {
+  const violations = [...checkStore(history.store, { seenBy: 'store' }), ...checkOperations(history)]
+  if (!rested) violations.push({ assertion: 'everybody-answered', message: 'something goes on for ever' })
+  for (const name of unclosed) {
+    violations.push({ assertion: 'everybody-answered', message: `the close of ${name} never came back` })
+  }
+  for (const reason of rejections) violations.push({ assertion: 'no-unhandled-rejection', message: String(reason) })
+  return violations
+}

@@ -1,0 +1,54 @@
+// What can be simulated, each from its seed to its judgement: the key protocol on rows, the same on Redis, and operations.
+
+import type { Violation } from '../../src/testing/history-checker-violation.ts'
+import { quotas, redisQuotas } from './counts.ts'
+import { operationQuotas } from './operation-counts.ts'
+import { operationPlanFor, smallerOperationPlans } from './operation-plan.ts'
+import type { OperationPlan } from './operation-plan.ts'
+import { judgeOperationPlan } from './operation-schedule.ts'
+import type { WrongOperation } from './operation-workload.ts'
+import { planFor, redisPlanFor, smallerPlans } from './plan.ts'
+import type { Plan } from './plan.ts'
+import { judgePlan } from './schedule.ts'
+import type { Wrong } from './workload.ts'
+
+export interface Simulation<Planned, Mistake> {
+  readonly what: string
+  /** The least that a thousand schedules must have met. */
+  readonly quotas: Readonly<Record<string, number>>
+  planFor(seed: number): Planned
+  judgePlan(plan: Planned, wrong?: Mistake): Promise<Judgement>
+  /** The plan with one thing left out, each in its turn. */
+  smallerPlans(plan: Planned): Iterable<Planned>
+}
+
+export interface Judgement {
+  readonly counts: Readonly<Record<string, number>>
+  readonly traceHash: number
+  readonly violations: readonly Violation[]
+  story(): string
+}
+
+export const keySimulation: Simulation<Plan, Wrong> = { what: 'keys', quotas, planFor, judgePlan, smallerPlans }
+
+export const redisSimulation: Simulation<Plan, Wrong> = {
+  what: 'redis',
+  quotas: redisQuotas,
+  planFor: redisPlanFor,
+  judgePlan,
+  smallerPlans,
+}
+
+export const operationSimulation: Simulation<OperationPlan, WrongOperation> = {
+  what: 'operations',
+  quotas: operationQuotas,
+  planFor: operationPlanFor,
+  judgePlan: judgeOperationPlan,
+  smallerPlans: smallerOperationPlans,
+}
+
+export const simulations: Readonly<Record<string, Simulation<never, never>>> = {
+  keys: keySimulation as Simulation<never, never>,
+  redis: redisSimulation as Simulation<never, never>,
+  operations: operationSimulation as Simulation<never, never>,
+}
