@@ -27,7 +27,8 @@ test.each(seededBugs)('$id: what must catch it exists', ({ caughtBy }) => {
   ).toBe(true)
 })
 
-test('there are at least sixty, each with a name of its own', () => {
+test('there are at least sixty, each with a name of its own, as many as the README says', () => {
+  expect(read('README.md')).toContain(`puts ${seededBugs.length} mistakes into a copy`)
   expect(seededBugs.length).toBeGreaterThanOrEqual(60)
   expect(new Set(seededBugs.map(({ id }) => id)).size).toBe(seededBugs.length)
 })
