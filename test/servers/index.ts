@@ -2,6 +2,7 @@
 // `needs`, `npm run servers`, STORES and the summary of skipped servers know it.
 import { chromium } from './chromium.ts'
 import { dynamodb } from './dynamodb.ts'
+import { faketime } from './faketime.ts'
 import { mariadb } from './mariadb.ts'
 import { mongodb } from './mongodb.ts'
 import { pgbouncer } from './pgbouncer.ts'
@@ -10,7 +11,7 @@ import { redis } from './redis.ts'
 import type { Found, Missing } from './server.ts'
 import { spin } from './spin.ts'
 
-export const servers = { postgres, pgbouncer, redis, mariadb, dynamodb, mongodb, spin, chromium }
+export const servers = { postgres, pgbouncer, redis, mariadb, dynamodb, mongodb, spin, chromium, faketime }
 
 export type ServerName = keyof typeof servers
 

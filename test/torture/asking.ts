@@ -1,0 +1,283 @@
+// How a key is asked for: the effects under torture, and the calls of the library around them, each written down before and
+// after. The same code asks in the processes that are killed and in the supervisor, which asks for the rest in the end.
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import type { Op } from '../../src/core/effect.ts'
+import { FinalError, OnceError } from '../../src/core/errors.ts'
+import { key as keyFrom } from '../../src/core/key.ts'
+import { createOnce } from '../../src/core/once.ts'
+import type { Once } from '../../src/core/once.ts'
+import type { Result } from '../../src/core/protocol.ts'
+import type { Store, Transactional } from '../../src/core/store.ts'
+import { idempotency } from '../../src/http/node.ts'
+import type { Journal, ToldAnswer } from './journal.ts'
+import { type OpenedStore, openStore, type Place, writeEffect } from './place.ts'
+import { type Fate, type Pass, passThrough, watched } from './points.ts'
+
+/** `refuse` is a run that is never taken over: at most once, whatever happens. */
+export const flows = ['run', 'refuse', 'transaction', 'http', 'operation'] as const
+export type Flow = (typeof flows)[number]
+
+/** What is asked for, which is also what the effect does: see `work`. */
+export const asks = ['value', 'final', 'throws', 'slow'] as const
+export type Ask = (typeof asks)[number]
+
+export interface Job {
+  readonly flow: Flow
+  readonly id: string
+  /** `other` is another request under the same key. */
+  readonly asked: Ask | 'other'
+  readonly phase: 'first' | 'last'
+}
+
+export const scope = 'torture'
+const tenant = 'acme'
+/** Short, so that takeovers come soon. Nothing depends on it being long enough: who is too slow is taken over, and fenced. */
+export const leaseMs = 500
+const waitMs = 3_000
+
+export interface Asker {
+  readonly opened: OpenedStore
+  ask(job: Job): Promise<ToldAnswer>
+  /** Listens with the HTTP adapter; answers the port. */
+  listen(): Promise<number>
+  close(): Promise<void>
+}
+
+interface Tools {
+  readonly journal: Journal
+  readonly once: Once<Store & Transactional<unknown>>
+  readonly pass: Pass
+}
+
+export interface AskerOptions {
+  readonly place: Place
+  readonly journal: Journal
+  readonly fate?: Fate
+  readonly opened?: OpenedStore
+}
+
+export async function openAsker({ place, journal, fate = {}, opened: given }: AskerOptions): Promise<Asker> {
+  const opened = given ?? (await openStore(place))
+  const pass = passThrough(journal, fate)
+  const store = watched(opened.store as Store & Transactional<unknown>, pass)
+  const tools: Tools = { journal, pass, once: createOnce({ store, scope, leaseMs, waitMs }) }
+  const operations =
+    place.store in { sqlite: 1, postgres: 1, mysql: 1, 'redis-postgres': 1 } && 'enlist' in opened.store
+  const checkout = operations ? defineCheckout(tools) : undefined
+  let calls = 0
+  let server: ReturnType<typeof createServer> | undefined
+  return {
+    opened,
+    async ask(job) {
+      const call = `${journal.process}/${++calls}`
+      const { flow, id, asked, phase } = job
+      const how = flow === 'transaction' ? 'transaction' : 'run'
+      const key = keyOf(flow, id)
+      journal.write({ is: 'call', call, key, asked, how, phase, waitMs })
+      const answer = await answerOf(() => (flow === 'operation' ? checkout!(job) : callOf(tools, job, call)()))
+      journal.write({ is: 'answer', call, answer })
+      return answer
+    },
+    async listen() {
+      server = createServer(handlerOf(tools))
+      await new Promise<void>((resolve) => server!.listen(0, '127.0.0.1', resolve))
+      return (server.address() as AddressInfo).port
+    },
+    async close() {
+      server?.closeAllConnections()
+      server?.close()
+      await tools.once.close()
+      await opened.close()
+    },
+  }
+}
+
+/** As the library makes it: an HTTP key is in the scope of its tenant. */
+export function keyOf(flow: Flow, id: string): ReturnType<typeof keyFrom> {
+  return keyFrom(flow === 'http' ? `${scope}/${tenant}` : scope, id)
+}
+
+function callOf({ once, ...tools }: Tools, { flow, id, asked }: Job, call: string): () => Promise<Result<Value>> {
+  const options = { fingerprint: asked }
+  const ask = asked === 'other' ? 'value' : asked
+  if (flow === 'transaction') {
+    return () => once.transaction(id, (tx, op) => work({ ...tools, call, op, ask, tx }), options)
+  }
+  const onTakeover = flow === 'refuse' ? 'refuse' : 'rerun'
+  return () => once.run(id, (op) => work({ ...tools, call, op, ask }), { ...options, onTakeover })
+}
+
+/** What every effect comes to: whose it is can be told from its outcome alone. */
+interface Value {
+  readonly token: string
+}
+
+interface Work {
+  readonly journal: Journal
+  readonly pass: Pass
+  readonly call: string
+  readonly op: Op
+  readonly ask: Ask
+  readonly tx?: unknown
+}
+
+/** The effect: a line in the ledger, outside of the store or in its transaction. */
+async function work({ journal, pass, call, op, ask, tx }: Work): Promise<Value> {
+  const { token, attempt, fence } = op
+  journal.write({ is: 'execution', call, token, attempt, fence, derivedKey: op.keyFor('charge') })
+  op.signal.addEventListener('abort', () => journal.write({ is: 'aborted', token }))
+  const end = (ended: 'returned' | 'final' | 'threw'): void => journal.write({ is: 'ended', token, ended })
+  // Longer than a lease, so that it is kept by heartbeats alone.
+  if (ask === 'slow') await sleep(leaseMs * 1.4)
+  try {
+    await pass('effect', token, undefined, async () => {
+      if (tx === undefined) journal.effect(token)
+      else await writeEffect(tx, token, '', op.key.id)
+    })
+  } catch (error) {
+    // An error of the effect's own: the library passes it on as it is.
+    end('threw')
+    effectErrors.set(error as object, token)
+    throw error
+  }
+  if (ask === 'final') {
+    end('final')
+    throw new FinalError('declined', { data: { token } })
+  }
+  // Fails once for each key: the retry comes to a value.
+  if (ask === 'throws' && attempt === 1 && tx === undefined) {
+    end('threw')
+    throw new EffectError(token)
+  }
+  if (ask === 'throws' && tx !== undefined && !thrown.has(op.key.id)) {
+    thrown.add(op.key.id)
+    end('threw')
+    throw new EffectError(token)
+  }
+  end('returned')
+  return { token }
+}
+
+// A transaction that was rolled back leaves no trace of its attempt: once in each process.
+const thrown = new Set<string>()
+
+/** What effects have thrown, and under which token. */
+const effectErrors = new WeakMap<object, string>()
+
+class EffectError extends Error {
+  readonly token: string
+  constructor(token: string) {
+    super('the effect failed')
+    this.token = token
+  }
+}
+
+async function answerOf(call: () => Promise<Result<Value>>): Promise<ToldAnswer> {
+  try {
+    const { value, replayed } = await call()
+    return { is: 'value', text: JSON.stringify(value), token: value.token, replayed }
+  } catch (error) {
+    if (error instanceof FinalError) {
+      const { token } = error.data as Value
+      return { is: 'failure', text: error.message + token, token, replayed: false }
+    }
+    if (error instanceof OnceError) {
+      return { is: 'refused', code: error.code, executed: error.executed, message: error.message }
+    }
+    if (error instanceof EffectError) return { is: 'threw', message: error.message, token: error.token }
+    const token = effectErrors.get(error as object)
+    if (token !== undefined) return { is: 'threw', message: String(error), token }
+    return { is: 'stray', message: String(error) }
+  }
+}
+
+/** Which steps an operation must have had, each once, when it has ended with a value. */
+export const transactionalSteps = ['reserve', 'ship'] as const
+export const outsideSteps = ['charge', 'mail'] as const
+
+function defineCheckout({ once, journal, pass }: Tools): (job: Job) => Promise<Result<Value>> {
+  const backoff = { firstMs: 20, factor: 1, maxMs: 20 }
+  const operation = once.operation('checkout', { attempts: 1_000, backoff }, async (op, asked: string) => {
+    const { id } = op.key
+    const said = (step: string, what: 'ran' | 'recorded' | 'undone', key: string): void =>
+      journal.write({ is: 'step', id, step, what, key })
+    const inside = async (step: string): Promise<void> => {
+      await op.transaction(step, {
+        run: async (tx, { key, token }) => {
+          said(step, 'ran', key)
+          await writeEffect(tx, token, step, id)
+          return key
+        },
+        undo: (tx, { token }) => writeEffect(tx, token, `undo ${step}`, id),
+      })
+      said(step, 'recorded', '')
+    }
+    const outside = async (step: string): Promise<void> => {
+      await op.step(step, {
+        run({ key, token }) {
+          said(step, 'ran', key)
+          return pass('effect', token, undefined, async () => key)
+        },
+        undo: ({ key }) => said(step, 'undone', key),
+      })
+      said(step, 'recorded', '')
+    }
+    await inside('reserve')
+    await outside('charge')
+    if (asked === 'final') throw new FinalError('out of stock', { data: { token: id } })
+    await inside('ship')
+    await outside('mail')
+    return { token: id }
+  })
+  return ({ id, asked }) => operation.run(id, asked)
+}
+
+function handlerOf({ journal, once, pass }: Tools): Parameters<typeof createServer>[1] {
+  const wrap = idempotency(once as unknown as Once, { scope: () => tenant, waitMs })
+  return wrap((req, res) => {
+    const call = String(req.headers['x-call'])
+    const ask = String(req.headers['x-ask']) as Ask
+    // Named apart: `req.once` is the context only while the handler runs.
+    const op = req.once as unknown as Op
+    return work({ journal, pass, call, op, ask }).then(
+      (value) => res.writeHead(201, { 'content-type': 'application/json' }).end(JSON.stringify(value)),
+      (error: unknown) => {
+        if (error instanceof FinalError) return res.writeHead(402).end(JSON.stringify(error.data))
+        return res.writeHead(500).end(JSON.stringify({ token: (error as EffectError).token }))
+      },
+    )
+  }) as Parameters<typeof createServer>[1]
+}
+
+/** A client of the HTTP server: it survives the server's death, and writes down what it was told. */
+export async function askByHttp(journal: Journal, port: number, job: Job): Promise<ToldAnswer | undefined> {
+  const call = `${journal.process}/http/${++httpCalls}`
+  const { id, asked, phase } = job
+  journal.write({ is: 'call', call, key: keyOf('http', id), asked, how: 'run', phase, waitMs })
+  try {
+    const response = await fetch(`http://127.0.0.1:${port}/charges`, {
+      method: 'POST',
+      body: asked,
+      headers: { 'idempotency-key': `"${id}"`, 'x-call': call, 'x-ask': asked === 'other' ? 'value' : asked },
+    })
+    const answer = toldByHttp(response, await response.text())
+    journal.write({ is: 'answer', call, answer })
+    return answer
+  } catch {
+    journal.write({ is: 'hung-up', call })
+    return undefined
+  }
+}
+
+let httpCalls = 0
+
+function toldByHttp({ status, headers }: Response, text: string): ToldAnswer {
+  const body = JSON.parse(text) as Value & { code: string; executed: 'yes' | 'no' | 'unknown'; title: string }
+  const replayed = headers.get('idempotent-replayed') === 'true'
+  if (status === 201) return { is: 'value', text, token: body.token, replayed }
+  if (status === 402) return { is: 'failure', text, token: body.token, replayed }
+  if (status === 500) return { is: 'threw', message: text, token: body.token }
+  return { is: 'refused', code: body.code, executed: body.executed, message: body.title }
+}

@@ -1,0 +1,127 @@
+// The part of the torture that every run of the suite has, and that its judge sees what is wrong: a judge that passes everything
+// proves nothing.
+import { spawn } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { needs } from '../servers/needs.ts'
+import { missedQuotas, noCounts } from './counts.ts'
+import { type Journal, type Line, openJournal, readJournals, wallOffsetMs } from './journal.ts'
+import { judge } from './judge.ts'
+import { checkOperations } from './judge-operations.ts'
+import type { OpenedStore, Place } from './place.ts'
+
+// Four minutes on two free cores; the rest is for a machine that has other work.
+const tortureMsMax = 1_200_000
+
+needs(['postgres', 'redis', 'mariadb', 'dynamodb', 'mongodb'], { ours: true }).describe('npm run torture', () => {
+  test(
+    'killed, stopped, cut off, restarted, without room and with wrong clocks: every guarantee holds, and enough was met',
+    { timeout: tortureMsMax },
+    async () => {
+      const child = spawn(process.execPath, [join(import.meta.dirname, 'run.ts'), '--seed', '1'])
+      const ended = new Promise((resolve) => child.once('exit', resolve))
+      const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr)])
+      expect(await ended, `${stdout}\n${stderr}`).toBe(0)
+      expect(stdout).toMatch(/^0 violations, /m)
+    },
+  )
+})
+
+describe('the judge', () => {
+  // A store without triggers: all that is judged is in the journals.
+  const place: Place = { store: 'redis', url: 'redis://unused' }
+  const opened = {} as OpenedStore
+  const key = { scope: 'torture', id: 'k1-run-value' }
+  let folder: string
+  let journal: Journal
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'onceonly-judge-'))
+    journal = openJournal(folder, 'w1', wallOffsetMs())
+  })
+  afterEach(() => rmSync(folder, { recursive: true }))
+
+  const retention = { keepMs: 60_000, tombstoneMs: 60_000 }
+  const outcome = new Uint8Array([1])
+  const request = (token: string): object => ({
+    token,
+    fingerprint: 'f',
+    leaseMs: 500,
+    retention,
+    version: 0,
+    onTakeover: 'rerun',
+    onExpired: 'gone',
+  })
+
+  function write(...lines: Line[]): void {
+    for (const line of lines) journal.write(line)
+  }
+
+  /** A call that runs its effect under this token, and settles. */
+  function wholeCall(call: string, token: string, how: string, attempt: number, phase: 'first' | 'last'): void {
+    const name = 'torture\nk1-run-value'
+    const granted = { is: 'granted', how, claim: { key, token, attempt, fence: attempt } }
+    write(
+      { is: 'call', call, key, asked: 'value', how: 'run', phase, waitMs: 0 },
+      { is: 'operation', operation: `${call}a`, sent: { call: 'claim', key: name, request: request(token) } },
+      { is: 'operation-answer', operation: `${call}a`, answer: granted },
+      { is: 'execution', call, token, attempt, fence: attempt, derivedKey: 'd' },
+    )
+    journal.effect(token)
+    write(
+      { is: 'ended', token, ended: 'returned' },
+      { is: 'operation', operation: `${call}b`, sent: { call: 'settle', key: name, token, outcome, retention } },
+      { is: 'operation-answer', operation: `${call}b`, answer: 'done' },
+      { is: 'answer', call, answer: { is: 'value', text: 'v', token, replayed: false } },
+    )
+  }
+
+  const found = async (): Promise<string[]> =>
+    (await judge(place, folder, opened, 'true')).violations.map(({ assertion }) => assertion)
+
+  test('has nothing to say about a key that was asked for once and settled', async () => {
+    wholeCall('w1/1', 'one', 'fresh', 1, 'last')
+    expect(await found()).toEqual([])
+  })
+
+  test('sees a key that was given away and answered twice', async () => {
+    wholeCall('w1/1', 'one', 'fresh', 1, 'first')
+    wholeCall('w1/2', 'two', 'fresh', 1, 'last')
+    expect(await found()).toContain('linearizable')
+  })
+
+  test('sees the accepted write of one who was stopped and taken over', async () => {
+    write({ is: 'stopping', point: 'settle before', token: 'one' }, { is: 'taken-over', token: 'one' })
+    write({ is: 'resumed', token: 'one' })
+    wholeCall('w1/1', 'one', 'fresh', 1, 'last')
+    expect(await found()).toContain('zombie-fenced')
+  })
+
+  test('sees an answer without an effect, and a key that never ends', async () => {
+    write({ is: 'call', call: 'w1/1', key, asked: 'value', how: 'run', phase: 'first', waitMs: 0 })
+    write({ is: 'answer', call: 'w1/1', answer: { is: 'value', text: 'v', token: 'never', replayed: false } })
+    expect(await found()).toEqual(expect.arrayContaining(['own-answer', 'no-wedge']))
+  })
+
+  test('sees a step that runs again after it was recorded, one that is committed twice, and an undo that is missing', () => {
+    const id = 'k1-operation-final'
+    const step = (what: 'ran' | 'recorded'): Line => ({ is: 'step', id, step: 'charge', what, key: 'd' })
+    write(step('ran'), step('recorded'), step('ran'))
+    write({ is: 'call', call: 'w1/1', key: { ...key, id }, asked: 'final', how: 'run', phase: 'last', waitMs: 0 })
+    write({ is: 'answer', call: 'w1/1', answer: { is: 'failure', text: 'f', token: id, replayed: false } })
+    const rows = [
+      { step: 'reserve', id },
+      { step: 'reserve', id },
+    ]
+    const assertions: string[] = []
+    checkOperations(readJournals(folder), rows, ({ assertion }) => assertions.push(assertion))
+    expect(assertions.toSorted()).toEqual(['compensated', 'compensated', 'step-never-again', 'step-once'])
+  })
+})
+
+test('a run that met too little is INVALID', () => {
+  expect(missedQuotas(noCounts(), 1, [])).toContain('kills: 0, at least 500 expected')
+  expect(missedQuotas(noCounts(), 1, ['moved clocks: no libfaketime']).join()).not.toContain('clockJumps')
+})

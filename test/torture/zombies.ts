@@ -1,0 +1,116 @@
+// SIGSTOP past the lease, then SIGCONT. A process stops itself at a point, somebody else takes its key over and ends it, and
+// only then it goes on: whatever it writes now must be refused. Nothing here depends on time: the takeover is waited for.
+import { pollUntil } from '../servers/poll.ts'
+import { type Ask, askByHttp, type Flow, type Job } from './asking.ts'
+import type { Point } from './points.ts'
+import { endOf, portOf, type Supervisor, type Worker } from './supervisor.ts'
+
+export interface Zombie {
+  readonly flow: Flow
+  readonly ask: Ask
+  readonly stop: Point
+}
+
+const at = (flow: Flow, ask: Ask, call: string, side: Point['side'] = 'before'): Zombie => ({
+  flow,
+  ask,
+  stop: { call, nth: 1, side },
+})
+
+export function zombiesOf(hasOperations: boolean): Zombie[] {
+  return [
+    at('run', 'value', 'settle'),
+    at('run', 'slow', 'settle'),
+    at('http', 'slow', 'settle'),
+    at('run', 'value', 'effect'),
+    at('http', 'value', 'settle'),
+    at('run', 'throws', 'release'),
+    at('run', 'final', 'effect', 'after'),
+    ...(hasOperations ? [at('operation', 'value', 'advance'), at('operation', 'value', 'effect')] : []),
+  ]
+}
+
+let keys = 0
+
+/** Answers how often the process was stopped, taken over and woken. */
+export async function raise(supervisor: Supervisor, { flow, ask, stop }: Zombie, times: number): Promise<number> {
+  const jobs = Array.from({ length: times }, (): Job => ({
+    flow,
+    id: `z${++keys}-${flow}-${ask}`,
+    asked: ask,
+    phase: 'first',
+  }))
+  const worker = supervisor.start({ mode: flow === 'http' ? 'serve' : 'one-by-one', fate: { stop }, jobs })
+  const clients = flow === 'http' ? askOneByOne(supervisor, worker, jobs) : undefined
+  const woken = await attend(supervisor, worker, jobs, clients)
+  await clients
+  worker.child.kill('SIGTERM')
+  const ended = await endOf(worker)
+  if (ended !== 0 && ended !== 'SIGTERM') throw new Error(`${worker.name} ended with ${ended}`)
+  return woken
+}
+
+async function askOneByOne(supervisor: Supervisor, worker: Worker, jobs: readonly Job[]): Promise<void> {
+  const port = await portOf(worker)
+  for (const job of jobs) await askByHttp(supervisor.journal, port, job)
+}
+
+/** Wakes the process whenever it has stopped, after its key was taken over; until it, or its clients, have ended. */
+async function attend(
+  supervisor: Supervisor,
+  worker: Worker,
+  jobs: readonly Job[],
+  clients: Promise<void> | undefined,
+): Promise<number> {
+  let isOver = false
+  void (clients ?? worker.ended).then(() => (isOver = true))
+  const taken = new Set<string>()
+  let seen = 0
+  for (;;) {
+    const stopped = await pollUntil('the process to stop or to end', () => {
+      const stops = worker.lines().filter((line) => line.is === 'stopping')
+      return stops.length > seen ? stops[seen]! : isOver && 'over'
+    })
+    if (stopped === 'over') return taken.size
+    seen++
+    const { token } = stopped as { token: string }
+    // An operation stops many times under one token; it is taken over at the first.
+    const job = jobs.find(({ id }) => id === idOf(worker, token)) ?? jobs[Math.min(taken.size, jobs.length - 1)]!
+    if (!taken.has(token) && (await takeOver(supervisor, job, token))) taken.add(token)
+    worker.child.kill('SIGCONT')
+  }
+}
+
+/** Whose key a token holds. Those of operations are not in the journal: they come in their order. */
+function idOf(worker: Worker, token: string): string | undefined {
+  for (const line of worker.lines()) {
+    if (line.is !== 'operation' || !('request' in line.sent)) continue
+    const { request, key } = line.sent as { request: { token: string }; key: string }
+    if (request.token === token) return key.split('\n').at(-1)
+  }
+  return undefined
+}
+
+/**
+ * Until the key has ended; or, where the effect is slow, until another one runs: a store that looks at the state alone would
+ * take the old holder for the new one.
+ */
+async function takeOver(supervisor: Supervisor, job: Job, token: string): Promise<boolean> {
+  const ask = job.flow === 'http' ? supervisor.askByHttp : supervisor.asker.ask
+  let isOver = false
+  const ended = pollUntil(
+    `${job.id} to be taken over`,
+    async () => {
+      const answer = (await ask(job)) as { is: string } | undefined
+      return answer?.is === 'value' || answer?.is === 'failure'
+    },
+    { timeoutMs: 40_000, intervalMs: 50 },
+  )
+    .catch(() => false)
+    .finally(() => (isOver = true))
+  const isRunning = (): boolean => supervisor.runningToken(job.id) !== undefined
+  if (job.asked === 'slow') await pollUntil(`${job.id} to run`, () => isRunning() || isOver)
+  const isTaken = job.asked === 'slow' ? isRunning() : await ended
+  if (isTaken) supervisor.journal.write({ is: 'taken-over', token })
+  return isTaken
+}
