@@ -1,34 +1,14 @@
-// The part of the torture that every run of the suite has, and that its judge sees what is wrong: a judge that passes everything
-// proves nothing.
-import { spawn } from 'node:child_process'
+// The judge of `npm run torture` sees what is wrong: one that passes everything proves nothing. The torture itself is a step of
+// `npm run test:all` of its own: it wants the machine for itself.
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { text } from 'node:stream/consumers'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { needs } from '../servers/needs.ts'
 import { missedQuotas, noCounts } from './counts.ts'
 import { type Journal, type Line, openJournal, readJournals, wallOffsetMs } from './journal.ts'
 import { judge } from './judge.ts'
 import { checkOperations } from './judge-operations.ts'
 import type { OpenedStore, Place } from './place.ts'
-
-// Four minutes on two free cores; the rest is for a machine that has other work.
-const tortureMsMax = 1_200_000
-
-needs(['postgres', 'redis', 'mariadb', 'dynamodb', 'mongodb'], { ours: true }).describe('npm run torture', () => {
-  test(
-    'killed, stopped, cut off, restarted, without room and with wrong clocks: every guarantee holds, and enough was met',
-    { timeout: tortureMsMax },
-    async () => {
-      const child = spawn(process.execPath, [join(import.meta.dirname, 'run.ts'), '--seed', '1'])
-      const ended = new Promise((resolve) => child.once('exit', resolve))
-      const [stdout, stderr] = await Promise.all([text(child.stdout), text(child.stderr)])
-      expect(await ended, `${stdout}\n${stderr}`).toBe(0)
-      expect(stdout).toMatch(/^0 violations, /m)
-    },
-  )
-})
 
 describe('the judge', () => {
   // A store without triggers: all that is judged is in the journals.
