@@ -105,7 +105,7 @@ test('listens where it is told to; a port that is taken is an error, and nothing
   const second = run('--port', port)
   const said = text(second.stderr)
   expect(await once(second, 'exit')).toEqual([1, null])
-  expect(await said).toContain(`EADDRINUSE: address already in use 127.0.0.1:${port}`)
+  expect(await said).toContain(`cannot listen on 127.0.0.1:${port}: another program has it`)
   await end(first, 'SIGINT')
   const again = await start('--port', port)
   expect(again.gateway).toBe(`http://127.0.0.1:${port}`)
