@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 
 // Tests that start servers, or move gigabytes, run in processes of their own; all others share threads, without isolation,
@@ -12,6 +13,8 @@ const tidy = 'test/tidy.test.ts'
 export default defineConfig({
   test: {
     globalSetup: ['test/servers/global-setup.ts'],
+    // Most of the time a test waits for a process or a server; the default on two cores would be one worker.
+    maxWorkers: Math.max(2, availableParallelism() - 1),
     reporters: ['default', './test/reporter.ts'],
     projects: [
       {

@@ -125,7 +125,9 @@ async function carryOut<T>(wire: Wire, sending: Sending<T>): Promise<void> {
       return () => sending.reject(error)
     },
   )
-  if (fault?.does === 'crash-on-decision') return options.crash(life.process)
+  // When faults are over nothing crashes any more, and the reply must come: else the connection would be open for ever.
+  const { faultsUntilMs = Infinity } = options
+  if (fault?.does === 'crash-on-decision' && world.now() < faultsUntilMs) return options.crash(life.process)
   if (fault?.does === 'lose-reply' || isCut(wire)) {
     counts.lostAcknowledgements++
     return notice(wire, sending, 'the reply was lost')
