@@ -99,12 +99,6 @@ const core: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/core/protocol.ts', 'claim, lease, fence', [
     {
-      id: 'all tries of one call have one token',
-      find: 'const again = (): Promise<A> => askOnce({ ...call.request, token: random.uuid() })',
-      replace: 'const token = random.uuid()\n    const again = (): Promise<A> => askOnce({ ...call.request, token })',
-      caughtBy: bySimulation('claim-before-effect'),
-    },
-    {
       id: 'the token is the name of the process',
       find: 'askOnce({ ...call.request, token: random.uuid() })',
       replace: "askOnce({ ...call.request, token: '00000000-0000-4000-8000-000000000001' })",
@@ -252,8 +246,8 @@ const core: readonly SeededBug[] = [
   ...bugsIn('src/core/fingerprint.ts', 'claim, lease, fence', [
     {
       id: 'a text and the bytes of it have one fingerprint',
-      find: 'Buffer.from(`${tag}\\n`)',
-      replace: `Buffer.from(tag === 'bytes' ? 'text' : tag)`,
+      find: '`text\\n${asked}`',
+      replace: '`bytes\\n${asked}`',
       caughtBy: byTest('src/core/fingerprint.test.ts', 'bytes, text, JSON and nothing never meet'),
     },
   ]),
