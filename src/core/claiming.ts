@@ -39,7 +39,7 @@ export async function claim(
   }
 }
 
-/** A claim that was cut off may still be on its way to the store: the release is repeated; by its token it can harm no one. */
+/** A claim that was cut off may still be on its way to the store: the release is repeated. No effect runs under its token. */
 const unheardReleaseDelaysMs = [0, 100, 1_000, 5_000]
 
 async function releaseUnheard(ground: Ground, key: Key, request: ClaimRequest): Promise<void> {

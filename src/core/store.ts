@@ -34,7 +34,7 @@ export interface Store {
 }
 
 export interface ClaimRequest {
-  /** A random UUID, new for every attempt: the only thing that decides who may write. */
+  /** A random UUID, new for every attempt. With the fence that the store gives to it, it decides who may write. */
   readonly token: string
   /** 43 characters, see fingerprint.ts. */
   readonly fingerprint: string
@@ -56,7 +56,10 @@ export interface Retention {
   readonly tombstoneMs: number
 }
 
-/** Proof of holding a key. */
+/**
+ * Proof of holding a key: whoever writes is known by token and fence together. The token alone can come back to life, when a
+ * claim is delivered once more after its entry was forgotten; the fence of that new life is another one.
+ */
 export interface Claim {
   readonly key: Key
   readonly token: string
@@ -64,7 +67,8 @@ export interface Claim {
   readonly attempt: number
   /**
    * Grows with every attempt of the key, also across lives and rolled back transactions: the store's clock in microseconds,
-   * and at least one more than the entry's last. For downstream systems that refuse an older one.
+   * and at least one more than the entry's last. For downstream systems that refuse an older one. 0 is never given out: a
+   * `release` with it is for a claim whose answer was never heard, and means whatever its token holds.
    */
   readonly fence: number
 }

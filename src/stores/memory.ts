@@ -96,7 +96,7 @@ function decisions(data: MemoryData, entriesMax: number): MemoryDecisions {
     },
     settle(held, outcome, { keepMs, tombstoneMs }) {
       const { name, entry, state } = find(data, held.key)
-      if (state === 'settled' && entry?.token === held.token) return 'done'
+      if (state === 'settled' && isOf(entry, held)) return 'done'
       if (!isHeldBy(entry, state, held)) return 'lost'
       // Copied here and on every replay: bytes that the caller goes on to change must not change what is remembered.
       const kept = copyOf(outcome)
@@ -195,8 +195,9 @@ function release(data: MemoryData, held: Claim, how: 'open' | 'forget'): Fenced 
   const { name, entry, state } = find(data, held.key)
   // The trace is gone already: this is the same release once more, or of a claim that never arrived.
   if (!state) return how === 'forget' ? 'done' : 'lost'
-  if (state === 'open' && entry?.token === held.token) return 'done'
-  if (!isHeldBy(entry, state, held)) return 'lost'
+  const holder = held.fence === 0 ? { ...held, fence: entry!.fence } : held
+  if (state === 'open' && isOf(entry, holder)) return 'done'
+  if (!isHeldBy(entry, state, holder)) return 'lost'
   if (how === 'open' || entry.attempt > 1) {
     return write(data, name, { ...entry, wrote: 'release', leaseUntilMs: data.now() })
   }
@@ -204,9 +205,13 @@ function release(data: MemoryData, held: Claim, how: 'open' | 'forget'): Fenced 
   return 'done'
 }
 
-// The lease decides when others may try; only the token decides who may write. Hence abandoned is held, too.
+// The lease decides when others may try; token and fence decide who may write. Hence abandoned is held, too.
 function isHeldBy(entry: MemoryEntry | undefined, state: EntryState | undefined, held: Claim): entry is MemoryEntry {
-  return entry?.token === held.token && (state === 'running' || state === 'abandoned')
+  return isOf(entry, held) && (state === 'running' || state === 'abandoned')
+}
+
+function isOf(entry: MemoryEntry | undefined, held: Claim): entry is MemoryEntry {
+  return entry?.token === held.token && entry.fence === held.fence
 }
 
 interface Found {

@@ -58,30 +58,31 @@ export function entriesOn(database: SqliteDatabase, table: string, time: Moments
       const [row, now] = [find(key), time.now()]
       const known = answer(key, row, request, now)
       if (known) return known
-      const granted = row && holds(row, request.token, now) ? row : nextAttempt(key, row, request, now, time)
-      if (granted === row) statements.extend.get(now + request.leaseMs, key.scope, key.id, row.token, now)
+      const granted = row && isHeldBy(row, request.token, now) ? row : nextAttempt(key, row, request, now, time)
+      if (granted === row) statements.extend.get(now + request.leaseMs, key.scope, key.id, row.token, row.fence, now)
       else write(statements.write, granted)
       const { token, attempt, fence, how } = granted
       return { is: 'granted', claim: { key, token, attempt, fence }, how }
     },
-    extend({ key, token }, leaseMs) {
+    extend({ key, token, fence }, leaseMs) {
       const now = time.now()
-      return statements.extend.get(now + leaseMs, key.scope, key.id, token, now) ? 'done' : 'lost'
+      return statements.extend.get(now + leaseMs, key.scope, key.id, token, fence, now) ? 'done' : 'lost'
     },
-    settle({ key, token }, outcome, { keepMs, tombstoneMs }) {
-      const now = time.now()
-      const settled = statements.settle.get(bytes(outcome), now, keepMs, tombstoneMs, key.scope, key.id, token, now) as
+    settle(held, outcome, { keepMs, tombstoneMs }) {
+      const [now, { key, token, fence }] = [time.now(), held]
+      const holder = [key.scope, key.id, token, fence, now] as const
+      const settled = statements.settle.get(bytes(outcome), now, keepMs, tombstoneMs, ...holder) as
         | Pick<EntryRow, 'sweep_at'>
         | undefined
       if (settled && settled.sweep_at > now + keepMs) statements.sweepAt.run(now + keepMs, key.scope, key.id)
       if (settled) return 'done'
       const row = find(key)
-      return row?.token === token && stateOf(row, now) === 'settled' ? 'done' : 'lost'
+      return row && isOf(row, held) && stateOf(row, now) === 'settled' ? 'done' : 'lost'
     },
-    release: ({ key, token }, how) => release(statements, find(key), key, token, how, time.now()),
-    holds({ key, token }) {
-      const row = find(key)
-      return row !== undefined && holds(row, token, time.now())
+    release: (held, how) => release(statements, find(held.key), held, how, time.now()),
+    holds(held) {
+      const row = find(held.key)
+      return row !== undefined && isOf(row, held) && isHeldBy(row, held.token, time.now())
     },
     isThere(key) {
       const row = find(key)
@@ -103,10 +104,14 @@ export function stateOf(row: EntryTimes, now: number): EntryState | undefined {
   return now < row.lease_until ? 'running' : 'abandoned'
 }
 
-// The lease decides when others may try; only the token decides who may write. Hence abandoned is held, too.
-function holds(row: EntryRow, token: string, now: number): boolean {
+// The lease decides when others may try; token and fence decide who may write. Hence abandoned is held, too.
+function isHeldBy(row: EntryRow, token: string, now: number): boolean {
   const state = stateOf(row, now)
   return row.token === token && (state === 'running' || state === 'abandoned')
+}
+
+function isOf(row: EntryRow, { token, fence }: Claim): boolean {
+  return row.token === token && row.fence === fence
 }
 
 function answer(key: Key, row: EntryRow | undefined, request: ClaimRequest, now: number): Verdict | undefined {
@@ -158,16 +163,17 @@ function nextAttempt(key: Key, row: EntryRow | undefined, request: ClaimRequest,
 function release(
   statements: Statements,
   row: EntryRow | undefined,
-  key: Key,
-  token: string,
+  held: Claim,
   how: 'open' | 'forget',
   now: number,
 ): Fenced {
   const state = row && stateOf(row, now)
   // The trace is gone already: this is the same release once more, or of a claim that never arrived.
   if (!row || !state) return how === 'forget' ? 'done' : 'lost'
-  if (state === 'open' && row.token === token) return 'done'
-  if (!holds(row, token, now)) return 'lost'
+  const { key, token, fence } = held
+  if (row.token !== token || (fence !== 0 && row.fence !== fence)) return 'lost'
+  if (state === 'open') return 'done'
+  if (!isHeldBy(row, token, now)) return 'lost'
   if (how === 'forget' && row.attempt === 1) statements.forget.run(key.scope, key.id)
   else statements.open.run(now, key.scope, key.id)
   return 'done'
@@ -209,7 +215,7 @@ function prepareStatements(database: SqliteDatabase, table: string) {
     'scope, id, state, token, how, attempt, fence, fingerprint, version, lease_until, keep_ms, tombstone_ms, first_claimed_at, sweep_at, outcome, input'
   const overwrite = columns.split(', ').slice(2)
   // The last ? is now: a holder whose entry has expired holds nothing.
-  const held = `WHERE scope = ? AND id = ? AND token = ? AND state = 'running' AND lease_until + keep_ms > ?`
+  const held = `WHERE scope = ? AND id = ? AND token = ? AND fence = ? AND state = 'running' AND lease_until + keep_ms > ?`
   return {
     find: on(`SELECT ${columns} FROM ${table} WHERE scope = ? AND id = ?`),
     write: on(

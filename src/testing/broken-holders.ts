@@ -1,7 +1,7 @@
 // Broken stores, part 1: the wrong one gets or keeps a key.
 
 import { memoryStore } from '../stores/memory.ts'
-import { asHolder, broken, edit, entryOf, remove, stateOf } from './broken-store.ts'
+import { asHolder, broken, byToken, edit, entryOf, remove, stateOf } from './broken-store.ts'
 import type { BrokenStore } from './broken-store.ts'
 
 const claims: readonly BrokenStore[] = [
@@ -181,15 +181,16 @@ const fences: readonly BrokenStore[] = [
     }),
   ),
   broken(
-    'keeps the token in a takeover',
+    'keeps the token and the fence in a takeover',
     "after a takeover the old holder's settle is lost and changes nothing",
     (store, data) => ({
       async claim(key, request) {
-        const token = entryOf(data, key)?.token
+        const before = entryOf(data, key)
         const verdict = await store.claim(key, request)
         if (verdict.is !== 'granted' || verdict.how !== 'taken-over') return verdict
-        edit(data, key, { token: token! })
-        return { ...verdict, claim: { ...verdict.claim, token: token! } }
+        const { token, fence } = before!
+        edit(data, key, { token, fence })
+        return { ...verdict, claim: { ...verdict.claim, token, fence } }
       },
     }),
   ),
@@ -236,10 +237,37 @@ const fences: readonly BrokenStore[] = [
   ),
   broken(
     'wants the attempt number as well as the token',
-    'the token alone decides: attempt and fence of a claim are not looked at',
+    'token and fence decide together: the attempt of a claim is not looked at',
     (store, data) => ({
       extend: async (claim, leaseMs) =>
         entryOf(data, claim.key)?.attempt === claim.attempt ? store.extend(claim, leaseMs) : 'lost',
+    }),
+  ),
+  broken(
+    'knows a settling holder by its token alone',
+    'a claim that comes again after its entry was given back does not revive the old holder',
+    (store, data) => ({ settle: (claim, ...rest) => store.settle(byToken(data, claim), ...rest) }),
+  ),
+  broken(
+    'knows an extending holder by its token alone',
+    'a claim that comes again after its entry is over does not revive the old holder',
+    (store, data) => ({ extend: (claim, leaseMs) => store.extend(byToken(data, claim), leaseMs) }),
+  ),
+  broken(
+    'knows a releasing holder by its token alone',
+    'token and fence decide together: the attempt of a claim is not looked at',
+    (store, data) => ({ release: (claim, how) => store.release(byToken(data, claim), how) }),
+  ),
+  broken(
+    'gives nothing back to whoever never heard of its fence',
+    'a caller that never heard of its fence gives back, with 0, what its token holds, and nothing else',
+    (store) => ({ release: async (claim, how) => (claim.fence === 0 ? 'lost' : store.release(claim, how)) }),
+  ),
+  broken(
+    'lets whoever never heard of a fence settle',
+    'a caller that never heard of its fence gives back, with 0, what its token holds, and nothing else',
+    (store, data) => ({
+      settle: (claim, ...rest) => store.settle(claim.fence === 0 ? byToken(data, claim) : claim, ...rest),
     }),
   ),
   broken(

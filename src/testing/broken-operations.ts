@@ -7,7 +7,7 @@ import type { Key } from '../core/key.ts'
 import type { BegunStep, Change, Claim, StepLedger } from '../core/store.ts'
 import type { MemoryOperation } from '../stores/memory-operations.ts'
 import type { MemoryData, MemoryStore } from '../stores/memory.ts'
-import { asHolder, broken, brokenBy, edit, entryOf, remove, stateOf } from './broken-store.ts'
+import { asHolder, broken, brokenBy, byToken, edit, entryOf, remove, stateOf } from './broken-store.ts'
 import type { BrokenStore } from './broken-store.ts'
 import type { PretendStore, PretendTransaction } from './pretend-database.ts'
 
@@ -178,6 +178,11 @@ const fencing: readonly BrokenStore[] = [
   broken('lets a zombie settle an operation', zombies, (store, data) => ({
     advance: (claim, change) => store.advance(change.then.to === 'settled' ? asHolder(data, claim) : claim, change),
   })),
+  broken(
+    'knows the holder of an operation by its token alone',
+    'an operation that is enlisted again after it was forgotten does not revive the old holder',
+    (store, data) => ({ advance: (claim, change) => store.advance(byToken(data, claim), change) }),
+  ),
   broken(
     'wants a living lease for a record',
     'a holder whose lease is over may still write while nobody has taken over, and its lease is new then',
@@ -447,6 +452,11 @@ const steps: readonly BrokenStore[] = [
   brokenBy('begins a step for a zombie', 'a step of a holder that was taken over does not begin', {
     store: (store, { data }) => ({ ...store, beginStep: (claim) => store.beginStep(asHolder(data, claim)) }),
   }),
+  brokenBy(
+    'begins a step for a token, whichever life it is from',
+    'a step of a holder whose claim came again after its operation was forgotten does not begin',
+    { store: (store, { data }) => ({ ...store, beginStep: (claim) => store.beginStep(byToken(data, claim)) }) },
+  ),
   brokenStep(
     'commits the step of a zombie',
     'a step whose holder is taken over while it runs is rolled back at its commit',

@@ -47,7 +47,13 @@ export async function stateOf(store: MemoryStore, key: Key): Promise<EntryState 
   return (await store.show(key))?.state
 }
 
+/** The token alone decides, whichever life of the key it was given in. */
+export function byToken(data: MemoryData, claim: Claim): Claim {
+  return entryOf(data, claim.key)?.token === claim.token ? asHolder(data, claim) : claim
+}
+
 /** Whoever asks passes for the holder. */
 export function asHolder(data: MemoryData, claim: Claim): Claim {
-  return { ...claim, token: entryOf(data, claim.key)?.token ?? claim.token }
+  const { token, fence } = entryOf(data, claim.key) ?? claim
+  return { ...claim, token, fence }
 }

@@ -23,7 +23,7 @@ import type { ContractSubject } from './contract-subject.ts'
 export const guarantees = {
   'atomic-claims': 'of any number of claims at once, one is granted',
   takeover: 'the lease decides when others may try',
-  fencing: 'only the token decides who may write',
+  fencing: 'only token and fence together decide who may write',
   repeats: 'a call that is repeated after a lost reply recognises itself',
   mismatch: 'a key reused for another request never runs and changes nothing',
   release: 'a key can be given back, open or without a trace',

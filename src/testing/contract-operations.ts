@@ -237,6 +237,24 @@ const fencing: readonly ContractCase[] = [
     },
   },
   {
+    name: 'an operation that is enlisted again after it was forgotten does not revive the old holder',
+    guarantee: 'operations',
+    async run(subject) {
+      const { store } = subject
+      const asked = { ...request(), input }
+      const zombie = grantedOf(await operationsOf(store).enlist(anOperation, asked))
+      await inspectableOf(subject).mend(anOperation, 'forget', 'a test')
+      await subject.advance(1)
+      const revived = assertGranted(await operationsOf(store).enlist(anOperation, asked), 'fresh', 1)
+      const settled = { to: 'settled', outcome: bytesOf('zombie'), retention } as const
+      for (const then of [running, settled, { to: 'open', afterMs: 0 }] as const) {
+        assert.equal(await advance(store, zombie, [record('charge', 1, 'zombie')], then), 'lost', then.to)
+      }
+      assert.deepEqual(await contents(store), {})
+      assert.equal(await advance(store, revived, [record('charge', 1, 'revived')]), 'done')
+    },
+  },
+  {
     name: 'a holder whose lease is over may still write while nobody has taken over, and its lease is new then',
     guarantee: 'operations',
     async run({ store, advance: pass }) {
@@ -531,6 +549,23 @@ const steps: readonly ContractCase[] = [
       await subject.advance(leaseMs + minuteMs)
       await enlisted(lent.store)
       assert.equal(await lent.store.beginStep(zombie), undefined)
+    },
+  },
+  {
+    name: 'a step of a holder whose claim came again after its operation was forgotten does not begin',
+    guarantee: 'transactional-steps',
+    async run(subject) {
+      const lent = stepsOf(subject)
+      const asked = { ...request(), input }
+      const zombie = grantedOf(await operationsOf(lent.store).enlist(anOperation, asked))
+      await inspectableOf(subject).mend(anOperation, 'forget', 'a test')
+      await subject.advance(1)
+      const revived = grantedOf(await operationsOf(lent.store).enlist(anOperation, asked))
+      assert.equal(await lent.store.beginStep(zombie), undefined)
+      const begun = await beginStep(lent, revived)
+      await lent.transactions.addEffect(begun.tx, 'order')
+      assert.equal(await begun.commit(done), 'done')
+      assert.equal(await lent.transactions.countEffects('order'), 1)
     },
   },
   {

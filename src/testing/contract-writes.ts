@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { systemRandom } from '../core/clock.ts'
+import { key } from '../core/key.ts'
 import type { Claim, Fenced, Store } from '../core/store.ts'
 import {
   aKey,
@@ -76,6 +77,33 @@ const fencingOfEachWrite: readonly ContractCase[] = writes.flatMap(({ name, writ
   },
 ])
 
+// A network may deliver a claim once more, long after its answer. Its token then begins another life of the key, in which
+// nobody works; the old holder, which has that token, must not pass for its holder.
+const ends: readonly { readonly name: string; end(subject: ContractSubject, claim: Claim): Promise<unknown> }[] = [
+  { name: 'was given back', end: ({ store }, claim) => store.release(claim, 'forget') },
+  { name: 'is over', end: ({ advance }) => advance(leaseMs + retention.keepMs + retention.tombstoneMs) },
+]
+
+const revivals: readonly ContractCase[] = ends.map(({ name, end }) => ({
+  name: `a claim that comes again after its entry ${name} does not revive the old holder`,
+  guarantee: 'fencing',
+  async run(subject) {
+    const { store } = subject
+    const asked = request()
+    const zombie = assertGranted(await store.claim(aKey, asked), 'fresh', 1)
+    await end(subject, zombie)
+    await subject.advance(1)
+    const revived = assertGranted(await store.claim(aKey, asked), 'fresh', 1)
+    assert.equal(revived.token, zombie.token)
+    assert.ok(revived.fence > zombie.fence, `expected a fence above ${zombie.fence}, got ${revived.fence}`)
+    for (const each of writes) assert.equal(await each.write(store, zombie), 'lost', each.name)
+    assertBusy(await ask(store, aKey), leaseMs)
+    assert.equal(await store.settle(revived, bytesOf('revived'), retention), 'done')
+    for (const each of writes) assert.equal(await each.write(store, zombie), 'lost', each.name)
+    assertSettled(await ask(store, aKey), bytesOf('revived'))
+  },
+}))
+
 const fencing: readonly ContractCase[] = [
   ...fencingOfEachWrite,
   {
@@ -106,19 +134,39 @@ const fencing: readonly ContractCase[] = [
     },
   },
   {
-    name: 'the token alone decides: attempt and fence of a claim are not looked at',
+    name: 'token and fence decide together: the attempt of a claim is not looked at',
     guarantee: 'fencing',
     async run({ store }) {
       const claim = await take(store, aKey)
-      // A caller whose claim timed out knows only its token when it gives the key back.
-      const blind = { ...claim, attempt: 7, fence: 0 }
       const forged = { ...claim, token: systemRandom.uuid() }
+      const elder = { ...claim, fence: claim.fence - 1 }
       for (const { name, write } of writes) assert.equal(await write(store, forged), 'lost', name)
-      assert.equal(await store.extend(blind, leaseMs), 'done')
-      assert.equal(await store.release(blind, 'forget'), 'done')
-      assertGranted(await ask(store, aKey), 'fresh', 1)
+      for (const { name, write } of writes) assert.equal(await write(store, elder), 'lost', name)
+      assert.equal(await store.extend({ ...claim, attempt: 7 }, leaseMs), 'done')
+      assert.equal(await store.settle({ ...claim, attempt: 7 }, bytesOf('done'), retention), 'done')
+      assertSettled(await ask(store, aKey), bytesOf('done'))
     },
   },
+  {
+    name: 'a caller that never heard of its fence gives back, with 0, what its token holds, and nothing else',
+    guarantee: 'fencing',
+    async run({ store }) {
+      const unheard = { key: aKey, token: systemRandom.uuid(), attempt: 0, fence: 0 }
+      const holder = await take(store, aKey)
+      for (const how of ['open', 'forget'] as const) assert.equal(await store.release(unheard, how), 'lost', how)
+      for (const how of ['forget', 'open'] as const) {
+        const own = { ...unheard, key: key('contract', 'unheard'), token: systemRandom.uuid() }
+        assertIs(await store.claim(own.key, request({ token: own.token })), 'granted')
+        assert.equal(await store.extend(own, leaseMs), 'lost')
+        assert.equal(await store.settle(own, bytesOf('unheard'), retention), 'lost')
+        assert.equal(await store.release(own, how), 'done')
+        assert.equal(await store.release(own, how), 'done')
+      }
+      assertGranted(await ask(store, key('contract', 'unheard')), 'reopened', 2)
+      assert.equal(await store.settle(holder, bytesOf('holder'), retention), 'done')
+    },
+  },
+  ...revivals,
   {
     name: 'a write for a key that nobody claimed is lost and leaves nothing',
     guarantee: 'fencing',

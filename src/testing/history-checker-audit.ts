@@ -83,6 +83,9 @@ function checkWrite(
   if (by && by.call !== 'mend' && tokenOf(by) !== before.token) {
     report('holder-writes', `it was written by ${tokenOf(by)?.slice(0, 8)}, and held by ${before.token.slice(0, 8)}`)
   }
+  if (by && 'fence' in by && by.fence && by.fence !== before.fence) {
+    report('holder-writes', `it was written under fence ${by.fence} of an earlier life, and held under ${before.fence}`)
+  }
 }
 
 export function tokenOf(operation: StoreOperation): string | undefined {

@@ -105,19 +105,24 @@ export type StoreOperation = {
 export type Asked =
   | { readonly call: 'claim'; readonly request: ClaimRequest; answer?: Verdict }
   | { readonly call: 'begin'; readonly request: ClaimRequest; answer?: Verdict }
-  | { readonly call: 'extend'; readonly token: string; readonly leaseMs: number; answer?: Fenced }
+  | (Held & { readonly call: 'extend'; readonly leaseMs: number; answer?: Fenced })
   | (SettleAsked & { readonly call: 'settle' })
   /** The settle of a transaction; what it settles was invisible to others since its `begin`. */
   | (SettleAsked & { readonly call: 'commit' })
-  | { readonly call: 'release'; readonly token: string; readonly how: 'open' | 'forget'; answer?: Fenced }
+  | (Held & { readonly call: 'release'; readonly how: 'open' | 'forget'; answer?: Fenced })
   | { readonly call: 'effect' | 'undo' | 'rollback'; readonly token: string; answer?: 'done' }
   | { readonly call: 'mend'; readonly action: 'release' | 'forget'; answer?: 'done' }
   | { readonly call: 'sweep'; answer?: 'done' }
   /** Anything that changes no entry: a reading, a search for what is due. */
   | { readonly call: 'look'; readonly what: string; answer?: 'done' }
 
-export interface SettleAsked {
+export interface Held {
   readonly token: string
+  /** Undefined: it was not written down, and the token alone tells. 0: its sender does not know it. */
+  readonly fence?: number | undefined
+}
+
+export interface SettleAsked extends Held {
   readonly outcome: Uint8Array
   readonly retention: Retention
   answer?: Fenced

@@ -115,6 +115,6 @@ function isNew({ done, seen }: Search, state: ModelState): boolean {
 
 function describeState({ entry, open, nowMs }: ModelState): string {
   if (!entry) return `${nowMs} ${open?.token}`
-  const { token, attempt, wrote, lease } = entry
-  return `${nowMs} ${open?.token} ${token} ${attempt} ${wrote} ${lease.fromMs} ${lease.toMs}`
+  const { token, fence, attempt, wrote, lease } = entry
+  return `${nowMs} ${open?.token} ${token} ${fence} ${attempt} ${wrote} ${lease.fromMs} ${lease.toMs}`
 }

@@ -13,6 +13,8 @@ export interface Span {
 
 export interface ModelEntry {
   readonly token: string
+  /** Undefined when nobody was told of it. */
+  readonly fence: number | undefined
   readonly attempt: number
   readonly fingerprint: string
   readonly wrote: 'claim' | 'release' | 'settle'
@@ -63,15 +65,17 @@ function decided(entry: ModelEntry | undefined, operation: StoreOperation, momen
   const { at } = moment
   const next = (after: ModelEntry | undefined): ModelState => ({ entry: after, open: undefined, nowMs: at.fromMs })
   if (operation.call === 'claim' || operation.call === 'begin') {
-    const { verdict, after } = claimed(entry, operation.request, moment)
+    const { verdict, after } = claimed(entry, operation.request, moment, fenceOf(operation.answer))
     if (operation.answer && !isSameVerdict(operation.answer, verdict)) return []
     if (operation.call === 'claim' || after === entry) return [next(after)]
     return [{ entry, open: { token: operation.request.token, entry: after! }, nowMs: at.fromMs }]
   }
   if (operation.call === 'mend') return [next(mended(entry, operation.action, moment))]
   if (operation.call === 'extend' || operation.call === 'settle' || operation.call === 'release') {
-    const { fenced, after } = written(entry, operation, moment)
-    return operation.answer && operation.answer !== fenced ? [] : [next(after)]
+    return whose(entry, operation).flatMap((who) => {
+      const { fenced, after } = written(entry, operation, moment, who)
+      return operation.answer && operation.answer !== fenced ? [] : [next(after)]
+    })
   }
   return []
 }
@@ -103,16 +107,37 @@ function momentsOf(entry: ModelEntry | undefined, at: Span): Moment[] {
 
 interface Claimed {
   /** A repeated claim may be told any `how`: it is not said whether the first one's is kept. */
-  readonly verdict: Verdict | { readonly is: 'granted-again'; readonly attempt: number }
+  readonly verdict:
+    | Verdict
+    | { readonly is: 'granted-again'; readonly attempt: number; readonly fence: number | undefined }
   readonly after: ModelEntry | undefined
 }
 
-function claimed(entry: ModelEntry | undefined, request: ClaimRequest, { phase, at }: Moment): Claimed {
+function fenceOf(told: Verdict | undefined): number | undefined {
+  return told?.is === 'granted' ? told.claim.fence : undefined
+}
+
+/** `fence` is what was told of the grant, if this is one: the model gives out none of its own. */
+function claimed(
+  entry: ModelEntry | undefined,
+  request: ClaimRequest,
+  { phase, at }: Moment,
+  fence: number | undefined,
+): Claimed {
   const lease = later(at, request.leaseMs)
   const grant = (how: 'fresh' | 'reopened' | 'taken-over', attempt: number): Claimed => {
     const { token, fingerprint, retention } = request
-    const claim = { key: { scope: '', id: '' }, token, attempt, fence: 0 }
-    const after = { token, attempt, fingerprint, wrote: 'claim', lease, ...retention, outcome: undefined } as const
+    const claim = { key: { scope: '', id: '' }, token, attempt, fence: fence ?? 0 }
+    const after = {
+      token,
+      fence,
+      attempt,
+      fingerprint,
+      wrote: 'claim',
+      lease,
+      ...retention,
+      outcome: undefined,
+    } as const
     return { verdict: { is: 'granted', claim, how }, after }
   }
   const told = (verdict: Verdict): Claimed => ({ verdict, after: entry })
@@ -123,7 +148,8 @@ function claimed(entry: ModelEntry | undefined, request: ClaimRequest, { phase, 
   if (phase === 'settled') return told({ is: 'settled', outcome: entry.outcome!, version: 0, attempt })
   if (entry.token === request.token) {
     if (phase === 'open') return told({ is: 'busy', retryAfterMs: 0 })
-    return { verdict: { is: 'granted-again', attempt }, after: { ...entry, lease } }
+    const known = entry.fence ?? fence
+    return { verdict: { is: 'granted-again', attempt, fence: known }, after: { ...entry, fence: known, lease } }
   }
   if (phase === 'running') return told({ is: 'busy', retryAfterMs: 0 })
   if (phase === 'open') return grant('reopened', attempt + 1)
@@ -131,12 +157,24 @@ function claimed(entry: ModelEntry | undefined, request: ClaimRequest, { phase, 
   return grant('taken-over', attempt + 1)
 }
 
+type Write = StoreOperation & { call: 'extend' | 'settle' | 'release' }
+
+/** Whether the entry is the writer's own: both, where it is not known which life of the token the entry is. */
+function whose(entry: ModelEntry | undefined, operation: Write): ('own' | 'not own')[] {
+  if (entry?.token !== operation.token) return ['not own']
+  const { fence } = operation
+  if (fence === undefined || (operation.call === 'release' && fence === 0)) return ['own']
+  if (entry.fence === undefined) return ['own', 'not own']
+  return fence === entry.fence ? ['own'] : ['not own']
+}
+
 function written(
   entry: ModelEntry | undefined,
-  operation: StoreOperation & { call: 'extend' | 'settle' | 'release' },
+  operation: Write,
   { phase, at }: Moment,
+  who: 'own' | 'not own',
 ): { fenced: 'done' | 'lost'; after: ModelEntry | undefined } {
-  const mine = entry?.token === operation.token
+  const mine = who === 'own'
   const lost = { fenced: 'lost', after: entry } as const
   const again = { fenced: 'done', after: entry } as const
   if (operation.call === 'release' && phase === 'absent') return operation.how === 'forget' ? again : lost
@@ -174,7 +212,9 @@ function committed(state: ModelState, operation: StoreOperation & { call: 'commi
 
 // When to ask a busy key again, and the version of an outcome, decide nothing.
 function isSameVerdict(told: Verdict, expected: Claimed['verdict']): boolean {
-  if (expected.is === 'granted-again') return told.is === 'granted' && told.claim.attempt === expected.attempt
+  if (expected.is === 'granted-again') {
+    return told.is === 'granted' && told.claim.attempt === expected.attempt && told.claim.fence === expected.fence
+  }
   if (told.is === 'granted' && expected.is === 'granted') {
     const { claim } = expected
     return told.how === expected.how && told.claim.attempt === claim.attempt && told.claim.token === claim.token

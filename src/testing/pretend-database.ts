@@ -127,7 +127,7 @@ function pretendOperations(
     beginStep: (claim) =>
       call(async () => {
         const entry = database.data.entries.get(keyString(claim.key))
-        if (entry?.token !== claim.token || entry.wrote !== 'claim') return undefined
+        if (entry?.token !== claim.token || entry.fence !== claim.fence || entry.wrote !== 'claim') return undefined
         return begunStep(database, memory, openTransaction(), claim)
       }),
   }

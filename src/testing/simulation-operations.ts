@@ -50,10 +50,10 @@ export function operationsOf(server: SimulatedServer, life: Life, store: MemoryS
   }
 }
 
-function askedOf({ token }: Claim, { then }: Change): Asked {
-  if (then.to === 'running') return { call: 'extend', token, leaseMs: then.leaseMs }
-  if (then.to === 'open') return { call: 'release', token, how: 'open' }
-  return { call: 'settle', token, outcome: then.outcome, retention: then.retention }
+function askedOf({ token, fence }: Claim, { then }: Change): Asked {
+  if (then.to === 'running') return { call: 'extend', token, fence, leaseMs: then.leaseMs }
+  if (then.to === 'open') return { call: 'release', token, fence, how: 'open' }
+  return { call: 'settle', token, fence, outcome: then.outcome, retention: then.retention }
 }
 
 /** A step locks nothing while it runs: its record, written under the token at the commit, decides. */
@@ -71,7 +71,7 @@ async function beginStep(
     (operation) =>
       server.carryOut(operation, async () => {
         const row = server.data.entries.get(key)
-        const isHeldNow = row?.token === claim.token && row.wrote === 'claim'
+        const isHeldNow = row?.token === claim.token && row.fence === claim.fence && row.wrote === 'claim'
         session = { key, token: claim.token, transaction: {}, gone: false, over: !isHeldNow }
         endsWith(server, life, session)
         return isHeldNow

@@ -50,6 +50,6 @@ export function connectStore(server: SimulatedServer, life: Life): SimulatedStor
 /** A sweep passes over what is locked; here it passes over everything then. */
 const nothingSwept: Swept = { tombstoned: 0, forgotten: 0, more: false }
 
-function addressOf(held: Claim): { key: string; token: string } {
-  return { key: keyString(held.key), token: held.token }
+function addressOf({ key, token, fence }: Claim): { key: string; token: string; fence: number } {
+  return { key: keyString(key), token, fence }
 }

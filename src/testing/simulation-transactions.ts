@@ -70,7 +70,7 @@ export function transactionsOf(server: SimulatedServer, life: Life): Transaction
 function openSession(server: SimulatedServer, life: Life, key: Key, request: ClaimRequest): Session {
   const name = keyString(key)
   const row = server.data.entries.get(name)
-  const data = uncommitted(server.data, new Map(row && [[name, row]]))
+  const data = new Uncommitted(server.data, new Map(row && [[name, row]]))
   const effects: number[] = []
   const session: Session = {
     key: name,
@@ -123,13 +123,13 @@ function grantedIn(
   session: Session,
   claim: Claim,
 ): NonNullable<Began<SimulatedTransaction>['granted']> {
-  const { token } = session
+  const { token, fence } = claim
   return {
     tx: session.transaction,
     async commit(outcome, retention) {
       if (session.gone) throw gone() // nothing was sent, so nothing was committed
       try {
-        return await ask(server, life, session, { call: 'commit', token, outcome, retention }, async () => {
+        return await ask(server, life, session, { call: 'commit', token, fence, outcome, retention }, async () => {
           const fenced = await session.store.settle(claim, outcome, retention)
           if (fenced === 'lost') end(server, session)
           else commit(server, session)
@@ -210,24 +210,38 @@ export function gone(): OnceError {
   return new OnceError('STORE_UNAVAILABLE', { message: 'The connection of the transaction is gone.' })
 }
 
-/** The same data with rows of its own. Fences are given out for good: a rollback does not take them back. */
-function uncommitted(data: MemoryData, entries: MemoryData['entries']): MemoryData {
-  return {
-    entries,
-    audit: data.audit,
-    operations: data.operations,
-    now: data.now,
-    get fence() {
-      return data.fence
-    },
-    set fence(fence) {
-      data.fence = fence
-    },
-    get nothingOverUntilMs() {
-      return data.nothingOverUntilMs
-    },
-    set nothingOverUntilMs(atMs) {
-      data.nothingOverUntilMs = atMs
-    },
+/**
+ * The same data with rows of its own. Fences are given out for good: a rollback does not take them back. A class for its
+ * accessors: in an object literal they are made anew each time, and keep what they see from dying young.
+ */
+class Uncommitted implements MemoryData {
+  readonly entries: MemoryData['entries']
+  readonly audit: MemoryData['audit']
+  readonly operations: MemoryData['operations']
+  readonly now: MemoryData['now']
+  readonly #data: MemoryData
+
+  constructor(data: MemoryData, entries: MemoryData['entries']) {
+    this.entries = entries
+    this.audit = data.audit
+    this.operations = data.operations
+    this.now = data.now
+    this.#data = data
+  }
+
+  get fence(): number {
+    return this.#data.fence
+  }
+
+  set fence(fence: number) {
+    this.#data.fence = fence
+  }
+
+  get nothingOverUntilMs(): number {
+    return this.#data.nothingOverUntilMs
+  }
+
+  set nothingOverUntilMs(atMs: number) {
+    this.#data.nothingOverUntilMs = atMs
   }
 }
