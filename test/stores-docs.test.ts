@@ -1,4 +1,5 @@
-// The programs of docs/stores.md, one for each store and client, run as written: only the address of the server is another.
+// The programs of docs/stores.md, one for each store and client, and that of docs/operating.md, run as written: only the
+// address of the server is another.
 
 import { execFile } from 'node:child_process'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -14,9 +15,8 @@ import { startPostgres } from './servers/postgres.ts'
 import { startRedis } from './servers/redis.ts'
 
 const root = join(import.meta.dirname, '..')
-const programs = Array.from(
-  readFileSync(join(root, 'docs', 'stores.md'), 'utf8').matchAll(/```ts\n([\s\S]*?)```/g),
-  (match) => match[1]!,
+const programs = ['stores.md', 'operating.md'].flatMap((page) =>
+  Array.from(readFileSync(join(root, 'docs', page), 'utf8').matchAll(/```ts\n([\s\S]*?)```/g), (match) => match[1]!),
 )
 let folder: string
 
@@ -31,10 +31,10 @@ beforeAll(() => {
 
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
 
-/** The program that imports this, run with these replacements, and two asks at its end. */
-async function runs(importing: string, changes: Readonly<Record<string, string>>, end: string): Promise<void> {
-  let program = programs.find((each) => each.includes(`from '${importing}'`) && each.includes('Store('))!
-  expect(program, `a program of docs/stores.md that imports ${importing}`).toBeDefined()
+/** The program that says this, run with these replacements, and two asks at its end. */
+async function runs(saying: string, changes: Readonly<Record<string, string>>, end: string): Promise<void> {
+  let program = programs.find((each) => each.includes(saying) && each.includes('Store('))!
+  expect(program, `a program of docs/ that says ${saying}`).toBeDefined()
   for (const [written, real] of Object.entries(changes)) {
     expect(program).toContain(written)
     program = program.replace(written, real)
@@ -47,7 +47,7 @@ async function runs(importing: string, changes: Readonly<Record<string, string>>
     (_all, path: string | undefined) => `from '${join(root, 'src', path ? `stores${path}.ts` : 'index.ts')}'`,
   )
   const ask = `for (const _ of [1, 2]) console.log(JSON.stringify(await once.run('order-1', () => 'ran')))`
-  const file = join(folder, `${importing.replaceAll('/', '-')}.ts`)
+  const file = join(folder, `${saying.replaceAll(/\W+/g, '-')}.ts`)
   writeFileSync(file, `${inSource}\n${ask}\nawait once.close()\n${end}\n`)
   const { stdout } = await promisify(execFile)(process.execPath, [file], {
     cwd: folder,
@@ -67,7 +67,7 @@ needs('redis').describe('Redis', () => {
     ['ioredis', 'process.exit()'],
   ])('with %s runs as written', async (client, end) => {
     await using server = await startRedis({ config: { appendonly: 'yes', appendfsync: 'everysec' } })
-    await runs(client, { 'redis://localhost:6379': server.url }, end)
+    await runs(`from '${client}'`, { 'redis://localhost:6379': server.url }, end)
   })
 })
 
@@ -75,7 +75,7 @@ needs('mariadb').describe('MySQL, MariaDB', () => {
   test('runs as written', async () => {
     await using server = await startMariadb()
     await runs(
-      'mysql2/promise',
+      "from 'mysql2/promise'",
       { 'mysql://root@127.0.0.1:3306/shop': await server.createDatabase() },
       'process.exit()',
     )
@@ -85,7 +85,7 @@ needs('mariadb').describe('MySQL, MariaDB', () => {
 needs('mongodb').describe('MongoDB', () => {
   test('runs as written', async () => {
     await using server = await startMongodb()
-    await runs('mongodb', { 'mongodb://db1,db2,db3/?replicaSet=main': server.url }, 'await client.close()')
+    await runs("from 'mongodb'", { 'mongodb://db1,db2,db3/?replicaSet=main': server.url }, 'await client.close()')
   })
 })
 
@@ -94,7 +94,11 @@ needs('dynamodb').describe('DynamoDB', () => {
     await using server = await startDynamodb()
     const credentials = `credentials: { accessKeyId: 'a', secretAccessKey: 'b' }`
     const region = `region: 'eu-central-1'`
-    await runs('@aws-sdk/client-dynamodb', { [region]: `${region}, endpoint: '${server.url}', ${credentials}` }, '')
+    await runs(
+      "from '@aws-sdk/client-dynamodb'",
+      { [region]: `${region}, endpoint: '${server.url}', ${credentials}` },
+      '',
+    )
   })
 })
 
@@ -103,6 +107,14 @@ needs(['redis', 'postgres']).describe('Redis over PostgreSQL', () => {
     await using redis = await startRedis()
     await using postgres = await startPostgres()
     environment = { REDIS_URL: redis.url, DATABASE_URL: await postgres.createDatabase() }
-    await runs('onceonly/redis-postgres', {}, 'await redis.close()\nawait pool.end()')
+    await runs("from 'onceonly/redis-postgres'", {}, 'await redis.close()\nawait pool.end()')
+  })
+})
+
+needs('postgres').describe('PostgreSQL in periods', () => {
+  test('runs as written', async () => {
+    await using postgres = await startPostgres()
+    environment = { DATABASE_URL: await postgres.createDatabase() }
+    await runs('periodMs: 3 * day', {}, 'await pool.end()')
   })
 })
