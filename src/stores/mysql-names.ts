@@ -2,7 +2,7 @@
 // the entry holds, `o_…` what its operation does.
 
 /** The procedures carry it in their names: during a rolling deployment old and new code each find their own. */
-const schemaVersion = 1
+const schemaVersion = 2
 
 export type ProcedureName =
   | 'claim'
@@ -36,7 +36,7 @@ export type OperationProcedureName =
   | 'sweep_steps'
 
 /** A table's name has 48 characters at the most and an identifier 64: that leaves twelve for the name here. */
-export function procedureName(table: string, name: ProcedureName): string {
+export function procedureName(table: string, name: ProcedureName | 'index'): string {
   return `${table}_${name}_v${schemaVersion}`
 }
 
@@ -61,9 +61,9 @@ export const claimParameters: string = `in a_scope varbinary(255), in an_id varb
 export const claimArguments: string = `a_scope, an_id, a_token, a_fingerprint, a_lease_ms, a_keep_ms, a_tombstone_ms, a_version,
     a_on_takeover, a_on_expired, an_input`
 
-export const writeParameters: string = `in a_scope varbinary(255), in an_id varbinary(255), in a_token varbinary(36), in a_duration_ms bigint,
-  in a_tombstone_ms bigint, in an_outcome longblob`
-export const writeArguments: string = `a_scope, an_id, a_token, a_duration_ms, a_tombstone_ms, an_outcome`
+export const writeParameters: string = `in a_scope varbinary(255), in an_id varbinary(255), in a_token varbinary(36), in a_fence bigint,
+  in a_duration_ms bigint, in a_tombstone_ms bigint, in an_outcome longblob`
+export const writeArguments: string = `a_scope, an_id, a_token, a_fence, a_duration_ms, a_tombstone_ms, an_outcome`
 
 // ROLLBACK first: with autocommit off, even a read has left a transaction open, and its level could not be changed.
 // READ COMMITTED, as above it locks reach over keys that are not there.

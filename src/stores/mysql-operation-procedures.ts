@@ -35,6 +35,8 @@ export const operationProcedures: Readonly<Record<OperationProcedureName, (table
   sweep_steps: sweepStepsProcedure,
 }
 
+const unfinishedKey = 'key unfinished (scope, settled, id)'
+
 // Settled operations are in the index as well, as null, which no look-up meets. sweep_at_ms is when a sweep should see whether
 // the entry is over; a settle that is to be kept for less brings it forward.
 export function operationTables(table: string): string[] {
@@ -49,7 +51,8 @@ export function operationTables(table: string): string[] {
   cancel_reason longblob,
   primary key (scope, id),
   key due_at (scope, due_at_ms),
-  key sweep_at (sweep_at_ms)
+  key sweep_at (sweep_at_ms),
+  ${unfinishedKey}
 ) engine = InnoDB`,
     `create table if not exists \`${table}_steps\` (
   scope varbinary(255) not null,
@@ -60,6 +63,25 @@ export function operationTables(table: string): string[] {
   content longblob not null,
   primary key (scope, id, name)
 ) engine = InnoDB`,
+    ...unfinishedIndex(table),
+  ]
+}
+
+// For a table that was made without it: whoever makes a new one needs no right to alter it. MySQL has no ADD KEY IF NOT EXISTS,
+// and conditions only in procedures.
+function unfinishedIndex(table: string): string[] {
+  const procedure = `\`${procedureName(table, 'index')}\``
+  return [
+    `drop procedure if exists ${procedure}`,
+    `create procedure ${procedure}() sql security invoker
+if not exists (
+  select * from information_schema.statistics s
+  where s.table_schema = database() and s.table_name = '${table}_operations' and s.index_name = 'unfinished'
+) then
+  alter table \`${table}_operations\` add ${unfinishedKey};
+end if`,
+    `call ${procedure}()`,
+    `drop procedure ${procedure}`,
   ]
 }
 
@@ -202,7 +224,7 @@ end`
 // before it begins: at SERIALIZABLE a read inside would keep the heartbeat out until its end. The savepoint is gone when
 // something in between ends the transaction (a deadlock): what the step wrote after that must not be committed alone.
 function beginStepProcedure(table: string): string {
-  return `(${keyParameters}, in a_token varbinary(36)) sql security invoker
+  return `(${keyParameters}, in a_token varbinary(36), in a_fence bigint) sql security invoker
 begin
   declare is_held boolean;
   declare now_ms bigint default ${clockSql} div 1000;
@@ -210,7 +232,7 @@ begin
   ${rollbackOnError};
   ${beginOwn};
   select count(*) into is_held from \`${table}\` e
-    where ${keyed} and e.token = a_token and e.state = 'r' and now_ms < e.lease_until_ms + e.keep_ms;
+    where ${keyed} and e.token = a_token and e.fence = a_fence and e.state = 'r' and now_ms < e.lease_until_ms + e.keep_ms;
   commit;
   set innodb_lock_wait_timeout = wait_s;
   if is_held then
@@ -332,8 +354,8 @@ function cancelProcedure(table: string): string {
 function unfinishedProcedure(table: string): string {
   return ownTransaction(
     `in a_scope varbinary(255), in an_after varbinary(255), in at_most int`,
-    `select hex(o.id) as answer from \`${table}_operations\` o
-    where o.scope = a_scope and o.id > an_after and not o.settled order by o.id limit at_most`,
+    `select hex(o.id) as answer from \`${table}_operations\` o force index (unfinished)
+    where o.scope = a_scope and o.settled = false and o.id > an_after order by o.id limit at_most`,
   )
 }
 

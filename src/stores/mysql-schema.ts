@@ -294,9 +294,12 @@ end`
 
 // Whatever is written after the claim, in a transaction that others have begun and will end. 'settle-within' is for a
 // transaction of the effect's, where an uncommitted entry cannot expire.
+// By token and fence: a claim that is delivered once more after its entry was forgotten begins a new life with the old token. A
+// release with fence 0 is by somebody who never heard of his claim, and hence of no fence: his token alone decides.
 function writeProcedure(table: string): string {
-  const read = `select e.state, e.token, e.attempt, e.lease_until_ms + e.keep_ms, e.lease_until_ms + e.keep_ms + e.tombstone_ms
-      into e_state, e_token, e_attempt, e_expires_at_ms, e_forgotten_at_ms
+  const read = `select e.state, e.token, e.fence, e.attempt, e.lease_until_ms + e.keep_ms,
+      e.lease_until_ms + e.keep_ms + e.tombstone_ms
+      into e_state, e_token, e_fence, e_attempt, e_expires_at_ms, e_forgotten_at_ms
       from \`${table}\` e where ${keyed}`
   return `(
   in verb varchar(16), ${writeParameters}, out answer varchar(16)
@@ -307,7 +310,7 @@ begin
   declare e_state varbinary(1);
   declare e_token varbinary(36);
   declare e_attempt int;
-  declare now_ms, e_expires_at_ms, e_forgotten_at_ms bigint;
+  declare now_ms, e_fence, e_expires_at_ms, e_forgotten_at_ms bigint;
   declare continue handler for not found set is_there = false;
   ${read} for update skip locked;
   if not is_there then
@@ -315,7 +318,8 @@ begin
     ${read};
   end if;
   set now_ms = ${clockSql} div 1000;
-  set is_held = is_there and e_token = a_token and (now_ms < e_expires_at_ms or verb = 'settle-within');
+  set is_held = is_there and e_token = a_token and (e_fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))
+    and (now_ms < e_expires_at_ms or verb = 'settle-within');
   set answer = 'done';
   if is_held and e_state = 'r' and not is_locked then
     set answer = 'locked'; -- it is ours, and yet it was passed over

@@ -18,6 +18,9 @@ import { needs } from '../../test/servers/needs.ts'
 import { key, newId } from '../core/key.ts'
 import type { Claim, Store } from '../core/store.ts'
 import { bytesOf, claimWhenFree, request, retention, times } from '../testing/contract-case.ts'
+import { procedureName } from './mysql-names.ts'
+import type { ProcedureName } from './mysql-names.ts'
+import { schemaStatements } from './mysql-schema.ts'
 import { mysqlStore } from './mysql.ts'
 
 const outcome = bytesOf('outcome')
@@ -35,6 +38,13 @@ function ids(count: number): string[] {
 async function rowOf(pool: Pool | PoolConnection, text: string): Promise<Record<string, unknown>> {
   const [rows] = await pool.query<RowDataPacket[]>(text)
   return { ...rows[0] }
+}
+
+// However it ends, unless there is no such procedure with so many arguments.
+async function called(pool: Pool, name: ProcedureName, values: string): Promise<void> {
+  await pool.query(`call ${procedureName('onceonly', name)}(${values})`).catch((error: unknown) => {
+    expect(String(error)).not.toContain('PROCEDURE')
+  })
 }
 
 // Each child prints one line of JSON.
@@ -120,6 +130,38 @@ needs('mariadb', { ours: true }).describe('the MySQL store and its server', () =
       })
     })
 
+    test('a table of the version before is migrated under an open transaction, and its procedures stay for old processes', async () => {
+      const upgraded = createPool(await ground.server.createDatabase())
+      // A lock that is waited for is an error here, not a test that hangs.
+      upgraded.on('connection', (connection) => void connection.query('set lock_wait_timeout = 10'))
+      const [, version] = /_v(\d+)$/.exec(procedureName('onceonly', 'claim'))!
+      const before = Number(version) - 1
+      for (const statement of schemaStatements('onceonly')) {
+        await upgraded.query(statement.replaceAll(`_v${version}\``, `_v${before}\``))
+      }
+      await upgraded.query('alter table onceonly_operations drop key unfinished')
+      const store = mysqlStore({ pool: upgraded })
+      await expect(claimed(store, 'one')).rejects.toMatchObject({ code: 'SCHEMA_MISSING' })
+      await inTransaction(upgraded, async (tx) => {
+        await tx.query(`insert into onceonly_audit values ('a', 'b', 1, 1, 'forget', 'a test', 'open')`)
+        await tx.query(
+          `call onceonly_within_v${before}('server', 'open', 'token', 'f', 1, 1, 1, 1, 'rerun', 'gone', null)`,
+        )
+        await store.migrate()
+        expect(await store.settle(await claimed(store, 'one'), outcome, retention)).toBe('done')
+      })
+      const count = (text: string): Promise<unknown> => rowOf(upgraded, `select count(*) as count from ${text}`)
+      const of = (which: string): Promise<unknown> =>
+        count(`information_schema.routines where routine_schema = database() and routine_name like '%v${which}'`)
+      expect(await of(`${before}`)).toEqual(await of(version!))
+      expect(
+        await count(`information_schema.statistics where index_name = 'unfinished' and table_schema = database()`),
+      ).toEqual({
+        count: 3,
+      })
+      await upgraded.end()
+    })
+
     test('what schema() prints is the whole of it', async () => {
       const fresh = createPool(await ground.server.createDatabase(), { multipleStatements: true })
       const store = mysqlStore({ pool: fresh })
@@ -130,6 +172,23 @@ needs('mariadb', { ours: true }).describe('the MySQL store and its server', () =
       await fresh.query(store.schema())
       expect(await store.claim(key('server', 'one'), request())).toMatchObject({ is: 'settled' })
       await fresh.end()
+    })
+
+    test('whoever migrates a new database needs the rights that docs/stores.md names, and the others theirs', async () => {
+      const url = new URL(await ground.server.createDatabase())
+      const database = url.pathname.slice(1)
+      const poolOf = async (user: string, rights: string): Promise<Pool> => {
+        await ground.admin.query(`create user ${user}@'%' identified by 'secret'`)
+        await ground.admin.query(`grant ${rights} on ${database}.* to ${user}@'%'`)
+        Object.assign(url, { username: user, password: 'secret' })
+        return createPool(url.href)
+      }
+      const migrating = await poolOf('migrating', 'create, create routine, alter routine')
+      await mysqlStore({ pool: migrating }).migrate()
+      const working = await poolOf('working', 'select, insert, update, delete, execute')
+      const store = mysqlStore({ pool: working })
+      expect(await store.settle(await claimed(store, 'one'), outcome, retention)).toBe('done')
+      await Promise.all([migrating.end(), working.end()])
     })
 
     test('the same key in another table is another key, and another lock', async () => {
@@ -272,15 +331,9 @@ needs('mariadb', { ours: true }).describe('the MySQL store and its server', () =
         },
         () => store.sweep({ limit: 10 }),
         () => store.mend(key('server', 'settled'), 'forget', 'a test'),
-        () => single.query(`call onceonly_batch_v1(1, 1, 'nonsense', 'nonsense')`).catch(() => undefined),
-        () =>
-          single
-            .query(`call onceonly_take_v1(null, 'id', 'token', 'f', 1, 1, 1, 1, 'rerun', 'gone', null)`)
-            .catch(() => 0),
-        () =>
-          single
-            .query(`call onceonly_begin_v1(null, 'id', 'token', 'f', 1, 1, 1, 1, 'rerun', 'gone', null)`)
-            .catch(() => 0),
+        () => called(single, 'batch', `1, 1, 'nonsense', 'nonsense'`),
+        () => called(single, 'take', `null, 'id', 'token', 'f', 1, 1, 1, 1, 'rerun', 'gone', null`),
+        () => called(single, 'begin', `null, 'id', 'token', 'f', 1, 1, 1, 1, 'rerun', 'gone', null`),
       ]
       for (const work of works) {
         await work()

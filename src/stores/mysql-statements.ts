@@ -53,14 +53,13 @@ const claimColumns = [
 
 export function settleCall(claim: Claim, outcome: Uint8Array, retention: Retention): Call {
   const times = [integer('keepMs', retention.keepMs), integer('tombstoneMs', retention.tombstoneMs)]
-  return callOf(claim.key, [...keyLiterals(claim.key), token(claim.token), ...times, hex(outcome)])
+  return callOf(claim.key, [...claimLiterals(claim), ...times, hex(outcome)])
 }
 
-const settleColumns = ['scope', 'id', 'token', 'keep_ms', 'tombstone_ms', 'outcome']
+const settleColumns = ['scope', 'id', 'token', 'fence', 'keep_ms', 'tombstone_ms', 'outcome']
 
 export function writeCall(claim: Claim, durationMs: number): Call {
-  const literals = [token(claim.token), integer('a duration', durationMs), '0', 'null']
-  return callOf(claim.key, [...keyLiterals(claim.key), ...literals])
+  return callOf(claim.key, [...claimLiterals(claim), integer('a duration', durationMs), '0', 'null'])
 }
 
 /** A write of an operation: what the entry becomes, and the records as literals: name, revision and content of each. */
@@ -112,11 +111,11 @@ function recordsStatement(table: string, calls: readonly AdvanceCall[], conditio
 export function advancesStatement(table: string, calls: readonly AdvanceCall[]): string {
   const now = '@onceonly_now_ms'
   const entry = `straight_join \`${table}\` e force index (primary) on e.scope = a.scope and e.id = a.id`
-  const free = `select a.number from (${rows(calls, ['scope', 'id', 'token'], 'number')}) a ${entry}
-      where e.token = a.token and e.state = 'r' and ${now} < e.lease_until_ms + e.keep_ms
+  const free = `select a.number from (${rows(calls, ['scope', 'id', 'token', 'fence'], 'number')}) a ${entry}
+      where e.token = a.token and e.fence = a.fence and e.state = 'r' and ${now} < e.lease_until_ms + e.keep_ms
       limit ${calls.length} for update skip locked`
   const isHeld = (row: string): string => `find_in_set(${row}.number, @onceonly_held)`
-  const leases = `update (${rows(calls, ['scope', 'id', 'token', 'lease_ms'], 'number')}) a ${entry}
+  const leases = `update (${rows(calls, ['scope', 'id', 'token', 'fence', 'lease_ms'], 'number')}) a ${entry}
       set e.lease_until_ms = ${now} + a.lease_ms where ${isHeld('a')}`
   const answers = `select concat(a.number, ' ', if(o.cancel_reason is null, 'done', 'cancelled')) as answer
       from (${rows(calls, ['scope', 'id'], 'number')}) a
@@ -129,8 +128,8 @@ export function advancesStatement(table: string, calls: readonly AdvanceCall[]):
   ])
 }
 
-export function beginStepStatement(table: string, { key, token: held }: Claim): string {
-  return callStatement(table, 'begin_step', [...keyLiterals(key), token(held)])
+export function beginStepStatement(table: string, claim: Claim): string {
+  return callStatement(table, 'begin_step', claimLiterals(claim))
 }
 
 export function ledgerStatement(table: string, key: Key): string {
@@ -210,9 +209,9 @@ export function settlesStatement(table: string, calls: readonly Call[]): string 
       straight_join \`${table}\` e force index (primary) on e.scope = a.scope and e.id = a.id
       set e.state = 's', e.outcome = a.outcome, e.lease_until_ms = ${now}, e.keep_ms = a.keep_ms,
         e.tombstone_ms = a.tombstone_ms, e.sweep_at_ms = least(e.sweep_at_ms, ${now} + a.keep_ms)
-      where e.token = a.token and e.state = 'r' and ${now} < e.lease_until_ms + e.keep_ms`
-  const done = `if(e.token = a.token and e.state = 's' and ${now} < e.lease_until_ms + e.keep_ms, 'done', null)`
-  return batchStatement(table, calls.length, '1', update, lookups(table, calls, settleColumns.slice(0, 3), done))
+      where e.token = a.token and e.fence = a.fence and e.state = 'r' and ${now} < e.lease_until_ms + e.keep_ms`
+  const done = `if(e.token = a.token and e.fence = a.fence and e.state = 's' and ${now} < e.lease_until_ms + e.keep_ms, 'done', null)`
+  return batchStatement(table, calls.length, '1', update, lookups(table, calls, settleColumns.slice(0, 4), done))
 }
 
 function lookups(table: string, calls: readonly Call[], columns: readonly string[], answer: string): string {
@@ -317,6 +316,10 @@ export function savepoint(token: string, before: 'claim' | 'effect'): string {
 
 function keyLiterals({ scope, id }: Key): [string, string] {
   return [keyPart(scope), keyPart(id)]
+}
+
+function claimLiterals({ key, token: held, fence }: Claim): string[] {
+  return [...keyLiterals(key), token(held), integer('fence', fence)]
 }
 
 function keyPart(text: string): string {

@@ -158,10 +158,14 @@ function grantAgain(names: SchemaNames): string {
 // Whatever is written after the claim. First the common case: the row is there, ours, and free; what comes after it finds
 // out why nothing was written. 'settle-within' is for a transaction, where an uncommitted entry cannot expire;
 // 'settle-or-fail' raises instead of answering 'lost', so that a COMMIT sent along with it is not carried out.
+// By token and fence: a claim that is delivered once more after its entry was forgotten begins a new life with the old token. A
+// release with fence 0 is by somebody who never heard of his claim, and hence of no fence: his token alone decides.
 export function writeFunction(names: SchemaNames): string {
   const name = qualified(names)
+  const ofClaim = (row: string): string => `(${row}.fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))`
   return `create or replace function ${functionName(names, 'write')}(
-  verb text, a_scope text, an_id text, a_token uuid, duration_ms bigint, a_tombstone_ms bigint, an_outcome text
+  verb text, a_scope text, an_id text, a_token uuid, a_fence bigint, duration_ms bigint, a_tombstone_ms bigint,
+  an_outcome text
 ) returns text language plpgsql ${pinnedPlan} as $$
 declare
   entry record;
@@ -170,7 +174,8 @@ begin
   select h.slot, h.ctid as at, h.slot as home_slot, h.state, h.lease_until_ms, h.keep_ms, h.tombstone_ms, h.sweep_at_ms,
       h.attempt
     into entry from ${name} h where h.scope = a_scope and h.id = an_id and h.token = a_token
-      and h.state = 'r' and (now_ms < h.lease_until_ms + h.keep_ms or verb like 'settle-%') for update skip locked;
+      and h.state = 'r' and ${ofClaim('h')}
+      and (now_ms < h.lease_until_ms + h.keep_ms or verb like 'settle-%') for update skip locked;
   if found and verb = 'forget' and entry.attempt = 1 then
     if not pg_try_advisory_xact_lock(${lockNumber(names, 'a_scope', 'an_id')}) then
       return 'locked';
@@ -196,11 +201,11 @@ begin
     return 'done';
   end if;
 
-  select e.state, e.token, e.tombstone_ms, e.lease_until_ms + e.keep_ms as expires_at_ms
+  select e.state, e.token, e.fence, e.tombstone_ms, e.lease_until_ms + e.keep_ms as expires_at_ms
     into entry from ${name} e where e.scope = a_scope and e.id = an_id;
   if verb = 'forget' and (entry.state is null or now_ms >= entry.expires_at_ms + entry.tombstone_ms) then
     return 'done'; -- the trace is gone already
-  elsif entry.token = a_token and (now_ms < entry.expires_at_ms or verb like 'settle-%') then
+  elsif entry.token = a_token and ${ofClaim('entry')} and (now_ms < entry.expires_at_ms or verb like 'settle-%') then
     if entry.state = 'r' then
       return 'locked'; -- it is ours, and yet it was passed over
     elsif entry.state = 's' and verb like 'settle%' or entry.state = 'o' and verb in ('open', 'forget') then
@@ -294,10 +299,12 @@ function lockAbsent(names: SchemaNames): string {
 export function writesFunction(names: SchemaNames): string {
   const name = qualified(names)
   return `create or replace function ${functionName(names, 'writes')}(
-  verbs text[], scopes text[], ids text[], tokens uuid[], durations_ms bigint[], tombstones_ms bigint[], outcomes text[]
+  verbs text[], scopes text[], ids text[], tokens uuid[], fences bigint[], durations_ms bigint[], tombstones_ms bigint[],
+  outcomes text[]
 ) returns setof text language plpgsql ${pinnedPlan} as $$
 declare
   written_tokens uuid[];
+  written_fences bigint[];
   turn integer := 1;
   now_ms bigint := ${clockMs};
 begin
@@ -312,11 +319,11 @@ begin
         else e.sweep_at_ms end
     from (
       select c.*, c.verb = 'settle' as settles, held.at, held.slot
-      from unnest(verbs, scopes, ids, tokens, durations_ms, tombstones_ms, outcomes)
-        as c (verb, scope, id, token, duration_ms, tombstone_ms, outcome)
+      from unnest(verbs, scopes, ids, tokens, fences, durations_ms, tombstones_ms, outcomes)
+        as c (verb, scope, id, token, fence, duration_ms, tombstone_ms, outcome)
       cross join lateral (
         select h.ctid as at, h.slot from ${name} h
-        where h.scope = c.scope and h.id = c.id and h.token = c.token and h.state = 'r'
+        where h.scope = c.scope and h.id = c.id and h.token = c.token and h.fence = c.fence and h.state = 'r'
           and now_ms < h.lease_until_ms + h.keep_ms
           and (h.slot = 0 or h.sweep_at_ms >=
             now_ms + c.duration_ms + case when c.verb = 'settle' then c.tombstone_ms else h.keep_ms + h.tombstone_ms end)
@@ -326,17 +333,17 @@ begin
       offset 0
     ) a
     where e.slot = a.slot and e.ctid = a.at
-    returning e.token
+    returning e.token, e.fence
   )
-  select array_agg(token) into written_tokens from written;
+  select array_agg(token), array_agg(fence) into written_tokens, written_fences from written;
 
   for n in 1 .. cardinality(ids) loop
-    if tokens[n] = written_tokens[turn] then
+    if tokens[n] = written_tokens[turn] and fences[n] = written_fences[turn] then
       turn := turn + 1;
       return next 'done';
     else
       return next ${functionName(names, 'write')}(
-        verbs[n], scopes[n], ids[n], tokens[n], durations_ms[n], tombstones_ms[n], outcomes[n]
+        verbs[n], scopes[n], ids[n], tokens[n], fences[n], durations_ms[n], tombstones_ms[n], outcomes[n]
       );
     end if;
   end loop;

@@ -6,10 +6,26 @@ export interface SchemaNames {
 }
 
 /** The functions carry it in their names: during a rolling deployment old and new code each find their own. */
-export const schemaVersion = 1
+export const schemaVersion = 2
 
 export function qualified({ table, schema }: SchemaNames, suffix = ''): string {
   return schema === undefined ? `"${table}${suffix}"` : `"${schema}"."${table}${suffix}"`
+}
+
+/**
+ * IF NOT EXISTS waits for every transaction that writes to the table even when the index is there, and claims would wait behind
+ * it: a migration to the next version would stop them for as long as somebody's transaction lasts.
+ */
+export function createIndex(names: SchemaNames, suffix: string, table: string, columns: string): string {
+  const index = `${names.table}${suffix}`
+  return `do $$ begin
+  if not exists (
+    select from pg_class i join pg_class t on t.relnamespace = i.relnamespace
+    where i.relname = '${index}' and t.oid = '${table}'::regclass
+  ) then
+    create index "${index}" on ${table} ${columns};
+  end if;
+end $$;`
 }
 
 export type FunctionName =

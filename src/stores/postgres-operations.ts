@@ -126,10 +126,11 @@ async function commitStep<Client>(
   return results === 'lost' ? 'lost' : (firstAnswer(results) as Advanced)
 }
 
-function heldStatement(names: SchemaNames, { key, token: held }: Claim): string {
+function heldStatement(names: SchemaNames, { key, token: held, fence }: Claim): string {
   return `select case when exists (
       select from ${qualified(names)} e where e.scope = ${literal(key.scope)} and e.id = ${literal(key.id)}
-        and e.token = ${literal(token(held))} and e.state = 'r' and ${clockMs} < e.lease_until_ms + e.keep_ms
+        and e.token = ${literal(token(held))} and e.fence = ${integer('fence', fence)}
+        and e.state = 'r' and ${clockMs} < e.lease_until_ms + e.keep_ms
     ) then 'held' else 'lost' end as answer`
 }
 

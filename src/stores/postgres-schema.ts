@@ -8,7 +8,15 @@ import {
   writeFunction,
   writesFunction,
 } from './postgres-functions.ts'
-import { clockMs, functionName, lockNumber, pinnedPlan, qualified, schemaComment } from './postgres-names.ts'
+import {
+  clockMs,
+  createIndex,
+  functionName,
+  lockNumber,
+  pinnedPlan,
+  qualified,
+  schemaComment,
+} from './postgres-names.ts'
 import type { SchemaNames } from './postgres-names.ts'
 import { operationFunctions, operationTables } from './postgres-operation-functions.ts'
 import { probeFunction, rotateFunction, settleIn } from './postgres-periods.ts'
@@ -63,13 +71,13 @@ create table if not exists ${name} (
   outcome bytea,
   primary key (scope, id)
 ) with (fillfactor = 30);
-create index if not exists "${names.table}_sweep_at" on ${name} (sweep_at_ms);
+${createIndex(names, '_sweep_at', name, '(sweep_at_ms)')}
 create table if not exists ${qualified(names, '_periods')} (
   slot smallint primary key,
   ends_at_ms bigint not null,
   period_ms bigint not null
 );
-create index if not exists "${names.table}_periods_end" on ${qualified(names, '_periods')} (ends_at_ms);
+${createIndex(names, '_periods_end', qualified(names, '_periods'), '(ends_at_ms)')}
 create table if not exists ${qualified(names, '_audit')} (
   scope text collate "C" not null,
   id text collate "C" not null,

@@ -9,6 +9,7 @@ import { needs } from '../../test/servers/needs.ts'
 import { startPostgres } from '../../test/servers/postgres.ts'
 import { key, newId } from '../core/key.ts'
 import type { Claim, ClaimRequest, Store } from '../core/store.ts'
+import { schemaComment, schemaVersion } from './postgres-names.ts'
 import { postgresStore } from './postgres.ts'
 
 const retention = { keepMs: 3_600_000, tombstoneMs: 3_600_000 }
@@ -103,6 +104,31 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
       })
     })
 
+    test.each([{}, { periodMs: 3_600_000 }])(
+      'a table of the version before is migrated under an open transaction, and its functions stay for old processes (%j)',
+      async (options) => {
+        // A lock that is waited for is an error here, not a test that hangs.
+        const upgraded = createPool(await ground.server.createDatabase(), { options: '-c lock_timeout=10s' })
+        const store = postgresStore({ pool: upgraded, ...options })
+        const before = schemaVersion - 1
+        const older = store.schema().replaceAll(schemaComment, `onceonly schema version ${before}`)
+        await upgraded.query(older.replaceAll(`_v${schemaVersion}"`, `_v${before}"`))
+        await upgraded.query('drop index onceonly_operations_unfinished')
+        await expect(claimed(store, 'one')).rejects.toMatchObject({ code: 'SCHEMA_MISSING' })
+        await inTransaction(upgraded, async (tx) => {
+          await tx.query('lock table onceonly, onceonly_steps, onceonly_audit in row exclusive mode')
+          await store.migrate()
+          expect(await store.settle(await claimed(store, 'one'), outcome, retention)).toBe('done')
+        })
+        const count = async (text: string): Promise<unknown> =>
+          (await upgraded.query(`select count(*)::integer as count from ${text}`)).rows[0]
+        const of = (version: number): Promise<unknown> => count(`pg_proc where proname like 'onceonly%v${version}'`)
+        expect(await of(before)).toEqual(await of(schemaVersion))
+        expect(await count(`pg_class where relname = 'onceonly_operations_unfinished'`)).toEqual({ count: 1 })
+        await upgraded.end()
+      },
+    )
+
     test('what schema() prints is the whole of it', async () => {
       const url = await ground.server.createDatabase()
       const fresh = createPool(url)
@@ -112,6 +138,14 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
       await fresh.query(store.schema())
       expect(await store.settle(await claimed(store, 'one'), outcome, retention)).toBe('done')
       await fresh.end()
+    })
+
+    // PostgreSQL cuts the names of indexes and functions off at 63 bytes.
+    test('a table with the longest name works, and its schema can be applied twice', async () => {
+      const store = postgresStore({ pool, table: 'a'.repeat(48) })
+      for (let round = 0; round < 2; round++) await pool.query(store.schema())
+      expect(await store.settle(await claimed(store, 'one'), outcome, retention)).toBe('done')
+      expect(await store.sweep({ limit: 1 })).toMatchObject({ more: false })
     })
 
     test('the same key in another table is another key, and another lock', async () => {

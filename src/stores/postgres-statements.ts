@@ -55,6 +55,7 @@ export function writeCall(
       claim.key.scope,
       claim.key.id,
       token(claim.token),
+      integer('fence', claim.fence),
       integer('a duration', durationMs),
       integer('tombstoneMs', retention?.tombstoneMs ?? 0),
       bytes,
@@ -111,8 +112,8 @@ export function callStatement(names: SchemaNames, { to, values }: Call): string 
 const arrayTypes = {
   claim: ['text', 'text', 'uuid', 'text', 'bigint', 'bigint', 'bigint', 'integer', 'text', 'text', 'text'],
   enlist: ['text', 'text', 'uuid', 'text', 'bigint', 'bigint', 'bigint', 'integer', 'text', 'text', 'text'],
-  write: ['text', 'text', 'text', 'uuid', 'bigint', 'bigint', 'text'],
-  advance: ['text', 'text', 'text', 'uuid', 'bigint', 'bigint', 'text', 'text', 'bigint'],
+  write: ['text', 'text', 'text', 'uuid', 'bigint', 'bigint', 'bigint', 'text'],
+  advance: ['text', 'text', 'text', 'uuid', 'bigint', 'bigint', 'bigint', 'text', 'text', 'bigint'],
 } as const
 
 /** One statement for all of these calls, which go to one function. Answers come in the same order. */
