@@ -61,14 +61,21 @@ async function putInPlaceOf(
   }
 }
 
+// Revisions begin anew when an entry was removed, and a token can come again: only the fence tells that life from this one.
+const isUnchanged = '#token = :seenToken AND #fence = :seenFence AND #revision = :seenRevision'
+
 /** Nobody has written since this was seen, or, when nothing was, nobody at all. */
 export function unchangedSince(seen: StoredEntry | undefined): Condition {
-  const condition = seen ? '#token = :seenToken AND #revision = :seenRevision' : 'attribute_not_exists(#key)'
+  const condition = seen ? isUnchanged : 'attribute_not_exists(#key)'
   return {
     ConditionExpression: condition,
     ExpressionAttributeNames: namesIn(condition),
     ...(seen && {
-      ExpressionAttributeValues: { ':seenToken': { S: seen.token }, ':seenRevision': number(seen.revision) },
+      ExpressionAttributeValues: {
+        ':seenToken': { S: seen.token },
+        ':seenFence': number(seen.fence),
+        ':seenRevision': number(seen.revision),
+      },
     }),
     ReturnValuesOnConditionCheckFailure: 'ALL_OLD',
   }

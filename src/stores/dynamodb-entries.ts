@@ -16,7 +16,7 @@ export interface StoredEntry extends Retention {
   readonly wrote: 'claim' | 'release' | 'settle' | 'forget'
   readonly how: 'fresh' | 'reopened' | 'taken-over'
   readonly token: string
-  /** One more with every write: with the token, the condition that nobody has written since. */
+  /** One more with every write: with token and fence, the condition that nobody has written since. */
   readonly revision: number
   readonly attempt: number
   readonly fence: number

@@ -20,13 +20,15 @@ import {
   bounded,
   bytesOf,
   failureOf,
+  grantedOf,
   leaseMs,
   request,
   retention,
   take,
 } from '../testing/contract-case.ts'
+import { manualClock } from '../testing/manual-clock.ts'
 import { dynamodbStore } from './dynamodb.ts'
-import type { DynamodbStore } from './dynamodb.ts'
+import type { DynamodbClient, DynamodbStore } from './dynamodb.ts'
 
 const throttled = { error: 'ProvisionedThroughputExceededException' }
 
@@ -142,6 +144,31 @@ needs('dynamodb').describe('DynamoDB under faults', () => {
     expect(error.message).toContain('no answer within 200 ms')
     await ground.proxy.setMode('pass')
     assertGranted(await ask(subject.store, aKey), 'fresh', 1)
+  })
+
+  test('a claim that stood still before it renewed what it had seen does not bring that back in a later life of its token', async () => {
+    // Of the next century: TTL, which goes by the real time, removes what is over.
+    const clock = manualClock(4_200_000_000_000)
+    const open = (client: DynamodbClient): DynamodbStore => dynamodbStore({ client, table: subject.table, clock })
+    const store = open(ground.admin)
+    const asked = request()
+    const zombie = grantedOf(await store.claim(aKey, asked))
+    let puts = 0
+    let revived = zombie
+    const putItem: DynamodbClient['putItem'] = async (input) => {
+      // The first is refused with what is there; the second would write that with its lease anew.
+      if (++puts === 2) {
+        clock.setNow(clock.now() + 2 * (leaseMs + retention.keepMs + retention.tombstoneMs))
+        await store.sweep({ limit: 10 })
+        revived = grantedOf(await store.claim(aKey, asked))
+      }
+      return ground.admin.putItem(input)
+    }
+    const stalled = open(Object.create(ground.admin, { putItem: { value: putItem } }) as DynamodbClient)
+    expect(grantedOf(await stalled.claim(aKey, asked))).toEqual(revived)
+    expect(revived.fence).toBeGreaterThan(zombie.fence)
+    expect(await store.settle(zombie, bytesOf('zombie'), retention)).toBe('lost')
+    expect(await store.settle(revived, bytesOf('revived'), retention)).toBe('done')
   })
 
   test('a table that is missing is SCHEMA_MISSING with its cure', async () => {

@@ -14,8 +14,10 @@ import {
   bytesOf,
   failureOf,
   finish,
+  grantedOf,
   hourMs,
   leaseMs,
+  request,
   retention,
   take,
 } from '../testing/contract-case.ts'
@@ -86,6 +88,19 @@ needs('dynamodb').describe('outcomes in DynamoDB', () => {
     assertBusy(await ask(subject.store, aKey), leaseMs)
     expect(await subject.store.settle(holder, large(400 * KiB, 2), retention)).toBe('done')
     assertSettled(await ask(subject.store, aKey), large(400 * KiB, 2))
+  })
+
+  test('a settle of an earlier life of the token leaves items that nobody sees, and the outcome of the new life stays', async () => {
+    const { store } = subject
+    const asked = request()
+    const zombie = grantedOf(await store.claim(aKey, asked))
+    await subject.advance(2 * leaseMs)
+    expect(await store.release(await take(store, aKey), 'open')).toBe('done')
+    const revived = grantedOf(await store.claim(aKey, asked))
+    expect(await store.settle(zombie, large(400 * KiB, 1), retention)).toBe('lost')
+    expect(await store.settle(revived, large(400 * KiB, 2), retention)).toBe('done')
+    expect(await store.settle(zombie, large(400 * KiB, 1), retention)).toBe('lost')
+    assertSettled(await ask(store, aKey), large(400 * KiB, 2))
   })
 
   test('a settle that is cut off after its items and before the entry leaves the key running, and can be repeated', async () => {

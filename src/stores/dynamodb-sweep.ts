@@ -46,7 +46,7 @@ function readPage(ground: DynamodbGround, cursor: SweepCursor, moment: Moment): 
   const entryIsOver = `#forgottenAtMs <= :sure OR (#expiresAtMs <= :sure AND (${holdsSomething}))`
   const chunkIsOver = 'begins_with(#part, :chunk) AND #removeAt <= :sureSeconds'
   const filter = `(#part = :entry AND (${entryIsOver})) OR (${chunkIsOver})`
-  const projection = '#key, #part, #token, #revision, #wrote, #forgottenAtMs, #removeAt'
+  const projection = '#key, #part, #token, #fence, #revision, #wrote, #forgottenAtMs, #removeAt'
   return call(ground, (options) =>
     ground.client.scan(
       {
@@ -104,7 +104,7 @@ async function remove(ground: DynamodbGround, item: StoredItem): Promise<void> {
 }
 
 function stillAs(item: StoredItem): Where {
-  const names = item['part']?.S === entryPart ? ['token', 'revision'] : ['removeAt']
+  const names = item['part']?.S === entryPart ? ['token', 'fence', 'revision'] : ['removeAt']
   return {
     condition: names.map((name) => `#${name} = :seen_${name}`).join(' AND '),
     values: Object.fromEntries(names.map((name) => [`:seen_${name}`, item[name] as AttributeValue])),

@@ -15,10 +15,13 @@ import {
   aKey,
   ask,
   assertBusy,
+  assertGranted,
   assertSettled,
   bytesOf,
   failureOf,
+  grantedOf,
   leaseMs,
+  request,
   retention,
   take,
 } from '../testing/contract-case.ts'
@@ -91,6 +94,21 @@ needs('dynamodb').describe('settleWith', () => {
     expect(await countOf('a')).toBe(0)
     expect(await subject.store.settleWith(holder, bytesOf('holder'), retention, [effect('a')])).toBe('done')
     expect(await countOf('a')).toBe(1)
+  })
+
+  test('of a holder whose claim came once more, and has the key again, is lost and writes nothing', async () => {
+    const { store } = subject
+    const asked = request()
+    const zombie = grantedOf(await store.claim(aKey, asked))
+    await subject.advance(2 * leaseMs)
+    expect(await store.release(await take(store, aKey), 'open')).toBe('done')
+    const revived = assertGranted(await store.claim(aKey, asked), 'reopened', 3)
+    expect(revived.token).toBe(zombie.token)
+    expect(await store.settleWith(zombie, bytesOf('zombie'), retention, [effect('a')])).toBe('lost')
+    expect(await store.settleWith(revived, bytesOf('revived'), retention, [effect('a')])).toBe('done')
+    expect(await store.settleWith(zombie, bytesOf('zombie'), retention, [effect('a')])).toBe('lost')
+    expect(await countOf('a')).toBe(1)
+    assertSettled(await ask(store, aKey), bytesOf('revived'))
   })
 
   test('an outcome that lies apart is settled with the items, too', async () => {

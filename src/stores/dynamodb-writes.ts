@@ -1,4 +1,4 @@
-// What the holder of a key writes: one conditional update each, on the condition that its token still holds the key. An
+// What the holder of a key writes: one conditional update each, on the condition that its claim still holds the key. An
 // update that is refused is told what is there, and so recognises itself when it had landed before (a retry of the SDK).
 
 import { invalidArgument, OnceError } from '../core/errors.ts'
@@ -33,7 +33,7 @@ export async function settle(
 
 export async function release(ground: DynamodbGround, claim: Claim, how: 'open' | 'forget'): Promise<Fenced> {
   const moment = momentOf(ground)
-  const held = heldBy(claim, moment)
+  const held = claim.fence === 0 ? heldByToken(claim, moment) : heldBy(claim, moment)
   if (how === 'forget') {
     const first = { ...held, condition: `${held.condition} AND #attempt = :one` }
     const written = await update(ground, claim, forgetting(moment), first)
@@ -108,8 +108,14 @@ async function settling(
   })
 }
 
-// The lease decides when others may try; only the token decides who may write. Hence nothing about the lease here.
-function heldBy({ token }: Claim, { sure }: Moment): Where {
+// The lease decides when others may try; token and fence decide who may write. Hence nothing about the lease here.
+function heldBy(claim: Claim, moment: Moment): Where {
+  const { condition, values } = heldByToken(claim, moment)
+  return { condition: `${condition} AND #fence = :fence`, values: { ...values, ':fence': number(claim.fence) } }
+}
+
+/** In whichever life of the key: for the release of a claim whose answer was never heard (fence 0). */
+function heldByToken({ token }: Claim, { sure }: Moment): Where {
   return {
     condition: '#token = :token AND #wrote = :claim AND #expiresAtMs > :sure',
     values: { ':token': { S: token }, ':claim': { S: 'claim' }, ':sure': number(sure) },
@@ -134,5 +140,6 @@ async function update(
 }
 
 function isOwn(seen: StoredEntry | undefined, claim: Claim, state: 'settled' | 'open', moment: Moment): boolean {
-  return seen?.token === claim.token && stateOf(seen, moment) === state
+  if (seen?.token !== claim.token || stateOf(seen, moment) !== state) return false
+  return seen.fence === claim.fence || (state === 'open' && claim.fence === 0)
 }

@@ -121,10 +121,21 @@ export function unchanged({ key, token, revision }: StoredEntry): Filter {
   return { _id: idOf(key), token, revision }
 }
 
-/** Held by this token, by the server's time when the update is carried out: a holder whose entry has expired holds nothing. */
-export function heldBy({ key, token }: Claim): Filter {
+/** Held by this claim, by the server's time when the update is carried out: a holder whose entry has expired holds nothing. */
+export function heldBy(claim: Claim): Filter {
+  const held = heldByToken(claim)
+  return { ...held, $expr: { $and: [held['$expr'], { $eq: [fenceOfDocument, claim.fence] }] } }
+}
+
+/** In whichever life of the key: for the release of a claim whose answer was never heard (fence 0). */
+export function heldByToken({ key, token }: Claim): Filter {
   const expiresAt = { $add: ['$leaseFrom', '$leaseMs', '$keepMs'] }
   return { _id: idOf(key), token, wrote: 'claim', $expr: { $lt: ['$$NOW', expiresAt] } }
+}
+
+/** As `entryOf` works it out. */
+const fenceOfDocument = {
+  $max: [{ $multiply: [{ $subtract: ['$claimedAt', new Date(0)] }, 1_000] }, '$fenceMin'],
 }
 
 export function grantOf({ key, token, attempt, fence, how }: StoredEntry): Verdict {

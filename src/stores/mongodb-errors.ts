@@ -9,12 +9,6 @@ export function isDuplicateKey(error: unknown): boolean {
   return codeOf(error) === duplicateKey
 }
 
-const namespaceExists = 48
-
-export function isThereAlready(error: unknown): boolean {
-  return codeOf(error) === namespaceExists
-}
-
 // Unauthorized, AuthenticationFailed, CommandNotFound, BSONObjectTooLarge: the same command would fail again.
 const lasting = [13, 18, 59, 10_334]
 

@@ -4,7 +4,6 @@ import { OnceError } from '../core/errors.ts'
 import { ask, inTime } from './mongodb-client.ts'
 import type { MongodbGround, StoredDocument } from './mongodb-client.ts'
 import { timeOf } from './mongodb-entries.ts'
-import { isThereAlready } from './mongodb-errors.ts'
 
 // Of the names that keys and audit records are kept under, no two may be equal that differ in a byte.
 const collation = { locale: 'simple' }
@@ -22,7 +21,8 @@ export async function migrate(ground: MongodbGround): Promise<void> {
     try {
       await inTime(ground, () => db.createCollection(collectionName, { collation }))
     } catch (error) {
-      if (!isThereAlready(error)) throw error
+      // Of several that make it at once one does, and what the others are told is each server's own. It must be there now.
+      if (!(await describeCollection(ground))) throw error
     }
   }
   await checkReady(ground)

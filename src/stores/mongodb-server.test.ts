@@ -86,6 +86,12 @@ needs('mongodb').describe('MongoDB on its own clock', () => {
     await collection.drop()
   })
 
+  /** The real one, but for how it is made. */
+  const collectionMadeBy = (name: string, createCollection: () => Promise<unknown>): Collection => {
+    const made = Object.create(db, { createCollection: { value: createCollection } }) as Db
+    return Object.create(db.collection(name), { db: { value: made } }) as Collection
+  }
+
   test('a key is claimed, busy, extended, settled and replayed', async () => {
     const asked = request()
     const claim = assertGranted(await store.claim(aKey, asked), 'fresh', 1)
@@ -112,8 +118,12 @@ needs('mongodb').describe('MongoDB on its own clock', () => {
     const third = assertGranted(verdict, 'taken-over', 3)
     expect(second.fence).toBeGreaterThan(first.fence)
     expect(third.fence).toBeGreaterThan(second.fence)
-    expect(await store.settle(second, bytesOf('zombie'), retention)).toBe('lost')
-    expect(await store.release(second, 'forget')).toBe('lost')
+    for (const zombie of [second, { ...third, fence: third.fence - 1 }]) {
+      expect(await store.extend(zombie, leaseMs)).toBe('lost')
+      expect(await store.settle(zombie, bytesOf('zombie'), retention)).toBe('lost')
+      expect(await store.release(zombie, 'forget')).toBe('lost')
+    }
+    expect(await store.extend(third, leaseMs)).toBe('done')
     expect(await store.release(third, 'open')).toBe('done')
   })
 
@@ -169,7 +179,11 @@ needs('mongodb').describe('MongoDB on its own clock', () => {
   })
 
   test('migrate can be run by several processes at once, and again, and makes the indexes', async () => {
-    const fresh = db.collection<{ _id: string }>(`${collection.collectionName}-new`)
+    const name = `${collection.collectionName}-new`
+    // One at a time, as mongod makes them: mongo-java-server makes a collection twice when two ask at once, and damages it.
+    const create = (): Promise<unknown> => db.createCollection(name)
+    let last: Promise<unknown> = Promise.resolve()
+    const fresh = collectionMadeBy(name, () => (last = last.then(create, create)))
     const stores = Array.from({ length: 5 }, () => mongodbStore({ collection: fresh, timeoutMs: patientMs }))
     await Promise.all(stores.map((each) => each.migrate()))
     await finish(stores[0]!, aKey, bytesOf('kept'))
@@ -182,6 +196,20 @@ needs('mongodb').describe('MongoDB on its own clock', () => {
       ]),
     )
     await fresh.drop()
+  })
+
+  test('a collection that somebody else makes meanwhile is taken, whatever the server says; one that is not there is an error', async () => {
+    const name = `${collection.collectionName}-meanwhile`
+    const migrating = (create: () => Promise<unknown>): Promise<void> =>
+      mongodbStore({ collection: collectionMadeBy(name, create), timeoutMs: patientMs }).migrate()
+    const refused = await failureOf(migrating(() => Promise.reject(new Error('the disk is full'))))
+    expect([refused.code, refused.message]).toEqual(['STORE_UNAVAILABLE', expect.stringContaining('the disk is full')])
+    await migrating(async () => {
+      await db.createCollection(name)
+      throw new Error('there is one already')
+    })
+    await finish(mongodbStore({ collection: db.collection(name), timeoutMs: patientMs }), aKey, bytesOf('kept'))
+    await db.dropCollection(name)
   })
 
   test('schema() is what makes the collection, for those who do it themselves', async () => {

@@ -1,12 +1,12 @@
-// What the holder of a key writes: one update each, on the condition that its token still holds the key. One that is refused
+// What the holder of a key writes: one update each, on the condition that its claim still holds the key. One that is refused
 // looks at what is there, and so recognises itself when it had landed before (a retry of the driver).
 
 import { OnceError } from '../core/errors.ts'
 import { describeKey } from '../core/key.ts'
-import type { Claim, EntryState, Fenced, Retention } from '../core/store.ts'
+import type { Claim, Fenced, Retention } from '../core/store.ts'
 import { change, look } from './mongodb-claims.ts'
 import type { MongodbGround } from './mongodb-client.ts'
-import { heldBy, stateOf } from './mongodb-entries.ts'
+import { heldBy, heldByToken, stateOf } from './mongodb-entries.ts'
 import type { Seen } from './mongodb-entries.ts'
 
 // A document of MongoDB has 16 MB, an input may have 4 of them, and the rest of an entry is far below 1.
@@ -34,15 +34,16 @@ export async function settle(
 }
 
 export async function release(ground: MongodbGround, claim: Claim, how: 'open' | 'forget'): Promise<Fenced> {
+  const held = claim.fence === 0 ? heldByToken(claim) : heldBy(claim)
   if (how === 'forget') {
-    const written = await change(ground, { ...heldBy(claim), attempt: 1 }, forgetting(ground))
+    const written = await change(ground, { ...held, attempt: 1 }, forgetting(ground))
     if (written) return 'done'
     const seen = await look(ground, claim.key, 'latest')
     // The trace is gone already: this is the same release once more, or of a claim that never arrived.
     if (!seen || !stateOf(seen)) return 'done'
     // Perhaps a later attempt, which leaves the entry open, as the attempts before it did begin.
   }
-  const written = await change(ground, heldBy(claim), opening)
+  const written = await change(ground, held, opening)
   return written ? 'done' : refused(ground, claim, 'open')
 }
 
@@ -60,14 +61,15 @@ export function forgetting(ground: MongodbGround): object {
 }
 
 // Perhaps it had been written before, which is done as soon as no failover can take it back.
-async function refused(ground: MongodbGround, claim: Claim, state: EntryState): Promise<Fenced> {
+async function refused(ground: MongodbGround, claim: Claim, state: 'settled' | 'open'): Promise<Fenced> {
   if (isOwn(await look(ground, claim.key, 'majority'), claim, state)) return 'done'
   if (!isOwn(await look(ground, claim.key, 'latest'), claim, state)) return 'lost'
   throw new Error('a majority of the servers has not got it yet')
 }
 
-function isOwn(seen: Seen | undefined, { token }: Claim, state: EntryState): boolean {
-  return seen?.entry.token === token && stateOf(seen) === state
+function isOwn(seen: Seen | undefined, { token, fence }: Claim, state: 'settled' | 'open'): boolean {
+  if (seen?.entry.token !== token || stateOf(seen) !== state) return false
+  return seen.entry.fence === fence || (state === 'open' && fence === 0)
 }
 
 function checkOutcome({ key }: Claim, outcome: Uint8Array): void {

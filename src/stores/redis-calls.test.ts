@@ -26,6 +26,7 @@ import {
   failureOf,
   finish,
   leaseMs,
+  request,
   retention,
   take,
   times,
@@ -105,14 +106,16 @@ needs('redis', { ours: true }).describe('calls of the Redis store', () => {
       const store = await openStore(driver)
       const held = await take(store, key('calls', 'same'))
       const other = { ...held, token: randomUUID() }
+      const elder = { ...held, fence: held.fence - 1 }
       const fenced = await Promise.all([
         store.extend(held, leaseMs),
         store.settle(other, bytesOf('zombie'), retention),
+        store.settle(elder, bytesOf('zombie'), retention),
         store.settle(held, bytesOf('first'), retention),
         store.settle(held, bytesOf('second'), retention),
         store.release(held, 'open'),
       ])
-      expect(fenced).toEqual(['done', 'lost', 'done', 'done', 'lost'])
+      expect(fenced).toEqual(['done', 'lost', 'lost', 'done', 'done', 'lost'])
       assertSettled(await ask(store, held.key), bytesOf('first'))
       const brief = await take(store, key('calls', 'brief'))
       expect(await Promise.all([store.release(brief, 'forget'), store.extend(brief, leaseMs)])).toEqual([
@@ -268,6 +271,24 @@ needs('redis', { ours: true }).describe('calls of the Redis store', () => {
       const refused = answer instanceof OnceError || (answer as Verdict).is === 'mismatch'
       expect(refused || (answer as Verdict).is === 'settled', `byte ${index}: ${JSON.stringify(answer)}`).toBe(true)
     }
+  })
+
+  // Versions of this package share a server while they are rolled out: none may write an entry that another cannot read.
+  test('the form of an entry is fixed: one that an earlier version wrote is held, extended, settled and replayed', async () => {
+    const store = await openStore()
+    const { fingerprint, token } = request()
+    const claim = { key: key('calls', 'earlier'), token, attempt: 1, fence: 1_790_000_000_000_001 }
+    const { entry: name } = namesUnder(prefix).of(claim.key)
+    const times = '0004102444800000 0004102448400000 0004102531200000'
+    const written = `running fresh      ${times} 0000000001 1790000000000001 0001790000000000 ${token} ${fingerprint} 0000000001`
+    await redisCommand(server.url, 'SET', name, written)
+    expect(await store.settle({ ...claim, fence: claim.fence - 1 }, bytesOf('zombie'), retention)).toBe('lost')
+    expect(await store.extend(claim, leaseMs)).toBe('done')
+    expect(await store.settle(claim, bytesOf('once'), retention)).toBe('done')
+    const settled = String(await redisCommand(server.url, 'GET', name))
+    expect(settled.slice(70)).toBe(`${written.slice(70)}\nonce`)
+    expect(settled.slice(0, 19)).toBe('settled fresh      ')
+    assertSettled(await ask(store, claim.key), bytesOf('once'))
   })
 
   test('an outcome that is gone while its entry says settled is unreadable, and is not run again', async () => {

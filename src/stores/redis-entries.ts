@@ -5,7 +5,7 @@ import assert from 'node:assert/strict'
 import { OnceError } from '../core/errors.ts'
 import { describeKey } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
-import type { AuditRecord, ClaimRequest, Entry, EntryState, Retention, Verdict } from '../core/store.ts'
+import type { AuditRecord, Claim, ClaimRequest, Entry, EntryState, Retention, Verdict } from '../core/store.ts'
 import type { ScriptCall } from './redis-calls.ts'
 import { entryLength, fields } from './redis-script.ts'
 import type { Field } from './redis-script.ts'
@@ -19,21 +19,20 @@ export function claimCall(name: string, request: ClaimRequest): ScriptCall {
   return { name, words, durations: claimDurations(leaseMs, retention, policies), bytes: input && copyOf(input) }
 }
 
-export function extendCall(name: string, token: string, leaseMs: number): ScriptCall {
-  return { name, words: `e ${fitting(token, 36)}`, durations: digits(leaseMs), bytes: undefined }
+export function extendCall(name: string, held: Claim, leaseMs: number): ScriptCall {
+  return { name, words: `e ${holder(held)}`, durations: digits(leaseMs), bytes: undefined }
 }
 
-export function settleCall(name: string, token: string, outcome: Uint8Array, retention: Retention): ScriptCall {
-  return {
-    name,
-    words: `s ${fitting(token, 36)}`,
-    durations: settleDurations(0, retention, ''),
-    bytes: copyOf(outcome),
-  }
+export function settleCall(name: string, held: Claim, outcome: Uint8Array, retention: Retention): ScriptCall {
+  return { name, words: `s ${holder(held)}`, durations: settleDurations(0, retention, ''), bytes: copyOf(outcome) }
 }
 
-export function releaseCall(name: string, token: string, how: 'open' | 'forget'): ScriptCall {
-  return { name, words: `${how[0]} ${fitting(token, 36)}`, durations: '', bytes: undefined }
+export function releaseCall(name: string, held: Claim, how: 'open' | 'forget'): ScriptCall {
+  return { name, words: `${how[0]} ${holder(held)}`, durations: '', bytes: undefined }
+}
+
+function holder({ fence, token }: Claim): string {
+  return `${digits(fence)} ${fitting(token, 36)}`
 }
 
 export function lookCall(name: string): ScriptCall {

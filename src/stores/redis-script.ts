@@ -218,18 +218,19 @@ export const noBytes: string = '-'.repeat(10)
 /**
  * KEYS: the register, the mark, and the name of the entry of each call. ARGV[7] has a record for each call, all of one width: its words and
  * its tail. ARGV[8] has the bytes of all calls (outcomes, inputs), one after the other, and ARGV[9] and on the durations that occur.
- * `answer` is Lua that is given what belongs to one call and returns its answer.
+ * `answer` is Lua that is given what belongs to one call, its words by where they start in the records, and returns its answer.
  */
 function phase(wordsLength: number, locals: string, answer: string): PhaseScript {
   const recordLength = wordsLength + tailLength
   const loop = `
-local function answer(name, entry, words, durations, bytes)
+local records = ARGV[7]
+local function answer(name, entry, start, durations, bytes)
 ${answer}
 end
 local tails, from = {}, 1
 for n = 1, #KEYS - 2 do
   local start = (n - 1) * ${recordLength}
-  local tail = sub(ARGV[7], start + ${wordsLength + 1}, start + ${recordLength})
+  local tail = sub(records, start + ${wordsLength + 1}, start + ${recordLength})
   local known = tails[tail]
   if not known then
     known = { ARGV[8 + sub(tail, 1, 3)], tonumber(sub(tail, 5)) }
@@ -240,15 +241,17 @@ for n = 1, #KEYS - 2 do
     bytes = sub(ARGV[8], from, from + length - 1)
     from = from + length
   end
-  answers[n + 1] = answer(KEYS[n + 2], found[n + 2], sub(ARGV[7], start + 1, start + ${wordsLength}), known[1], bytes)
+  answers[n + 1] = answer(KEYS[n + 2], found[n + 2], start, known[1], bytes)
 end
 `
   return { wordsLength, ...scriptOf([beginning, register, entries, locals, loop, ending].join('')) }
 }
 
+const claimWordsLength = entryLength - fields.token[0] + 1
+
 /** Words: token, fingerprint and version as in the entry. Durations: lease, keep, tombstone, onTakeover, onExpired. Bytes: input. */
 export const claimScript: PhaseScript = phase(
-  entryLength - fields.token[0] + 1,
+  claimWordsLength,
   `
 local late, grants = now > tonumber(ARGV[6]), 0
 
@@ -266,6 +269,7 @@ end
 `,
   `
   if late then return 'late' end
+  local words = sub(records, start + 1, start + ${claimWordsLength})
   local rest = bytes and words .. '\\n' .. bytes or words
   local put = (entry or latest[name] ~= nil) and write or create
   entry = read(name, entry)
@@ -292,13 +296,26 @@ end
 `,
 )
 
+/** In the place of a fence: the release of a claim whose answer was never heard. */
+const unheard = '0'.repeat(16)
+
 /**
- * Words: settle, extend, open or forget by its first letter, and the token. Durations: lease, and for a settle (whose lease is
- * over) keep and tombstone. Bytes: outcome.
+ * Words: settle, extend, open or forget by its first letter, the fence and the token. Durations: lease, and for a settle (whose
+ * lease is over) keep and tombstone. Bytes: outcome.
  */
 export const writeScript: PhaseScript = phase(
-  38,
+  55,
   `
+-- By their first letters, which make no string.
+local verbs = { settle = ${'settle'.charCodeAt(0)}, extend = ${'extend'.charCodeAt(0)}, open = ${'open'.charCodeAt(0)}, forget = ${'forget'.charCodeAt(0)} }
+
+-- The fence, too: a claim that the network delivers once more, when its entry is forgotten, begins a new life with an old token.
+local function isHeldBy(entry, verb, fence, token)
+  if not isBy(entry, token) then return false end
+  if find(entry, fence, ${fields.fence[0]}, true) == ${fields.fence[0]} then return true end
+  return fence == '${unheard}' and (verb == verbs.open or verb == verbs.forget)
+end
+
 local function settle(name, entry, durations, outcome)
   local times, forgotten, expires = timesOf(durations)
   -- The input is left out: it was there to finish the operation, and would only fill the memory now.
@@ -312,26 +329,27 @@ local function settle(name, entry, durations, outcome)
 end
 
 local function release(name, entry, verb)
-  if verb == 'o' or sub(entry, ${at('attempt')}) ~= '0000000001' then return open(name, entry) end
+  if verb == verbs.open or sub(entry, ${at('attempt')}) ~= '0000000001' then return open(name, entry) end
   remove(name)
 end
 `,
   `
-  local verb, token = sub(words, 1, 1), sub(words, 3)
+  local verb = byte(records, start + 1)
+  local fence, token = sub(records, start + 3, start + 18), sub(records, start + 20, start + 55)
   entry = read(name, entry)
   -- The trace is gone already: this is the same release once more, or of a claim that never arrived.
-  if not entry then return verb == 'f' and 1 or 0 end
-  if isExpired(entry) or not isBy(entry, token) then return 0 end
-  -- The lease decides when others may try; only the token decides who may write. Hence abandoned is held, too.
+  if not entry then return verb == verbs.forget and 1 or 0 end
+  if isExpired(entry) or not isHeldBy(entry, verb, fence, token) then return 0 end
+  -- The lease decides when others may try; token and fence decide who may write. Hence abandoned is held, too.
   if isIn(entry, 'running') then
-    if verb == 's' then settle(name, entry, durations, bytes)
-    elseif verb == 'e' then renew(name, entry, sub(durations, 1, 16))
+    if verb == verbs.settle then settle(name, entry, durations, bytes)
+    elseif verb == verbs.extend then renew(name, entry, sub(durations, 1, 16))
     else release(name, entry, verb) end
     return 1
   end
   -- The same call once more, after its reply was lost.
-  if verb == 's' and isIn(entry, 'settled') then return 1 end
-  if (verb == 'o' or verb == 'f') and isIn(entry, 'open') then return 1 end
+  if verb == verbs.settle and isIn(entry, 'settled') then return 1 end
+  if (verb == verbs.open or verb == verbs.forget) and isIn(entry, 'open') then return 1 end
   return 0
 `,
 )
@@ -341,6 +359,7 @@ export const inspectScript: PhaseScript = phase(
   7,
   '',
   `
+  local words = sub(records, start + 1, start + 7)
   -- MGET has nothing to say of what is no string, and that is not absent.
   if not entry then call('STRLEN', name) end
   entry = read(name, entry)

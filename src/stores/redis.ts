@@ -80,10 +80,10 @@ export function redisStore(options: RedisStoreOptions): RedisStore {
       const call = claimCall(names.entryOf(key), request)
       return checked(() => claim(ground, shardOf(key), { key, request, call }))
     },
-    extend: (held, leaseMs) => write(held.key, extendCall(names.entryOf(held.key), held.token, leaseMs)),
+    extend: (held, leaseMs) => write(held.key, extendCall(names.entryOf(held.key), held, leaseMs)),
     settle: (held, outcome, retention) =>
-      write(held.key, settleCall(names.entryOf(held.key), held.token, outcome, retention)),
-    release: (held, how) => write(held.key, releaseCall(names.entryOf(held.key), held.token, how)),
+      write(held.key, settleCall(names.entryOf(held.key), held, outcome, retention)),
+    release: (held, how) => write(held.key, releaseCall(names.entryOf(held.key), held, how)),
     ...inspectionOf(ground, checked, shardOf),
     ...quarantineOf(ground),
   }

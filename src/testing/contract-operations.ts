@@ -158,6 +158,22 @@ const records: readonly ContractCase[] = [
     },
   },
   {
+    name: 'a record that is written twice in one moment has its later revision, and nobody else is disturbed',
+    guarantee: 'operations',
+    async run({ store }) {
+      const claim = await enlisted(store)
+      const bystander = await enlisted(store, key(scope, 'another operation'))
+      const answers = await Promise.all([
+        advance(store, claim, [record('', 2, 'second'), record('a', 1, 'a')]),
+        advance(store, claim, [record('', 1, 'first'), record('b', 1, 'b')]),
+        advance(store, bystander, [record('', 1, 'other')]),
+      ])
+      assert.deepEqual(answers, ['done', 'done', 'done'])
+      assert.deepEqual(await contents(store), { '': 'second', a: 'a', b: 'b' })
+      assert.deepEqual(await contents(store, bystander.key), { '': 'other' })
+    },
+  },
+  {
     name: 'many operations write their records at once, and none is lost or mixed up',
     guarantee: 'operations',
     async run({ store, another }) {

@@ -287,14 +287,16 @@ function withOutcome(script: Script, entry: string, name: string): string {
 const inlineBytesMax = 512
 
 function write(script: Script, { name, words, durations, bytes }: Asked): number {
-  const [verb, token] = [words[0], words.slice(2)]
+  const [verb, fence, token] = [words[0], words.slice(2, 18), words.slice(19)]
+  const isRelease = verb === 'o' || verb === 'f'
   const entry = read(script, name)
   if (entry === undefined) return verb === 'f' ? 1 : 0
   if (isExpired(script, entry)) return 0
-  if (part(entry, 'token') !== token && script.wrong !== 'no-token') return 0
+  const isFence = part(entry, 'fence') === fence || (isRelease && Number(fence) === 0)
+  if ((part(entry, 'token') !== token || !isFence) && script.wrong !== 'no-token') return 0
   const state = stateOf(entry)
   if (state !== 'running' && !(script.wrong === 'settles-again' && verb === 's')) {
-    return (verb === 's' && state === 'settled') || ((verb === 'o' || verb === 'f') && state === 'open') ? 1 : 0
+    return (verb === 's' && state === 'settled') || (isRelease && state === 'open') ? 1 : 0
   }
   if (verb === 's') settle(script, name, entry, durations, bytes ?? '')
   else if (verb === 'e') change(script, name, withLease(entry, script.nowMs + Number(durations.slice(0, 16))))

@@ -165,11 +165,11 @@ function requestOf(words: string, durations: string): ClaimRequest {
 }
 
 function writeOf(key: string, words: string, durations: string, bytes: Uint8Array): SentOperation {
-  const [verb, token] = [words[0], words.slice(2)]
-  if (verb === 'e') return { call: 'extend', key, token, leaseMs: Number(durations.slice(0, 16)) }
-  if (verb !== 's') return { call: 'release', key, token, how: verb === 'o' ? 'open' : 'forget' }
+  const [verb, held] = [words[0], { fence: Number(words.slice(2, 18)), token: words.slice(19) }]
+  if (verb === 'e') return { call: 'extend', key, ...held, leaseMs: Number(durations.slice(0, 16)) }
+  if (verb !== 's') return { call: 'release', key, ...held, how: verb === 'o' ? 'open' : 'forget' }
   const [keepMs, tombstoneMs] = [17, 34].map((at) => Number(durations.slice(at, at + 16))) as [number, number]
-  return { call: 'settle', key, token, outcome: bytes, retention: { keepMs, tombstoneMs } }
+  return { call: 'settle', key, ...held, outcome: bytes, retention: { keepMs, tombstoneMs } }
 }
 
 function inspectionOf(key: string, words: string): SentOperation {
