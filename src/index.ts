@@ -13,7 +13,14 @@ export { hashKey, key, keyOf, newId } from './core/key.ts'
 export type { Key } from './core/key.ts'
 export { createOnce } from './core/once.ts'
 export type { Once, ShownEntry } from './core/once.ts'
-export type { Doubt, Reconciliation, ReconcileOptions, Resolution, StepDoubt } from './core/operation-doubt.ts'
+export type {
+  Doubt,
+  Duplicate,
+  Reconciliation,
+  ReconcileOptions,
+  Resolution,
+  StepDoubt,
+} from './core/operation-doubt.ts'
 export type { Recovery, RecoveryOptions } from './core/operation-recovery.ts'
 export type { OperationState, OperationStatus, StepStatus } from './core/operation-status.ts'
 export type {

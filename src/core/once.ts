@@ -9,6 +9,7 @@ import { FinalError, InDoubtError, invalidArgument, NotBegunError, OnceError } f
 import { publish } from './events.ts'
 import type { Key } from './key.ts'
 import type { Doubt, Reconciliation, ReconcileOptions, Resolution, StepDoubt } from './operation-doubt.ts'
+import { unfinishedKeepMs } from './operation-attempt.ts'
 import type { Recovery, RecoveryOptions } from './operation-recovery.ts'
 import type { OperationOp } from './operation-steps.ts'
 import type { Operation, OperationOptions } from './operation.ts'
@@ -119,7 +120,10 @@ export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S> {
     settings,
     run: (id, effect, runOptions = {}) => run(protocol, 'run', id, effect, runOptions),
     ...createTransactions(protocol),
-    ...createOperations(protocol, options, settings, (id, effect) => run(protocol, 'reconcile', id, effect, {})),
+    // Kept as long as its operation may be: a compensation that is forgotten while that is in doubt would run again.
+    ...createOperations(protocol, options, settings, (id, effect) =>
+      run(protocol, 'reconcile', id, effect, { keepMs: unfinishedKeepMs }),
+    ),
     get: (id) => inspect('get', id, (inspected, subject) => inspected.show(subject)),
     release: (id, reason) => mend(id, 'release', reason),
     forget: (id, reason) => mend(id, 'forget', reason),

@@ -44,7 +44,7 @@ type Granted = Verdict & { readonly is: 'granted' }
  * An operation that is not finished does not expire: it would take what is to be undone, and what is in doubt, with it. Ten years is
  * for ever; sums of times stay exact in every store. What it comes to is kept for the keepMs that was asked for.
  */
-const unfinishedKeepMs = 10 * 365 * 86_400_000
+export const unfinishedKeepMs: number = 10 * 365 * 86_400_000
 
 export function callOf(context: OperationContext, subject: Key, given: unknown): OperationCall {
   const { bytes, outcome } = encodeOutcome({ kind: 'value', value: given }, context.once.codec)
@@ -218,6 +218,7 @@ async function conclude(
   const durationMs = (): number => context.ground.clock.elapsed() - startedMs
   if (plan.do === 'settle') {
     const stored = await settle(context, journal, plan)
+    plan.last?.written()
     publish('settled', call.key, { attempt, kind: stored.kind, durationMs: durationMs() })
     if (stored.kind === 'failure') throw plan.thrown
     return { value: valueOf(call.key, stored), replayed: false, attempt }

@@ -10,6 +10,7 @@ import type { OperationParts } from './operation.ts'
 import type { ResumeOptions } from './operation-resume.ts'
 import { checkFound } from './operation-steps.ts'
 import type { Found } from './operation-steps.ts'
+import { encodeOutcome } from './outcome.ts'
 import { aFunction, checkGiven, optional, positiveInteger } from './options.ts'
 import { callStore } from './store-call.ts'
 import type { Entry, Inspectable, Store } from './store.ts'
@@ -42,14 +43,19 @@ export interface ReconcileOptions {
 export interface Reconciliation {
   readonly found: number
   readonly notFound: number
+  /** Still in doubt: the resolver could not tell, or a duplicate could not be compensated. */
   readonly unknown: number
   /** Somebody else was at it, or it was settled meanwhile. */
   readonly passed: number
-  readonly duplicates: readonly {
-    readonly doubt: StepDoubt
-    readonly duplicate: unknown
-    readonly compensated: boolean
-  }[]
+  readonly duplicates: readonly Duplicate[]
+}
+
+export interface Duplicate {
+  readonly doubt: StepDoubt
+  readonly duplicate: unknown
+  readonly compensated: boolean
+  /** What `compensate` failed with. Its operation stays in doubt, so that the next reconcile tries again. */
+  readonly error?: unknown
 }
 
 const pageLimit = 100
@@ -129,27 +135,45 @@ export async function reconcile(
 ): Promise<Reconciliation> {
   checkGiven('reconcile', options, { compensate: optional(aFunction), limit: optional(positiveInteger) })
   const tally = { found: 0, notFound: 0, unknown: 0, passed: 0 }
-  const duplicates: Reconciliation['duplicates'][number][] = []
+  const duplicates: Duplicate[] = []
   for await (const page of pages(stepDoubts(ground, operation), options.limit ?? pageLimit)) {
-    const answers = await resolve(page)
-    if (!Array.isArray(answers) || answers.length !== page.length) {
-      throw invalidArgument(`reconcile: expected an answer for each of ${page.length} doubts, in their order`)
-    }
-    const resolved = page.map((doubt, index) => ({ doubt, answer: answers[index] as Resolution }))
+    const resolved = checkAnswers(page, await resolve(page))
     for (const [id, ofOne] of Map.groupBy(resolved, ({ doubt }) => doubt.key.id)) {
-      for (const came of await repair(operation, id, ofOne)) tally[came]++
-    }
-    for (const { doubt, answer } of resolved) {
-      const more = typeof answer === 'object' ? (answer.duplicates ?? []) : []
-      for (const duplicate of more) duplicates.push(await takeBack(doubt, duplicate, options, runOnce))
+      // First the duplicates: what is not in doubt any more is not asked about again, and they would stay.
+      const found: Duplicate[] = []
+      for (const each of ofOne) found.push(...(await takeBackAll(each, options, runOnce)))
+      duplicates.push(...found)
+      if (found.some(({ error }) => error !== undefined)) tally.unknown += ofOne.length
+      else for (const came of await repair(operation, id, ofOne)) tally[came]++
     }
   }
   return { ...tally, duplicates }
 }
 
+/** All of them before anything is done: half a page would be hard to find out about. */
+function checkAnswers(page: readonly StepDoubt[], answers: unknown): readonly Resolved[] {
+  if (!Array.isArray(answers) || answers.length !== page.length) {
+    throw invalidArgument(`reconcile: expected an answer for each of ${page.length} doubts, in their order`)
+  }
+  return page.map((doubt, index) => {
+    const answer = checkFound<unknown>(doubt.step, answers[index]) as Resolution
+    const duplicates = typeof answer === 'object' ? (answer.duplicates ?? []) : []
+    if (!Array.isArray(duplicates)) throw invalidArgument('reconcile: expected duplicates to be an array')
+    return { doubt, answer, duplicates: duplicates.map((value: unknown) => ({ value, text: duplicateText(value) })) }
+  })
+}
+
+/** What a duplicate is known by, so that it is compensated once. */
+function duplicateText(duplicate: unknown): string {
+  const { outcome } = encodeOutcome({ kind: 'value', value: duplicate }, undefined)
+  if (outcome.kind !== 'not-stored' && duplicate !== undefined) return JSON.stringify(duplicate)
+  throw invalidArgument('reconcile: expected each duplicate to be a JSON value that names it, such as its id')
+}
+
 interface Resolved {
   readonly doubt: StepDoubt
   readonly answer: Resolution
+  readonly duplicates: readonly { readonly value: unknown; readonly text: string }[]
 }
 
 type Came = 'found' | 'notFound' | 'unknown' | 'passed'
@@ -187,17 +211,25 @@ async function resumed(
 /** It is being worked on; a step is not in doubt any more; it was forgotten and came back as another. */
 const passedBy: readonly ErrorCode[] = ['IN_FLIGHT', 'INVALID_ARGUMENT', 'MISMATCH', 'EXPIRED', 'CLAIM_LOST']
 
-async function takeBack(
-  doubt: StepDoubt,
-  duplicate: unknown,
-  options: ReconcileOptions,
-  runOnce: RunOnce,
-): Promise<Reconciliation['duplicates'][number]> {
+async function takeBackAll(resolved: Resolved, options: ReconcileOptions, runOnce: RunOnce): Promise<Duplicate[]> {
+  const { doubt, duplicates } = resolved
   const { compensate } = options
-  if (!compensate) return { doubt, duplicate, compensated: false }
-  const parts = ['duplicate', doubt.key.id, doubt.step, JSON.stringify(duplicate)]
-  await runOnce(keyOf(doubt.key.scope, parts), () => compensate(duplicate, doubt))
-  return { doubt, duplicate, compensated: true }
+  const seen = new Map<string, number>()
+  const taken: Duplicate[] = []
+  for (const { value: duplicate, text } of duplicates) {
+    // Two that look the same are two.
+    const number = (seen.get(text) ?? 0) + 1
+    seen.set(text, number)
+    const parts = ['duplicate', doubt.key.id, doubt.step, text, ...(number > 1 ? [number] : [])]
+    const ended = compensate
+      ? await runOnce(keyOf(doubt.key.scope, parts), () => compensate(duplicate, doubt)).then(
+          () => ({ compensated: true }),
+          (error: unknown) => ({ compensated: false, error }),
+        )
+      : { compensated: false }
+    taken.push({ doubt, duplicate, ...ended })
+  }
+  return taken
 }
 
 async function* pages<T>(all: AsyncGenerator<T>, limit: number): AsyncGenerator<readonly T[]> {

@@ -5,6 +5,7 @@ import type { Attempt } from './attempt.ts'
 import { claimLost } from './attempt.ts'
 import { OnceError } from './errors.ts'
 import { publish } from './events.ts'
+import { outgoing } from './operation-outgoing.ts'
 import { courseRecord, readRecords, stepRecord } from './operation-records.ts'
 import type { Course, StepRecord } from './operation-records.ts'
 import type { Settings } from './settings.ts'
@@ -26,7 +27,7 @@ export interface Journal {
   steps(): readonly StepRecord[]
   /** The place of the next step that begins. */
   nextOrder(): number
-  /** Write, and go on; rejects with CLAIM_LOST. */
+  /** Write, with whatever else is to be written in this moment, and go on; rejects with CLAIM_LOST. */
   write(news: News): Promise<void>
   /** The same as one step of a transaction: `commit` writes the change. */
   commit(news: News, commit: (change: Change) => Promise<Advanced>): Promise<void>
@@ -58,33 +59,30 @@ export function openJournal(ground: JournalGround): Journal {
   const read = readRecords(claim.key, ground.ledger)
   const steps = new Map(read.steps.map(({ content }) => [content.name, content]))
   let { course, isNews } = courseOf(read.course?.content, ground.version)
-  // The last revision of each name that was sent. One that was not confirmed is used up as well: it may have landed.
-  const revisions = new Map(ground.ledger?.records.map(({ name, revision }) => [name, revision]))
+  const revised = revising(ground.ledger)
   let lastOrder = read.steps.at(-1)?.content.order ?? 0
   let cancelReason = ground.ledger?.cancelReason
   let unconfirmed: unknown
   const running = { to: 'running', leaseMs: settings.leaseMs } as const
 
-  const revised = ({ name, content }: Omit<LedgerRecord, 'revision'>): LedgerRecord => {
-    const revision = (revisions.get(name) ?? 0) + 1
-    revisions.set(name, revision)
-    return { name, revision, content }
-  }
-  const learn = ({ step, course: next = course }: News): void => {
-    course = next
+  const learn = (all: readonly News[]): void => {
     isNews = false
-    if (!step) return
-    steps.set(step.name, step)
-    publish('step', claim.key, { operation, step: step.name, state: step.state, attempt: claim.attempt })
+    for (const { step, course: next = course } of all) {
+      course = next
+      if (!step) continue
+      steps.set(step.name, step)
+      publish('step', claim.key, { operation, step: step.name, state: step.state, attempt: claim.attempt })
+    }
   }
   const carryOut = async (
-    news: News,
+    all: readonly News[],
     then: Change['then'],
     send: (change: Change) => Promise<Advanced>,
   ): Promise<void> => {
     // The first write brings the course with it: from then on the version of the code is known to others.
-    const { step, course: next = isNews ? course : undefined } = news
-    const records = [...(next ? [revised(courseRecord(next))] : []), ...(step ? [revised(stepRecord(step))] : [])]
+    const next = all.findLast((news) => news.course)?.course ?? (isNews ? course : undefined)
+    const written = all.flatMap(({ step }) => (step ? [stepRecord(step)] : []))
+    const records = (next ? [courseRecord(next), ...written] : written).map(revised)
     const advanced = await send({ records, then }).catch((error: unknown) => {
       // What a store has refused for good was not written.
       if (error instanceof OnceError && error.retryable) {
@@ -96,9 +94,10 @@ export function openJournal(ground: JournalGround): Journal {
     })
     if (advanced === 'lost') throw claimLost(claim, settings)
     if (advanced === 'cancelled' && then.to === 'running') cancelReason ??= await ground.cancelReason()
-    learn(news)
+    learn(all)
   }
   const advance = async (change: Change): Promise<Advanced> => (await ground.attempt).advance(change, ground.store)
+  const write = outgoing<News>((all) => carryOut(all, running, advance))
 
   return {
     operation,
@@ -115,9 +114,19 @@ export function openJournal(ground: JournalGround): Journal {
     step: (name) => steps.get(name),
     steps: () => [...steps.values()].sort((a, b) => a.order - b.order),
     nextOrder: () => ++lastOrder,
-    write: (news) => carryOut(news, running, advance),
-    commit: (news, commit) => carryOut(news, running, commit),
-    end: (news, then) => carryOut(news, then, advance),
+    write,
+    commit: (news, commit) => carryOut([news], running, commit),
+    end: (news, then) => carryOut([news], then, advance),
+  }
+}
+
+/** Gives each record the next revision of its name. One that was sent and not confirmed is used up as well: it may have landed. */
+function revising(ledger: Ledger | undefined): (record: Omit<LedgerRecord, 'revision'>) => LedgerRecord {
+  const last = new Map(ledger?.records.map(({ name, revision }) => [name, revision]))
+  return ({ name, content }) => {
+    const revision = (last.get(name) ?? 0) + 1
+    last.set(name, revision)
+    return { name, revision, content }
   }
 }
 

@@ -59,9 +59,13 @@ export interface Ending {
   readonly data?: unknown
 }
 
-/** An error as it is kept: some providers answer with a whole page. */
+/** An error as it is kept: some providers answer with a whole page. Whatever was thrown, this does not throw: the failure counts. */
 export function messageOf(thrown: unknown): string {
-  return (thrown instanceof Error ? thrown.message : String(thrown)).slice(0, 2_000)
+  try {
+    return String(thrown instanceof Error ? thrown.message : thrown).slice(0, 2_000)
+  } catch {
+    return 'something that has no text was thrown'
+  }
 }
 
 /** Asked before anything is recorded: a step that is done and has no result would end every later attempt with an error. */

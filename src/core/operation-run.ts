@@ -8,6 +8,7 @@ import type { Op } from './effect.ts'
 import { FinalError, OnceError } from './errors.ts'
 import { publish } from './events.ts'
 import { describeKey } from './key.ts'
+import type { Answer, LastStep } from './operation-asked.ts'
 import type { Journal, News } from './operation-journal.ts'
 import { messageOf } from './operation-records.ts'
 import type { Course, Ending } from './operation-records.ts'
@@ -43,7 +44,13 @@ export interface Conducting {
 
 /** What is to be written at the end of the attempt, and what its caller is told. */
 export type Plan =
-  | { readonly do: 'settle'; readonly outcome: Outcome; readonly thrown?: unknown; readonly news: News }
+  | {
+      readonly do: 'settle'
+      readonly outcome: Outcome
+      readonly thrown?: unknown
+      readonly news: News
+      readonly last?: LastStep | undefined
+    }
   | { readonly do: 'wait'; readonly afterMs: number; readonly thrown: unknown; readonly news: News }
   | { readonly do: 'park'; readonly thrown: unknown; readonly news: News }
 
@@ -63,7 +70,8 @@ export async function conduct(conducting: Conducting, op: Op): Promise<Plan> {
   const ended = await perform(conducting, steps)
   if ('value' in ended) {
     reportDrift(journal, steps)
-    return { do: 'settle', outcome: { kind: 'value', value: ended.value }, news: {} }
+    const { value, last } = ended
+    return { do: 'settle', outcome: { kind: 'value', value }, news: last ? { step: last.record } : {}, last }
   }
   return planFailure(conducting, op, steps, ended.thrown, failures + 1)
 }
@@ -83,14 +91,12 @@ function endingBefore({ journal, definition }: Conducting, failures: number): En
   return failures >= definition.attempts ? exhausted(journal, failures, course.lastError) : undefined
 }
 
-type Performed = { readonly value: unknown } | { readonly thrown: unknown }
+type Performed = Answer | { readonly thrown: unknown }
 
 async function perform({ definition, input }: Conducting, steps: Steps): Promise<Performed> {
-  const run = async (): Promise<unknown> => definition.run(steps.op, input)
-  const ended: Performed = await run().then(
-    (value) => ({ value }),
-    (thrown: unknown) => ({ thrown }),
-  )
+  const ended: Performed = await steps
+    .perform((op) => definition.run(op, input))
+    .catch((thrown: unknown) => ({ thrown }))
   // Siblings that run in parallel with the one that failed must have ended before anything is undone or settled.
   const late = await steps.close()
   if ('thrown' in ended && isLost(ended.thrown)) return ended

@@ -10,6 +10,9 @@ import type { Op } from './effect.ts'
 import { FinalError, invalidArgument, NotBegunError, OnceError } from './errors.ts'
 import { fingerprint } from './fingerprint.ts'
 import { deriveKey, describeKey } from './key.ts'
+import type { Key } from './key.ts'
+import { createAsked } from './operation-asked.ts'
+import type { Answer, Asked } from './operation-asked.ts'
 import type { Journal } from './operation-journal.ts'
 import { messageOf, storable } from './operation-records.ts'
 import type { StepRecord } from './operation-records.ts'
@@ -89,8 +92,7 @@ export interface StepsGround {
 
 /** The same while the function runs. */
 interface InFunction extends StepsGround {
-  /** A step has left the function: no other begins, also when the function caught that. */
-  left(): Rewind | Stopped | undefined
+  readonly asked: Asked<AskedStep>
 }
 
 /** A step as the code asked for it in this attempt. */
@@ -99,7 +101,8 @@ export type AskedStep =
   | { readonly kind: 'transaction'; readonly step: TransactionStep<unknown, unknown> }
 
 export interface Steps {
-  readonly op: OperationOp
+  /** Runs the function, to what it came to. */
+  perform(run: (op: OperationOp) => unknown): Promise<Answer>
   /** Everything the code has asked for, by name. */
   readonly asked: ReadonlyMap<string, AskedStep>
   readonly transact: Transact
@@ -140,77 +143,42 @@ const transactionRules: Readonly<Record<keyof TransactionStep<unknown, unknown>,
 const retryBackoff: Backoff = { firstMs: 100, factor: 2, maxMs: 10_000 }
 
 export function createSteps(ground: StepsGround): Steps {
-  const asked = new Map<string, AskedStep>()
-  const running = new Set<Promise<unknown>>()
-  const handedOut: Promise<unknown>[] = []
-  let closed = false
-  let left: Rewind | Stopped | undefined
-  let late: { readonly failure: unknown } | undefined
-  const context: InFunction = { ...ground, left: () => left }
-
-  function ask<T>(name: string, step: AskedStep, run: () => Promise<T>): Promise<T> {
-    checkStepName(name)
-    if (closed)
-      throw invalidArgument(`step "${name}" was asked for after the operation's function had ended; await every step`)
-    if (asked.has(name)) {
-      throw invalidArgument(`step "${name}" was asked for twice in one attempt; in a loop, put the index into the name`)
-    }
-    asked.set(name, step)
-    const work = run()
-    const tracked = work.catch(learn).finally(() => running.delete(tracked))
-    running.add(tracked)
-    return work
-  }
-
-  function learn(failure: unknown): void {
-    if (failure instanceof Rewind || failure instanceof Stopped) left ??= failure
-    if (closed) late ??= { failure }
-  }
-
+  const asked = createAsked<AskedStep>(ground.journal)
+  const context: InFunction = { ...ground, asked }
   const { transact, abandon } = createTransactionSteps(context)
-  const steps: Pick<OperationOp, 'step' | 'transaction'> = {
-    async step<T>(name: string, given: Step<T> | Step<T>['run']): Promise<T> {
-      const step = readStep(name, given)
-      return ask(name, { kind: 'outside', step: step as Step<unknown> }, () => outside(context, name, step))
-    },
-    async transaction<T>(
-      name: string,
-      given: TransactionStep<T, unknown> | TransactionStep<T, unknown>['run'],
-    ): Promise<T> {
-      const step = readTransactionStep(name, given)
-      const work = (): Promise<T> => inTransaction(context, transact, name, step)
-      return ask(name, { kind: 'transaction', step: step as TransactionStep<unknown, unknown> }, work)
-    },
-  }
-  const handOut = <T>(work: Promise<T>): Promise<T> => {
-    handedOut.push(work)
-    return work
-  }
+  const op = new FunctionOp(ground.op, {
+    step: (name, given) =>
+      asked.handOut(name, async () => {
+        const step = readStep(name, given)
+        return asked.begin(name, { kind: 'outside', step: step as Step<unknown> }, () => outside(context, name, step))
+      }),
+    transaction: (name, given) =>
+      asked.handOut(name, async () => {
+        const step = readTransactionStep(name, given)
+        const as: AskedStep = { kind: 'transaction', step: step as TransactionStep<unknown, unknown> }
+        return asked.begin(name, as, () => inTransaction(context, transact, name, step))
+      }),
+  })
   return {
-    op: operationOp(ground.op, {
-      step: (name, given) => handOut(steps.step(name, given)),
-      transaction: (name, given) => handOut(steps.transaction(name, given)),
-    }),
-    asked,
+    perform: (run) => asked.perform(() => run(op)),
+    asked: asked.steps,
     transact,
     get left() {
-      return left
+      return asked.left
     },
     async close() {
-      // Who would have awaited them is gone; the failure of one is the operation's, not an unhandled rejection of the process.
-      for (const each of handedOut) each.catch(() => {})
-      closed = true
-      await Promise.all(running)
-      return late
+      asked.close()
+      return asked.ended()
     },
     async abandon() {
-      closed = true
+      asked.close()
       await abandon()
     },
   }
 }
 
 function readStep<T>(name: string, given: Step<T> | Step<T>['run']): Step<T> {
+  checkStepName(name)
   const step: Step<T> = typeof given === 'function' ? { run: given } : given
   checkGiven(`step "${name}"`, step, stepRules)
   if (typeof step.run !== 'function') throw invalidArgument(`step "${name}": expected run to be a function`)
@@ -222,35 +190,55 @@ function readTransactionStep<T>(
   name: string,
   given: TransactionStep<T, unknown> | TransactionStep<T, unknown>['run'],
 ): TransactionStep<T, unknown> {
+  checkStepName(name)
   const step: TransactionStep<T, unknown> = typeof given === 'function' ? { run: given } : given
   checkOptions(`transaction "${name}"`, step, transactionRules)
   return step
 }
 
-/** The signal is made when it is asked for, here too. */
-function operationOp(op: Op, steps: Pick<OperationOp, 'step' | 'transaction'>): OperationOp {
-  return Object.create(op, {
-    step: { value: steps.step, enumerable: true },
-    transaction: { value: steps.transaction, enumerable: true },
-    signal: { get: () => op.signal },
-  }) as OperationOp
+/** A class for its getter, as in effect.ts. Without private members: people wrap what they are given with Object.create. */
+class FunctionOp implements OperationOp {
+  readonly key: Key
+  readonly attempt: number
+  readonly token: string
+  readonly fence: number
+  readonly keyFor: Op['keyFor']
+  readonly step: OperationOp['step']
+  readonly transaction: OperationOp['transaction']
+  readonly given: Op
+
+  constructor(given: Op, { step, transaction }: Pick<OperationOp, 'step' | 'transaction'>) {
+    this.key = given.key
+    this.attempt = given.attempt
+    this.token = given.token
+    this.fence = given.fence
+    this.keyFor = given.keyFor
+    this.step = step
+    this.transaction = transaction
+    this.given = given
+  }
+
+  get signal(): AbortSignal {
+    return this.given.signal
+  }
 }
 
 /** Leaves room for what is put in front of it in derived keys. */
 const stepNameBytesMax = 200
 
 function checkStepName(name: unknown): asserts name is string {
-  if (typeof name !== 'string' || name === '' || Buffer.byteLength(name) > stepNameBytesMax) {
-    throw invalidArgument(
-      `expected the name of a step to be 1 to ${stepNameBytesMax} bytes of text, got ${JSON.stringify(name)?.slice(0, 80)}`,
-    )
-  }
-  deriveKey({ scope: 'any', id: 'any' }, name) // which refuses what no key part may have
+  // Its length first: a hostile megabyte must cost nothing.
+  const fits = typeof name === 'string' && name !== '' && name.length <= stepNameBytesMax
+  if (fits && Buffer.byteLength(name) <= stepNameBytesMax && name.isWellFormed() && !/\p{Cc}/u.test(name)) return
+  throw invalidArgument(
+    `expected the name of a step to be 1 to ${stepNameBytesMax} bytes of text without control characters, ` +
+      `got ${typeof name === 'string' ? JSON.stringify(name.slice(0, 80)) : typeof name}`,
+  )
 }
 
 /** What is stored of the step, if it can be answered with that; in an operation that goes back nothing else is answered. */
 function stored<T>(
-  { journal, codec, left }: InFunction,
+  { journal, codec, asked: { left } }: InFunction,
   name: string,
   asked: string | undefined,
 ): { value: T } | undefined {
@@ -258,8 +246,8 @@ function stored<T>(
   checkFingerprint(journal, record, asked)
   const isDone = record?.state === 'done' || record?.forward === 'done'
   if (isDone) return { value: resultOf<T>(journal, codec, record) }
-  const stopped = left()
-  if (stopped) throw stopped
+  // No step begins any more, also when the function caught that.
+  if (left) throw left
   if (journal.course.direction === 'backward') throw new Rewind()
   if (journal.cancelReason !== undefined && !isPastPivot(journal)) throw new Rewind()
   return undefined
@@ -351,11 +339,12 @@ function recordOf(
   }
 }
 
-async function keepDone<T>(context: StepsGround, record: Omit<StepRecord, 'state'>, value: T): Promise<T> {
+async function keepDone<T>(context: InFunction, record: Omit<StepRecord, 'state'>, value: T): Promise<T> {
   const { journal, codec } = context
   const { bytes, outcome } = storable(journal.claim.key, codec, record.name, value)
-  await journal.write({ step: { ...record, state: 'done', result: bytes } })
-  return valueOf(journal.claim.key, outcome) as T
+  const kept = valueOf(journal.claim.key, outcome) as T
+  await context.asked.done({ ...record, state: 'done', result: bytes }, kept)
+  return kept
 }
 
 async function settleDoubt<T>(context: StepsGround, name: string, step: Step<T>): Promise<{ found: T } | 'run'> {

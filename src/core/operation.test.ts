@@ -11,7 +11,7 @@ import type { Doubt } from './operation-doubt.ts'
 import type { OperationOptions } from './operation.ts'
 import type { OperationOp } from './operation-steps.ts'
 import type { OnceOptions } from './settings.ts'
-import type { BegunStep, Recoverable, TransactionalSteps } from './store.ts'
+import type { BegunStep, Change, Recoverable, TransactionalSteps } from './store.ts'
 
 interface World {
   readonly clock: ManualClock
@@ -1213,5 +1213,227 @@ describe('reviewed', () => {
     expect((await checkout.run('1', {})).value).toBe(steps)
     expect(sizes).toHaveLength(2 * steps + 1)
     expect(sizes.slice(1, -1).every((records) => records === 1)).toBe(true)
+  })
+
+  test.each([
+    ['an object without text', Object.create(null)],
+    ['an object whose text throws', { toString: () => expect.fail('no text') }],
+    ['an error whose message is none', Object.assign(new Error('x'), { message: { is: 'an object' } })],
+    ['a symbol', Symbol('thrown')],
+    ['nothing', undefined],
+  ])('an operation that throws %s fails, is counted and is given up', async (_what, given) => {
+    const { process, clock } = world()
+    const undone = vi.fn()
+    const body: Body = async (op) => {
+      await op.step('a', { run: () => 1, undo: undone })
+      throw given
+    }
+    const checkout = define(process(), body, { attempts: 2, backoff: { firstMs: 1 } })
+    await checkout.run('1', {}).catch(() => {})
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', failures: 1, lastError: expect.any(String) })
+    await clock.advance(1_000)
+    expect(await thrown(checkout.run('1', {}))).toBeInstanceOf(FinalError)
+    expect(undone).toHaveBeenCalledTimes(1)
+  })
+})
+
+describe('what is written together', () => {
+  /** A store that tells the changes it was asked for, and can be told how to answer one. */
+  function told({ data }: World) {
+    const store = memoryStore({ data })
+    const changes: Change[] = []
+    let answer: ((change: Change) => Error | undefined) | undefined
+    const advance: typeof store.advance = async (claim, change) => {
+      changes.push(change)
+      const error = answer?.(change)
+      if (error) throw error
+      return store.advance(claim, change)
+    }
+    const names = (): string[][] => changes.map(({ records }) => records.map(({ name }) => name))
+    const failing = (how: typeof answer): void => void (answer = how)
+    return { store: Object.assign({}, store, { advance }), changes, names, failing }
+  }
+
+  test('steps asked for in one go share one write, and the course of the operation is in it once', async () => {
+    const here = world()
+    const { store, names } = told(here)
+    const checkout = define(here.process({ store }), (op) =>
+      Promise.all(['a', 'b', 'c'].map((name) => op.step(name, () => name))),
+    )
+    expect((await checkout.run('1', {})).value).toEqual(['a', 'b', 'c'])
+    expect(names()).toEqual([['', 'a', 'b', 'c'], ['a', 'b', 'c'], []])
+  })
+
+  test('a result that the store refuses does not take that of a parallel step along', async () => {
+    const here = world()
+    const { store, failing } = told(here)
+    const isLarge = ({ records }: Change): boolean => records.some(({ content }) => content.length > 1_000)
+    failing((change) => (isLarge(change) ? new OnceError('OUTCOME_NOT_STORED', { message: 'too large' }) : undefined))
+    const checkout = define(here.process({ store }), (op) =>
+      Promise.all([op.step('large', () => 'x'.repeat(2_000)), op.step('small', () => 'small')]),
+    )
+    expect(await codeOf(checkout.run('1', {}))).toBe('OUTCOME_NOT_STORED')
+    const { steps, inDoubt } = (await checkout.status('1'))!
+    expect(steps.map(({ name, state }) => `${name} ${state}`)).toEqual(['large began', 'small done'])
+    expect(inDoubt).toEqual(['large'])
+  })
+
+  test('a function that returns the very promise of a step: its record and the end are one write', async () => {
+    const here = world()
+    const { store, changes, names } = told(here)
+    const heard: string[] = []
+    const checkout = define(here.process({ store }), (op) => {
+      const charge = op.step('charge', () => 'paid')
+      void charge.then(() => heard.push(`heard after ${changes.length} writes`))
+      return charge
+    })
+    expect(await checkout.run('1', {})).toMatchObject({ value: 'paid', replayed: false })
+    expect(names()).toEqual([['', 'charge'], ['charge']])
+    expect(changes.at(-1)?.then.to).toBe('settled')
+    // Whoever else waits for the step is told when that is written, and not before.
+    expect(heard).toEqual(['heard after 2 writes'])
+    expect(await checkout.status('1')).toMatchObject({ state: 'completed', steps: [{ name: 'charge', state: 'done' }] })
+  })
+
+  test('when that one write fails nobody was told, and the step is in doubt', async () => {
+    const here = world()
+    const { store, failing } = told(here)
+    const [run, heard] = [vi.fn(() => 'paid'), vi.fn()]
+    const lookup = vi.fn(() => ({ found: 'paid' }))
+    const body: Body = (op) => {
+      const charge = op.step('charge', { run, lookup })
+      void charge.then(heard)
+      return charge
+    }
+    const once = here.process({ store })
+    failing(({ then }) => (then.to === 'settled' ? new Error('the network is gone') : undefined))
+    const first = define(once, body).run('1', {})
+    const refused = codeOf(first)
+    await here.clock.advance(60_000)
+    expect(await refused).toBe('OUTCOME_UNKNOWN')
+    expect(heard).not.toHaveBeenCalled()
+    failing(undefined)
+    const again = define(here.process(), body)
+    expect((await again.status('1'))?.inDoubt).toEqual(['charge'])
+    expect((await again.run('1', {})).value).toBe('paid')
+    expect([run.mock.calls.length, lookup.mock.calls.length]).toEqual([1, 1])
+  })
+
+  test.each([1, 2, 3].flatMap((call) => [`before ${call}`, `after ${call}`]))(
+    'a process that dies %s store calls of an operation that is one step leaves one effect and its answer',
+    async (when) => {
+      const here = world()
+      const charges = new Map<string, number>()
+      const body: Body = (op) =>
+        op.step('charge', {
+          run: ({ key }) => {
+            charges.set(key, (charges.get(key) ?? 0) + 1)
+            return 'paid'
+          },
+          lookup: ({ key }) => (charges.has(key) ? { found: 'paid' } : 'not-found'),
+        })
+      const store = memoryStore({ data: here.data })
+      let calls = 0
+      const dying = async <T>(call: () => Promise<T>): Promise<T> => {
+        calls++
+        if (calls > Number(when.split(' ')[1]) || when === `before ${calls}`) return never
+        const answer = await call()
+        return when === `after ${calls}` ? never : answer
+      }
+      const enlist: typeof store.enlist = (...asked) => dying(() => store.enlist(...asked))
+      const advance: typeof store.advance = (...asked) => dying(() => store.advance(...asked))
+      const extend: typeof store.extend = () => never
+      const dead = here.process({ store: Object.assign({}, store, { enlist, advance, extend }), storeTimeoutMs: 1e9 })
+      void define(dead, body)
+        .run('1', {})
+        .catch(() => {})
+      await here.clock.advance(60_000)
+      expect(calls).toBe(Number(when.split(' ')[1]))
+      expect((await define(here.process(), body).run('1', {})).value).toBe('paid')
+      expect([...charges.values()]).toEqual([1])
+    },
+  )
+
+  test('a step that another one runs beside is recorded by itself, though the function returns its promise', async () => {
+    const here = world()
+    const { store, names } = told(here)
+    const slow = Promise.withResolvers<void>()
+    const checkout = define(here.process({ store }), (op) => {
+      void op.step('slow', () => slow.promise)
+      return op.step('charge', () => 'paid')
+    })
+    const running = checkout.run('1', {})
+    await vi.waitFor(() => expect(names()).toEqual([['', 'slow', 'charge'], ['charge']]))
+    slow.resolve()
+    expect((await running).value).toBe('paid')
+    expect(names().slice(2)).toEqual([['slow'], []])
+  })
+})
+
+describe('reconciling', () => {
+  const inDoubt: Body = (op) =>
+    op.step('transfer', {
+      inDoubt: 'stop',
+      run: () => {
+        throw new Error('no answer came')
+      },
+    })
+
+  test('a duplicate that could not be compensated keeps its operation in doubt, holds up no other, and is tried again', async () => {
+    const once = world().process()
+    const payOut = define(once, inDoubt)
+    for (const id of ['1', '2']) await thrown(payOut.run(id, {}))
+    const refunded: unknown[] = []
+    let isDown = true
+    const reconcile = () =>
+      once.reconcile(
+        'checkout',
+        async (doubts) => doubts.map(({ key }) => ({ found: 'first', duplicates: [`second of ${key.id}`] })),
+        {
+          compensate: (duplicate) => {
+            if (isDown && duplicate === 'second of 1') throw new Error('the bank is down')
+            refunded.push(duplicate)
+          },
+        },
+      )
+    expect(await reconcile()).toMatchObject({
+      found: 1,
+      unknown: 1,
+      duplicates: [
+        { duplicate: 'second of 1', compensated: false, error: { message: 'the bank is down' } },
+        { duplicate: 'second of 2', compensated: true },
+      ],
+    })
+    isDown = false
+    expect(await reconcile()).toMatchObject({ found: 1, unknown: 0, duplicates: [{ compensated: true }] })
+    expect(refunded).toEqual(['second of 2', 'second of 1'])
+    expect((await payOut.run('1', {})).value).toBe('first')
+  })
+
+  test('two duplicates that look the same are two', async () => {
+    const once = world().process()
+    await thrown(define(once, inDoubt).run('1', {}))
+    const compensate = vi.fn()
+    const same = { amount: 5 }
+    const answer = { found: 1, duplicates: [same, same] }
+    const { duplicates } = await once.reconcile('checkout', async (doubts) => doubts.map(() => answer), { compensate })
+    expect(compensate).toHaveBeenCalledTimes(2)
+    expect(duplicates.map(({ compensated }) => compensated)).toEqual([true, true])
+  })
+
+  test.each([
+    ['no array of duplicates', { found: 1, duplicates: 'ab' }],
+    ['a duplicate that nothing names', { found: 1, duplicates: [undefined] }],
+    ['a duplicate without a JSON form', { found: 1, duplicates: [1n] }],
+    ['nothing', undefined],
+  ])('an answer with %s is refused before anything is done', async (_what, wrong) => {
+    const once = world().process()
+    const payOut = define(once, inDoubt)
+    for (const id of ['1', '2']) await thrown(payOut.run(id, {}))
+    const compensate = vi.fn()
+    const answers = [{ found: 1, duplicates: ['right'] }, wrong as never]
+    expect(await codeOf(once.reconcile('checkout', async () => answers, { compensate }))).toBe('INVALID_ARGUMENT')
+    expect(compensate).not.toHaveBeenCalled()
+    for (const id of ['1', '2']) expect((await payOut.status(id))?.inDoubt).toEqual(['transfer'])
   })
 })

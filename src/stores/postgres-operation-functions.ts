@@ -35,7 +35,12 @@ create table if not exists ${qualified(names, '_steps')} (
 }
 
 export function operationFunctions(names: SchemaNames): string {
-  return [enlistFunctions(names), advanceFunctions(names), sweepOperationsFunction(names)].join('\n')
+  return [
+    enlistFunctions(names),
+    advancedFunction(names),
+    advanceFunctions(names),
+    sweepOperationsFunction(names),
+  ].join('\n')
 }
 
 const claimArguments = `a_scope text, an_id text, a_token uuid, a_fingerprint text, lease_ms bigint, a_keep_ms bigint,
@@ -98,9 +103,9 @@ begin
 end $$;`
 }
 
-// 'or-fail' is for a transaction: it waits for the row, which a heartbeat may have for a moment, and raises instead of
-// answering 'lost', so that a COMMIT sent along with it is not carried out.
-function advanceFunctions(names: SchemaNames): string {
+// Of one record that comes twice in a batch (a write that is repeated beside the next one) only the later revision is written: ON
+// CONFLICT refuses a row that it meets twice, and with it the batch of everybody.
+function advancedFunction(names: SchemaNames): string {
   const [name, steps] = [qualified(names, '_operations'), qualified(names, '_steps')]
   return `create or replace function ${functionName(names, 'advanced')}(
   answers text[], verbs text[], scopes text[], ids text[], durations_ms bigint[], records text[], afters_ms bigint[]
@@ -110,10 +115,14 @@ declare
   wishes text[];
 begin
   insert into ${steps} as s (scope, id, name, revision, at_ms, content)
-  select c.scope, c.id, r.record ->> 0, (r.record ->> 1)::bigint, now_ms, decode(r.record ->> 2, 'base64')
-  from unnest(answers, scopes, ids, records) as c (answer, scope, id, records)
-  cross join lateral json_array_elements(c.records::json) as r (record)
-  where c.answer = 'done'
+  select distinct on (r.scope, r.id, r.name) r.scope, r.id, r.name, r.revision, now_ms, decode(r.content, 'base64')
+  from (
+    select c.scope, c.id, (r.record ->> 0) collate "C" as name, (r.record ->> 1)::bigint as revision, r.record ->> 2 as content
+    from unnest(answers, scopes, ids, records) as c (answer, scope, id, records)
+    cross join lateral json_array_elements(c.records::json) as r (record)
+    where c.answer = 'done'
+  ) r
+  order by r.scope, r.id, r.name, r.revision desc
   on conflict (scope, id, name) do update set
     revision = excluded.revision, at_ms = excluded.at_ms, content = excluded.content
   where s.revision < excluded.revision;
@@ -131,8 +140,13 @@ begin
   from unnest(answers, scopes, ids) with ordinality as c (answer, scope, id, number)
   left join lateral (select o.cancel_reason from ${name} o where o.scope = c.scope and o.id = c.id limit 1) o on true;
   return wishes;
-end $$;
-create or replace function ${functionName(names, 'advance')}(
+end $$;`
+}
+
+// 'or-fail' is for a transaction: it waits for the row, which a heartbeat may have for a moment, and raises instead of
+// answering 'lost', so that a COMMIT sent along with it is not carried out.
+function advanceFunctions(names: SchemaNames): string {
+  return `create or replace function ${functionName(names, 'advance')}(
   verb text, a_scope text, an_id text, a_token uuid, a_fence bigint, duration_ms bigint, a_tombstone_ms bigint,
   an_outcome text, a_records text, after_ms bigint
 ) returns text language plpgsql ${pinnedPlan} as $$

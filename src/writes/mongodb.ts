@@ -44,8 +44,10 @@ const collectionName: Rule = (value) =>
     ? undefined
     : 'a name of 1 to 120 letters, digits, underscores, dots and hyphens that begins with a letter or an underscore'
 
-// An object could carry an operator ({ $gt: '' }), so the only one let through is the driver's own; JSON cannot make one.
+// An object could carry an operator ({ $gt: '' }), so the only one let through is the driver's own; JSON cannot make one. Of a
+// larger bigint the driver writes the lower 64 bits without a word.
 const mongodbValue: Rule = (value) => {
+  if (typeof value === 'bigint' && BigInt.asIntN(64, value) !== value) return 'a bigint of 64 bits'
   const isObjectId =
     typeof value === 'object' &&
     value !== null &&

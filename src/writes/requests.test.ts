@@ -1,8 +1,8 @@
 // What is asked is looked at before anything is sent, and the message says what to do.
 
 import { expect, test } from 'vitest'
-import { mysqlWrites, postgresWrites, sqliteWrites } from './index.ts'
-import type { SyncWrites } from './index.ts'
+import { mongodbWrites, mysqlWrites, postgresWrites, sqliteWrites } from './index.ts'
+import type { SyncWrites, Writes } from './index.ts'
 
 const untouchable = {
   exec: () => expect.unreachable('something was sent'),
@@ -58,8 +58,32 @@ test.each<[string, () => unknown, RegExp]>([
   ['an array', () => writes.insertOnce('t', [] as never), /expected an object of options, got an array/],
   ['a Date that is none', () => writes.insertOnce('t', { key: { id: new Date(NaN) } }), /expected key/],
   ['a table that is none', () => writes.insertOnce(7 as never, { key }), /expected table to be a name/],
+  [
+    'text that UTF-8 cannot hold (two such keys would be one)',
+    () => writes.insertOnce('t', { key: { id: '\ud800' } }),
+    /"id" is well-formed text/,
+  ],
 ])('%s is refused', (_, work, message) => {
   expect(work).toThrow(message)
+})
+
+test.each<[string, Parameters<Writes['addOnce']>[1], RegExp]>([
+  [
+    'an event named by two fields',
+    { key, add: { a: 1 }, once: { key: { e: 1, f: 2 } } },
+    /key to be an object of one column/,
+  ],
+  ['a mark in the field of the key', { key, add: { a: 1 }, once: { key: { id: 2 } } }, /each column once, got "id"/],
+  ['a mark in the field of the count', { key, add: { a: 1 }, once: { key: { a: 2 } } }, /each column once, got "a"/],
+  [
+    'a key beyond 64 bits',
+    { key: { id: 2n ** 64n }, add: { a: 1 }, once: { key: { e: 1 } } },
+    /"id" is a bigint of 64/,
+  ],
+  ['an amount beyond 64 bits', { key, add: { a: 2n ** 63n }, once: { key: { e: 1 } } }, /"a" is a bigint of 64 bits/],
+])('on MongoDB, %s is refused', async (_, request, message) => {
+  const database = { collection: () => expect.unreachable('something was sent') }
+  await expect(mongodbWrites(database).addOnce('t', request)).rejects.toThrow(message)
 })
 
 test('a schema before the table is quoted part by part', () => {

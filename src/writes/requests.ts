@@ -28,8 +28,10 @@ export const sqlTable: Rule = (value) => {
   return fine ? undefined : `${nameRule}, or schema.table`
 }
 
+// A lone surrogate becomes U+FFFD on its way: two different texts would be one, and a second key would be told "already".
 export const scalar: Rule = (value) => {
-  if (value === null || ['string', 'bigint', 'boolean'].includes(typeof value)) return undefined
+  if (typeof value === 'string') return value.isWellFormed() ? undefined : 'well-formed text (it has a lone surrogate)'
+  if (value === null || typeof value === 'bigint' || typeof value === 'boolean') return undefined
   if (typeof value === 'number') return Number.isFinite(value) ? undefined : 'a finite number'
   if (value instanceof Uint8Array) return undefined
   if (value instanceof Date) return Number.isNaN(value.getTime()) ? 'a valid Date' : undefined
@@ -77,10 +79,12 @@ function show(name: string): string {
 
 function optionsOf(name: WriteName, { value, marks, table }: RequestRules): Readonly<Record<string, Rule>> {
   const key = rowOf(notNull(value), 'some')
+  const mark = marks === 'table' ? key : rowOf(notNull(value), 'one')
+  const added: Rule = (given) => amount(given) ?? value(given)
   const some = rowOf(value, 'some')
   const maybe = optional(rowOf(value, 'any'))
   const once: Rule = (given) => {
-    checkOptions('addOnce once', given, { key, table: marks === 'table' ? table : nothing })
+    checkOptions('addOnce once', given, { key: mark, table: marks === 'table' ? table : nothing })
     return undefined
   }
   return {
@@ -88,7 +92,7 @@ function optionsOf(name: WriteName, { value, marks, table }: RequestRules): Read
     upsert: { key, set: some, setOnInsert: maybe },
     upsertIfNewer: { key, set: maybe, setOnInsert: maybe, newer: rowOf(notNull(value), 'one') },
     compareAndSet: { key, expect: some, set: some },
-    addOnce: { key, add: rowOf(amount, 'some'), once },
+    addOnce: { key, add: rowOf(added, 'some'), once },
     appendOnce: { key, stream: key, after: version, set: maybe, version: optional(columnName) },
   }[name]
 }
@@ -102,7 +106,7 @@ const sideBySide: Readonly<Record<WriteName, readonly string[]>> = {
   upsert: ['key', 'set', 'setOnInsert'],
   upsertIfNewer: ['key', 'set', 'setOnInsert', 'newer'],
   compareAndSet: ['key', 'set'],
-  addOnce: ['key', 'add'],
+  addOnce: ['key', 'add'], // and the field of the mark, where it lies in the same document
   appendOnce: ['key', 'stream', 'set'],
 }
 
@@ -124,6 +128,8 @@ export function requestChecks(
     const given = request as unknown as Readonly<Record<string, Row | undefined>>
     const columns = sideBySide[name].flatMap((part) => Object.keys(given[part] ?? {}))
     if (name === 'appendOnce') columns.push(versionColumn(request as Requests['appendOnce']))
+    if (name === 'addOnce' && rules.marks === 'field')
+      columns.push(...Object.keys((request as Requests['addOnce']).once.key))
     const twice = columns.find((column, index) => columns.indexOf(column) !== index)
     if (twice !== undefined) {
       throw invalidArgument(

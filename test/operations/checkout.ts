@@ -36,7 +36,7 @@ export interface Order {
 }
 
 // Short, so that a takeover comes soon. Nothing depends on it being long enough: an attempt that is too slow is taken over, too.
-const leaseMs = 1_000
+const shortLeaseMs = 1_000
 
 type Tx = pg.PoolClient | DatabaseSync
 
@@ -88,7 +88,13 @@ export async function effectsInDatabase(place: Place): Promise<string[]> {
 }
 
 /** In a scope of its own, so that a worker finds no other operation. */
-export function openCheckout(place: Place, scope: string, store: OpenStore['store'], pass: Pass): Checkout {
+export function openCheckout(
+  place: Place,
+  scope: string,
+  store: OpenStore['store'],
+  pass: Pass,
+  leaseMs = shortLeaseMs,
+): Checkout {
   const once = createOnce({ store: watched(store, pass), scope, leaseMs, waitMs: 0 })
   const backoff = { firstMs: 50, factor: 1, maxMs: 50 }
   const operation = once.operation('checkout', { backoff }, async (op, order: Order) => {

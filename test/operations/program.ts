@@ -14,6 +14,8 @@ export interface Orders {
   /** Each has a scope and an order of its own, which are named alike. */
   readonly names: readonly string[]
   readonly kill?: Kill
+  /** Short unless given: what a killed process leaves is taken up when its lease ends. */
+  readonly leaseMs?: number
 }
 
 export interface Kill {
@@ -50,7 +52,8 @@ const pass: Pass = async (name, call) => {
 }
 
 const opened = openStore(orders.place)
-const open = (name: string, through: Pass): Checkout => openCheckout(orders.place, name, opened.store, through)
+const open = (name: string, through: Pass): Checkout =>
+  openCheckout(orders.place, name, opened.store, through, orders.leaseMs)
 const checkouts = orders.names.map((name) => ({
   name,
   checkout: open(name, pass),
