@@ -3,26 +3,37 @@
 import { factsOf } from '../stores/redis-safety.ts'
 import type { Quarantinable } from '../stores/redis-quarantine.ts'
 import { linkTo } from '../stores/redis-client.ts'
-import type { NodeRedisClient, Send } from '../stores/redis-client.ts'
+import type { RedisClient, Send } from '../stores/redis-client.ts'
 import { ask, judge } from './doctor-check.ts'
 import type { Check, Judged } from './doctor-check.ts'
 import { moment } from './words.ts'
 
-export async function redisTimeMs(client: NodeRedisClient): Promise<number> {
-  const [seconds, microseconds] = (await client.sendCommand(['TIME'])) as [string, string]
-  return Number(seconds) * 1_000 + Number(microseconds) / 1_000
+export async function redisTimeMs(client: RedisClient): Promise<number> {
+  const [send] = await linkTo(client).primaries()
+  const [seconds, microseconds] = (await send!(['TIME'])) as [Buffer, Buffer]
+  return Number(String(seconds)) * 1_000 + Number(String(microseconds)) / 1_000
 }
 
-export async function redisChecks(client: NodeRedisClient, store: object, nowMs: number): Promise<Check[]> {
-  const [send] = await linkTo(client).primaries()
+export async function redisChecks(client: RedisClient, store: object, nowMs: number): Promise<Check[]> {
+  const primaries = await linkTo(client).primaries()
+  const checks: Check[] = []
+  for (const [at, send] of primaries.entries()) {
+    const found = await serverChecks(send)
+    const which = primaries.length > 1 ? `, primary ${at + 1} of ${primaries.length}` : ''
+    checks.push(...found.map((check) => ({ ...check, lookedAt: `${check.lookedAt}${which}` })))
+  }
+  if ('quarantine' in store) checks.push(await quarantineCheck(store as Quarantinable, nowMs))
+  return checks
+}
+
+async function serverChecks(send: Send): Promise<Check[]> {
   return [
-    await versionCheck(send!),
-    await evictionCheck(send!),
-    await memoryCheck(send!),
-    await persistenceCheck(send!),
-    await writeErrorCheck(send!),
-    await replicationCheck(send!),
-    ...('quarantine' in store ? [await quarantineCheck(store as Quarantinable, nowMs)] : []),
+    await versionCheck(send),
+    await evictionCheck(send),
+    await memoryCheck(send),
+    await persistenceCheck(send),
+    await writeErrorCheck(send),
+    await replicationCheck(send),
   ]
 }
 

@@ -1,7 +1,7 @@
 // What a SQLite file must be like: on a disk of this machine, with a journal that survives a power cut. Looked at through a
 // connection of our own that only reads, as opening a store would set what is to be looked at.
 
-import { statfsSync } from 'node:fs'
+import { statfsSync, statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import type { DatabaseSync } from 'node:sqlite'
 import { ask, judge } from './doctor-check.ts'
@@ -23,6 +23,7 @@ export async function sqliteChecks(file: SqliteFile, nowMs: number): Promise<Che
       await journalCheck(database),
       await synchronousCheck(file),
       await placeCheck(file),
+      await modeCheck(file),
       await markCheck(database, file, nowMs),
       await sweepCheck(database, file, nowMs),
     ]
@@ -114,5 +115,16 @@ function sweepCheck(database: DatabaseSync, { table }: SqliteFile, nowMs: number
     const sql = `SELECT count(*) AS due, min(sweep_at) AS oldest FROM ${table} WHERE sweep_at <= ?`
     const { due, oldest } = database.prepare(sql).get(nowMs) as { due: number; oldest: number | null }
     return judgeUnswept(due, nowMs - (oldest ?? nowMs))
+  })
+}
+
+function modeCheck({ path }: SqliteFile): Promise<Check> {
+  const why = 'The file holds keys and the answers to customers.'
+  return ask({ name: 'sqlite-mode', lookedAt: 'who may read the file', why }, () => {
+    const mode = statSync(path).mode & 0o777
+    const found = `mode ${mode.toString(8).padStart(4, '0')}`
+    const mend =
+      'chmod 600 the file and those beside it (-wal, -shm), if nobody else on this machine is meant to read it.'
+    return judge((mode & 0o077) === 0 ? 'ok' : 'warning', found, mend)
   })
 }

@@ -37,7 +37,8 @@ Whose keys, and where they are kept
   --tenant-header NAME       the header with the authenticated tenant, or
   --scope global             all callers share one space of keys; one of the two must be said
   --service NAME             gateways of one service on one store have the same name, others must not
-  --store URL                sqlite:onceonly.db, postgres://…, redis://…, mysql://…, mongodb://…, dynamodb:TABLE, memory:;
+  --store URL                sqlite:onceonly.db, postgres://…, redis://… (redis-cluster, redis-sentinel), mysql://…,
+                             mongodb://…, dynamodb:TABLE, memory:;
                              or ONCEONLY_STORE in the environment, which keeps a password out of the list of processes
   --cache redis://…          in front of postgres://…
   --sweep-every 60s          remove what has expired; 0s: never

@@ -1,9 +1,10 @@
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { DatabaseSync } from 'node:sqlite'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { openStore, printSchema, withoutPassword } from './open-store.ts'
+import { withoutPassword } from './connecting.ts'
+import { openStore, printSchema } from './open-store.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'onceonly-open-store-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
@@ -15,6 +16,11 @@ test.each([
   ['postgres://host/app?user=me&password=secret', 'postgres://host/app?user=me&password=…'],
   ['dynamodb:table?region=eu&accessKeyId=secret', 'dynamodb:table?region=eu&accessKeyId=…'],
   ['sqlite:a@b.db', 'sqlite:a@b.db'],
+  ['redis-cluster://me:secret@one:1,two:2', 'redis-cluster://one:1,two:2'],
+  [
+    'rediss-sentinel://:se@cret@one,two/main?sentinelPassword=secret',
+    'rediss-sentinel://one,two/main?sentinelPassword=…',
+  ],
 ])('%s is shown as %s', (url, shown) => {
   expect(withoutPassword(url)).toBe(shown)
 })
@@ -31,6 +37,12 @@ describe('a URL that is wrong', () => {
     ['sqlite:a.db?durability=none', /expected durability to be "full" or "relaxed"/],
     ['postgres://me:se#cret@[host/x', /is no URL. Characters such as/],
     ['redis://host/0?eviction=yes', /expected eviction to be "refuse" or "accept"/],
+    ['redis-cluster://one:1,:2', /expected redis-cluster:\/\/HOST:PORT,HOST:PORT, got/],
+    ['redis-cluster://one:1/5', /expected redis-cluster/],
+    ['redis-cluster://one:1?nonsense=1', /unknown option "nonsense"/],
+    ['redis-sentinel://me:secret@one:1,two:2', /expected redis-sentinel:\/\/HOST:PORT,HOST:PORT\/NAME/],
+    ['redis-sentinel://one/main/x', /expected redis-sentinel/],
+    ['redis-sentinel://one/main?sentinelPasword=secret', /did you mean "sentinelPassword"/],
     ['mysql://host', /expected mysql:\/\/HOST\/DATABASE/],
     ['mongodb://host', /expected mongodb:\/\/HOST\/DATABASE/],
     ['mongodb://host/app?nonsense=1', /is no URL for MongoDB/],
@@ -57,7 +69,15 @@ describe('a SQLite file', () => {
     expect(existsSync(path)).toBe(false)
     const opened = await openStore(`sqlite:${path}?table=own`)
     expect(opened.store.name).toBe('sqlite')
+    // What is made is for its owner alone, also while it is open.
+    const files = readdirSync(folder).filter((name) => name.startsWith('made.db'))
+    expect(files.length).toBeGreaterThan(1)
+    expect(files.map((name) => statSync(join(folder, name)).mode & 0o777)).toEqual(files.map(() => 0o600))
     await opened.close()
+    // What was there keeps its mode.
+    chmodSync(path, 0o640)
+    await (await openStore(`sqlite:${path}?table=own`)).close()
+    expect(statSync(path).mode & 0o777).toBe(0o640)
     const again = await openStore(`sqlite:${path}?table=own`, { file: 'must-exist' })
     expect(await again.store.list!({ limit: 1 })).toEqual([])
     await again.close()

@@ -1,23 +1,21 @@
 // A store by its URL, for the commands. The driver is loaded when it is needed: from where onceonly is installed, or else
 // from the folder the command was started in (npx, a global installation). Messages never hold the password of a URL.
 
-import { existsSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { join } from 'node:path'
+import { closeSync, existsSync, openSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
-import { pathToFileURL } from 'node:url'
-import { sleep, systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
 import { invalidArgument, OnceError } from '../core/errors.ts'
 import { aString, checkGiven, identifier, oneOf } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import type { Inspectable, Migratable, Store, Sweepable } from '../core/store.ts'
 import { duration } from './arguments.ts'
+import { checkUrl, connectTimeoutMs, driver, messageOf, withoutPassword } from './connecting.ts'
+import { connectRedis } from './open-redis.ts'
 import type { DynamodbClient } from '../stores/dynamodb-client.ts'
 import type { MongodbCollection } from '../stores/mongodb-client.ts'
 import type { MysqlPool } from '../stores/mysql-client.ts'
 import type { PgPool } from '../stores/postgres-client.ts'
-import type { NodeRedisClient } from '../stores/redis-client.ts'
+import type { RedisClient } from '../stores/redis-client.ts'
 
 export interface OpenStoreOptions {
   /** redis://…, in front of postgres://…. */
@@ -46,13 +44,14 @@ export type Ground =
   | { readonly kind: 'memory' }
   | { readonly kind: 'sqlite'; readonly path: string; readonly table: string; readonly durability: 'full' | 'relaxed' }
   | { readonly kind: 'postgres'; readonly pool: PgPool; readonly table: string; readonly schema: string | undefined }
-  | { readonly kind: 'redis'; readonly client: NodeRedisClient; readonly prefix: string }
+  | { readonly kind: 'redis'; readonly client: RedisClient; readonly prefix: string }
   | { readonly kind: 'mysql'; readonly pool: MysqlPool; readonly table: string }
   | { readonly kind: 'mongodb'; readonly collection: MongodbCollection }
   | { readonly kind: 'dynamodb'; readonly client: DynamodbClient; readonly table: string }
 
 const forms =
-  'sqlite:FILE, postgres://…, redis://…, rediss://…, mysql://…, mariadb://…, mongodb://…, dynamodb:TABLE or memory:'
+  'sqlite:FILE, postgres://…, redis://…, redis-cluster://…, redis-sentinel://…, mysql://…, mariadb://…, mongodb://…, ' +
+  'dynamodb:TABLE or memory:'
 
 type Opener = (given: Given) => Promise<Omit<OpenedStore, 'describe'>>
 
@@ -68,6 +67,10 @@ const openers: Readonly<Record<string, Opener>> = {
   postgresql: openPostgres,
   redis: openRedis,
   rediss: openRedis,
+  'redis-cluster': openRedis,
+  'rediss-cluster': openRedis,
+  'redis-sentinel': openRedis,
+  'rediss-sentinel': openRedis,
   mysql: openMysql,
   mariadb: openMysql,
   mongodb: openMongodb,
@@ -76,7 +79,7 @@ const openers: Readonly<Record<string, Opener>> = {
 }
 
 export async function openStore(url: string, options: OpenStoreOptions = {}): Promise<OpenedStore> {
-  const scheme = /^([a-z+]+):/i.exec(url)?.[1]?.toLowerCase()
+  const scheme = /^([a-z+-]+):/i.exec(url)?.[1]?.toLowerCase()
   const opener = scheme !== undefined && Object.hasOwn(openers, scheme) ? openers[scheme] : undefined
   if (!opener) throw invalidArgument(`expected a store to be ${forms}, got ${JSON.stringify(withoutPassword(url))}`)
   if (options.cache !== undefined && opener !== openPostgres) {
@@ -95,23 +98,13 @@ export async function printSchema(url: string): Promise<string | undefined> {
     return schemaSql(sqliteOf(url).table)
   }
   // The others connect when they are first asked, and Redis has no schema.
-  if (/^rediss?:/i.test(url)) return undefined
+  if (/^rediss?(?:-\w+)?:/i.test(url)) return undefined
   const { store, close } = await openStore(url)
   try {
     return store.schema?.()
   } finally {
     await close()
   }
-}
-
-/**
- * User and password, and whatever else of a URL can be a secret, for messages and for screens. Up to the last @: people write
- * passwords with / and @ in them as they are.
- */
-export function withoutPassword(url: string): string {
-  return url
-    .replace(/^([a-z+]+:\/\/)[^?]*@/i, '$1')
-    .replace(/([?&](?:password|pass|secret|token|[\w.-]*key[\w.-]*)=)[^&]*/gi, '$1…')
 }
 
 const sqlRules = { table: identifier, durability: oneOf('full', 'relaxed') }
@@ -151,8 +144,22 @@ async function openSqlite({ url, options }: Given): Promise<Omit<OpenedStore, 'd
     const store = sqliteStore({ database, table, durability: 'relaxed', ...clockOf(options) })
     return { store, ground, close: async () => (store.close(), database.close()) }
   }
+  ownerOnly(path)
   const store = sqliteStore({ path, table, durability, ...clockOf(options) })
   return { store, ground, close: async () => store.close() }
+}
+
+/**
+ * A file that is made here holds answers to customers: nobody else on the machine may read it. SQLite gives the files beside it the
+ * same mode. One that is there keeps the mode that its owner gave it.
+ */
+function ownerOnly(path: string): void {
+  if (path === ':memory:' || existsSync(path)) return
+  try {
+    closeSync(openSync(path, 'ax', 0o600))
+  } catch {
+    // Another process was first, or it cannot be made: the store says why.
+  }
 }
 
 /**
@@ -200,7 +207,6 @@ function sqliteOf(url: string): { path: string; table: string; durability: 'full
 
 // A command asks one thing after the other; a gateway many at once, which the store puts into few statements.
 const connectionsMax = 10
-const connectTimeoutMs = 5_000
 
 async function openPostgres({ url, options }: Given): Promise<Omit<OpenedStore, 'describe'>> {
   const { rest, own } = split(url, postgresRules, 'for-the-driver')
@@ -230,7 +236,7 @@ async function openPostgres({ url, options }: Given): Promise<Omit<OpenedStore, 
     store: redisPostgresStore({ redis: cache.client, postgres: store, ...clockOf(options) }),
     ground,
     async close() {
-      cache.close()
+      await cache.close()
       await pool.end()
     },
   }
@@ -248,44 +254,7 @@ async function openRedis({ url, options }: Given): Promise<Omit<OpenedStore, 'de
     ...(asIs ? { eviction: 'accept', durability: 'relaxed' } : {}),
     ...clockOf(options),
   })
-  return { store, ground: { kind: 'redis', client, prefix: own['prefix'] ?? 'onceonly' }, close: async () => close() }
-}
-
-async function connectRedis(url: string): Promise<{ client: NodeRedisClient; close(): void }> {
-  checkUrl(url)
-  const { createClient } = await driver('redis', () => import('redis'))
-  let connected = false
-  const client = createClient({
-    url,
-    name: 'onceonly',
-    socket: {
-      connectTimeout: connectTimeoutMs,
-      // A server that is not there at the start is an error to tell; one that goes away later is waited for.
-      reconnectStrategy: (retries, cause) => (connected ? Math.min(50 * 2 ** retries, 2_000) : cause),
-    },
-  })
-  // Every command is told the error of its own; without a listener this would end the process.
-  client.on('error', () => undefined)
-  try {
-    await inTime(client.connect())
-  } catch (cause) {
-    client.destroy()
-    throw unreachable('Redis', url, cause)
-  }
-  connected = true
-  return { client: client as unknown as NodeRedisClient, close: () => client.destroy() }
-}
-
-/** A server that takes the connection and then says nothing would be waited for as long as it is silent. */
-async function inTime(work: Promise<unknown>): Promise<void> {
-  const over = new AbortController()
-  const late = sleep(systemClock, connectTimeoutMs, { signal: over.signal }).then(() => 'late' as const)
-  try {
-    if ((await Promise.race([work, late])) === 'late') throw new Error(`no answer within ${connectTimeoutMs} ms`)
-  } finally {
-    over.abort()
-    work.catch(() => undefined)
-  }
+  return { store, ground: { kind: 'redis', client, prefix: own['prefix'] ?? 'onceonly' }, close }
 }
 
 async function openMysql({ url, options }: Given): Promise<Omit<OpenedStore, 'describe'>> {
@@ -358,44 +327,4 @@ function split(
   checkGiven(`the URL of the store`, own, rules)
   for (const name of Object.keys(own)) query.delete(name)
   return { rest: query.size > 0 ? `${url.slice(0, start)}?${query}` : url.slice(0, start), own }
-}
-
-function checkUrl(url: string): URL {
-  if (URL.canParse(url)) return new URL(url)
-  throw invalidArgument(
-    `${JSON.stringify(withoutPassword(url))} is no URL. Characters such as @ / # in a password are written %40 %2F %23.`,
-  )
-}
-
-/** From beside this file, or else from the folder the command was started in. */
-async function driver<Module>(name: string, load: () => Promise<Module>, specifier: string = name): Promise<Module> {
-  try {
-    return await load()
-  } catch (error) {
-    if (!isMissing(error)) throw error
-  }
-  try {
-    const path = createRequire(join(process.cwd(), 'package.json')).resolve(specifier)
-    return (await import(pathToFileURL(path).href)) as Module
-  } catch (error) {
-    if (!isMissing(error)) throw error
-    const message = `This store needs the driver "${name}", which is not installed here: npm install ${name}`
-    throw new OnceError('UNSUPPORTED', { message, cause: error })
-  }
-}
-
-function isMissing(error: unknown): boolean {
-  const { code } = error as { code?: unknown }
-  return code === 'ERR_MODULE_NOT_FOUND' || code === 'MODULE_NOT_FOUND'
-}
-
-function unreachable(what: string, url: string, cause: unknown): OnceError {
-  const message = `${what} at ${withoutPassword(url)} cannot be reached: ${messageOf(cause)}`
-  return new OnceError('STORE_UNAVAILABLE', { message, cause })
-}
-
-/** Several addresses of one name fail with an AggregateError, whose own message is empty. */
-function messageOf(error: unknown): string {
-  if (error instanceof AggregateError) return error.errors.map(messageOf).join(', ')
-  return error instanceof Error ? error.message : String(error)
 }

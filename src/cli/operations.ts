@@ -3,10 +3,11 @@
 
 import { systemClock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
-import { createOnce } from '../core/once.ts'
+import type { Key } from '../core/key.ts'
 import type { OperationState, OperationStatus } from '../core/operation-status.ts'
-import type { Operation } from '../core/operation.ts'
-import type { Entry, Inspectable, Recoverable, Store } from '../core/store.ts'
+import type { Inspectable, Store } from '../core/store.ts'
+import { keepsOperations, operationAt, resumeByHand } from '../gateway/operation-by-hand.ts'
+import type { OperationStore } from '../gateway/operation-by-hand.ts'
 import { chosen, choice, count, flag, parseCommand, text, wrong } from './arguments.ts'
 import { inspectable } from './keys-list.ts'
 import { moment, oneLine, paint, printable, table } from './words.ts'
@@ -18,7 +19,7 @@ const help = `onceonly operations: look at operations of several steps, and ask 
 Usage: onceonly operations list SCOPE NAME [--state STATE] [--limit N] [--after ID]
        onceonly operations show SCOPE NAME ID [--reveal]
        onceonly operations cancel SCOPE NAME ID --reason TEXT
-       onceonly operations resume SCOPE NAME ID
+       onceonly operations resume SCOPE NAME ID [--reason TEXT]
 
 SCOPE is the one of createOnce, NAME the one of once.operation: its keys are those of SCOPE/operations/NAME.
 
@@ -31,7 +32,7 @@ ${storeHelp}
   --reason TEXT  why, for whoever looks at it later
 
 list shows what is not over. cancel is a wish: whoever works on it, or takes it up next, undoes what was done, unless it is past its
-pivot. resume lets a parked operation go on, with its failures forgotten. Both take effect in a process that has the code of the
+pivot. resume lets a parked operation go on, with its failures forgotten; it is in the audit trail of the key. Both take effect in a process that has the code of the
 operation: a worker (once.recover), or a retry. To decide about a step in doubt, call operation.resume(id, { decide }) there.
 Ends with 3 when there is no such operation.
 
@@ -82,7 +83,7 @@ async function* unfinished(
   name: string,
   after: string | undefined,
 ): AsyncGenerator<OperationStatus> {
-  const operation = operationOf(store, scope, name)
+  const operation = operationAt(store, keyOf(scope, name))
   for (let last = after; ;) {
     const page = await store.unfinished(operation.scope, {
       limit: pageLimit,
@@ -125,18 +126,23 @@ async function cancel(args: readonly string[]): Promise<number> {
 }
 
 async function resume(args: readonly string[]): Promise<number> {
-  return withOperation('operations resume', storeOptions, args, async ({ operation, status, values }) => {
-    const parked = status.state === 'parked'
-    if (parked) await operation.resume(status.key.id)
-    const again = status.inDoubt.map((step) => `"${step}"`).join(', ')
-    const doubt =
-      again === '' ? '' : `; it parks again at ${again}, in doubt, unless your code decides: resume(id, { decide })`
-    const words = parked
-      ? `the next worker or retry takes it up${doubt}`
-      : `it is ${status.state}, not parked: nothing was changed`
-    tell(values.json, status, { changed: parked }, words)
-    return parked ? 0 : 1
-  })
+  return withOperation(
+    'operations resume',
+    { ...storeOptions, reason: text },
+    args,
+    async ({ store, status, values }) => {
+      const { reason = 'from the command line' } = values
+      const parked = (await resumeByHand(store, status.key, reason))?.changed === true
+      const again = status.inDoubt.map((step) => `"${step}"`).join(', ')
+      const doubt =
+        again === '' ? '' : `; it parks again at ${again}, in doubt, unless your code decides: resume(id, { decide })`
+      const words = parked
+        ? `the next worker or retry takes it up${doubt}`
+        : `it is ${status.state}, not parked: nothing was changed`
+      tell(values.json, status, { changed: parked }, words)
+      return parked ? 0 : 1
+    },
+  )
 }
 
 function tell(json: true | undefined, { key }: OperationStatus, what: object, words: string): void {
@@ -144,17 +150,16 @@ function tell(json: true | undefined, { key }: OperationStatus, what: object, wo
   else console.log(`${oneLine(`${key.scope} / ${key.id}`)}: ${words}.`)
 }
 
-type OperationStore = Store & Inspectable & Recoverable
-
 function operationStore(store: Store & Partial<Inspectable>): OperationStore {
   inspectable(store)
-  if ('unfinished' in store) return store as OperationStore
+  if (keepsOperations(store)) return store
   throw new OnceError('UNSUPPORTED', { message: `The store ${store.name} keeps no operations.` })
 }
 
+const keyOf = (scope: string, name: string, id = ''): Key => ({ scope: `${scope}/operations/${name}`, id })
+
 interface Found<Values> {
   readonly store: OperationStore
-  readonly operation: Operation<unknown, unknown>
   readonly status: OperationStatus
   readonly values: Values
 }
@@ -173,29 +178,11 @@ async function withOperation<const Given extends typeof storeOptions>(
   const { store: url } = parsed.values as { store?: string }
   return withStore(command, url, async ({ store: opened }) => {
     const store = operationStore(opened)
-    const { scope: keys } = operationOf(store, scope, name)
-    const entry = await store.show({ scope: keys, id })
-    const operation = operationOf(store, scope, name, entry)
-    const status = entry && (await operation.status(id))
-    if (status) return work({ store, operation, status, values: parsed.values })
-    console.error(`onceonly: there is no operation ${oneLine(`${keys} / ${id}`)}.`)
+    const key = keyOf(scope, name, id)
+    const status = await operationAt(store, key).status(id)
+    if (status) return work({ store, status, values: parsed.values })
+    console.error(`onceonly: there is no operation ${oneLine(`${key.scope} / ${id}`)}.`)
     return 3
-  })
-}
-
-// What the operation's own codec wrote (encryption) is bytes here, and stays what it is.
-const opaque = { encode: (value: unknown) => value as Uint8Array, decode: (bytes: Uint8Array) => bytes }
-
-/** As the core has it, without its code. Claimed by this, it keeps the version and the retention that it has. */
-function operationOf(store: OperationStore, scope: string, name: string, entry?: Entry): Operation<unknown, unknown> {
-  const once = createOnce({ store, scope, codec: opaque })
-  const kept = entry && {
-    version: entry.version,
-    keepMs: entry.expiresAtMs - entry.leaseUntilMs,
-    tombstoneMs: entry.forgottenAtMs - entry.expiresAtMs,
-  }
-  return once.operation(name, { ...kept, waitMs: 0 }, () => {
-    throw new Error('Bug! The command line has no code to run.')
   })
 }
 

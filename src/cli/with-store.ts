@@ -8,8 +8,8 @@ import type { OpenedStore, OpenStoreOptions } from './open-store.ts'
 export const storeOptions: { readonly store: Option<string>; readonly json: Option<true> } = { store: text, json: flag }
 
 export const storeHelp = `  --store URL    the store; or ONCEONLY_STORE in the environment, which keeps a password out of the list of processes:
-                 sqlite:FILE, postgres://…, redis://…, mysql://…, mariadb://…, mongodb://…/DATABASE,
-                 dynamodb:TABLE?region=…
+                 sqlite:FILE, postgres://…, redis://…, redis-cluster://HOST,HOST, redis-sentinel://HOST,HOST/NAME,
+                 mysql://…, mariadb://…, mongodb://…/DATABASE, dynamodb:TABLE?region=…
                  ?table=NAME (SQL), ?schema=NAME (PostgreSQL), ?prefix=NAME (Redis), ?collection=NAME (MongoDB)
                  say where in it, when that is not "onceonly"
   --json         print data as JSON`

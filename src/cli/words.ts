@@ -68,14 +68,15 @@ export function wrapped(given: string, width: number): string[] {
 
 /** As wide as a terminal is, and no wider than one reads; what is piped is not broken. */
 export function textWidth(): number {
-  return process.stdout.isTTY ? Math.min(process.stdout.columns, 120) : Infinity
+  // A terminal that nobody looks at (CI, a serial line) says that it has 0 columns.
+  return process.stdout.isTTY ? Math.min(process.stdout.columns || 80, 120) : Infinity
 }
 
 export type Tone = 'good' | 'care' | 'bad' | 'quiet' | 'strong'
 
 const styles = { good: 'green', care: 'yellow', bad: 'red', quiet: 'dim', strong: 'bold' } as const
 
-/** Coloured on a terminal only, and not with NO_COLOR. */
+/** Coloured on a terminal only, and there as Node decides (NO_COLOR, FORCE_COLOR, TERM=dumb, most CI: not). */
 export function paint(tone: Tone, given: string): string {
   return styleText(styles[tone], given, { stream: process.stdout, validateStream: true })
 }

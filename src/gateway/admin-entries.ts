@@ -7,12 +7,16 @@ import { checkKey, hashKey } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
 import { decodeOutcome } from '../core/outcome.ts'
 import type { Once } from '../core/once.ts'
+import type { OperationState } from '../core/operation-status.ts'
 import { callStore } from '../core/store-call.ts'
 import type { Entry, EntryFilter, EntryState, Inspectable, Store } from '../core/store.ts'
 import { decodeStored } from '../http/stored-response.ts'
 import type { Journal } from './admin-journal.ts'
+import { hasLedger, operationsAmong } from './admin-operations.ts'
+import type { FoundOperation } from './admin-operations.ts'
 import { timelineOf } from './admin-timeline.ts'
 import type { Moment } from './admin-timeline.ts'
+import { keepsOperations, resumeByHand } from './operation-by-hand.ts'
 
 export const entryStates: readonly EntryState[] = ['running', 'abandoned', 'open', 'settled', 'tombstone']
 
@@ -36,6 +40,21 @@ export interface EntryPage {
   readonly more: boolean
 }
 
+/** The state of an operation; what its steps came to is in the timeline. */
+export interface OperationShape {
+  readonly state: OperationState | 'unreadable'
+  readonly direction: 'forward' | 'backward'
+  readonly inDoubt: readonly string[]
+}
+
+export type ManualChange = 'release' | 'forget' | 'resume'
+
+export interface KeyLife {
+  readonly entry?: EntryRow
+  readonly operation?: OperationShape
+  readonly timeline: readonly Moment[]
+}
+
 export interface Entries {
   /** How many are running, abandoned and open, counted up to `countMax`. */
   waiting(): Promise<Readonly<Record<'running' | 'abandoned' | 'open', number>>>
@@ -43,10 +62,10 @@ export interface Entries {
   page(filter: Omit<EntryFilter, 'limit'>): Promise<EntryPage>
   /** The keys that are or begin with this text, in one scope or in the first ones. */
   find(text: string, scope: string | undefined): Promise<EntryPage>
-  life(key: Key): Promise<{ readonly entry?: EntryRow; readonly timeline: readonly Moment[] }>
+  life(key: Key): Promise<KeyLife>
   /** What was stored, as text. */
   reveal(key: Key): Promise<{ readonly text: string; readonly cut: boolean } | undefined>
-  mend(key: Key, action: 'release' | 'forget', reason: string): Promise<EntryRow | undefined>
+  mend(key: Key, action: ManualChange, reason: string): Promise<EntryRow | undefined>
 }
 
 /** Entries that nobody has settled have no answer, so a thousand of them are small. */
@@ -86,15 +105,22 @@ export function entriesOf(once: Once, store: Store & Partial<Inspectable>, journ
       checkKey(key)
       const entry = await ask((asked) => asked.show(key))
       const audit = await ask((asked) => asked.audit(key))
-      const timeline = timelineOf(entry, audit, journal.of(hashKey(key)))
-      return entry ? { entry: rowOf(entry), timeline } : { timeline }
+      const found = entry && hasLedger(store) ? await ask(() => operationsAmong(store, [entry])) : undefined
+      const [operation] = found?.operations ?? []
+      const timeline = timelineOf(entry, audit, journal.of(hashKey(key)), operation?.status)
+      return {
+        ...(entry && { entry: rowOf(entry) }),
+        ...(operation && { operation: operationShape(operation) }),
+        timeline,
+      }
     },
     reveal: async (key) => revealed(await once.get(checkKey(key))),
     async mend(key, action, reason) {
       checkKey(key)
       if (reason.length > 500)
         throw invalidArgument(`expected a reason of at most 500 characters, got ${reason.length}`)
-      await (action === 'release' ? once.release(key, reason) : once.forget(key, reason))
+      if (action === 'resume') await resumeParked(ask, store, key, reason)
+      else await (action === 'release' ? once.release(key, reason) : once.forget(key, reason))
       const entry = await ask((asked) => asked.show(key))
       return entry && rowOf(entry)
     },
@@ -109,6 +135,24 @@ function askOf(once: Once, store: Store & Partial<Inspectable>): Ask {
     }
     return callStore(calls, 'inspect', undefined, () => question(store))
   }
+}
+
+async function resumeParked(ask: Ask, store: Store & Partial<Inspectable>, key: Key, reason: string): Promise<void> {
+  if (reason.trim() === '') throw invalidArgument('expected a reason, for the audit trail')
+  if (!keepsOperations(store)) {
+    throw new OnceError('UNSUPPORTED', { message: `The ${store.name} store keeps no operations.` })
+  }
+  const resumed = await ask(() => resumeByHand(store, key, reason))
+  if (resumed?.changed) return
+  throw invalidArgument(
+    resumed ? `It is ${resumed.status.state}, not parked: nothing was changed.` : 'There is no such operation.',
+  )
+}
+
+function operationShape({ status }: FoundOperation): OperationShape {
+  if (!status) return { state: 'unreadable', direction: 'forward', inDoubt: [] }
+  const { state, direction, inDoubt } = status
+  return { state, direction, inDoubt }
 }
 
 async function scopesIn(list: List): Promise<string[]> {

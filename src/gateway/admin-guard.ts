@@ -4,7 +4,10 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { isIP } from 'node:net'
+import { sleep, systemClock } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
 import { invalidArgument } from '../core/errors.ts'
+import { createPatience } from './admin-patience.ts'
 
 export interface Listen {
   readonly host: string
@@ -20,9 +23,9 @@ export interface Guard {
   /** For everything: is it asked by a page of ours, or by a program? */
   refuse(request: IncomingMessage): Refusal | undefined
   /** For what shows keys: the token is needed where others than this machine can ask. */
-  refuseReading(request: IncomingMessage): Refusal | undefined
+  refuseReading(request: IncomingMessage): Promise<Refusal | undefined>
   /** For what changes an entry or shows an answer in full: always with the token. */
-  refuseChange(request: IncomingMessage): Refusal | undefined
+  refuseChange(request: IncomingMessage): Promise<Refusal | undefined>
 }
 
 /** On every answer. Nothing inline is run, nothing is loaded from elsewhere, nobody can frame it, nothing is kept. */
@@ -55,20 +58,11 @@ export function checkListen(listen: Listen, token: string | undefined): void {
   }
 }
 
-export function createGuard(listenHost: string, token: string | undefined): Guard {
+export function createGuard(listenHost: string, token: string | undefined, clock: Clock = systemClock): Guard {
   const local = isLoopback(listenHost)
   // Not the port: through a tunnel it is another one, and a name that somebody else owns is what must not pass.
   const names = new Set(['127.0.0.1', 'localhost', '[::1]', listenHost.toLowerCase()])
-  const matches = tokenTest(token)
-  const refuseToken = (request: IncomingMessage): Refusal | undefined => {
-    if (token === undefined) {
-      return { status: 403, message: 'This dashboard only shows. Start it with a token to allow changes.' }
-    }
-    const given = /^Bearer (.+)$/.exec(request.headers.authorization ?? '')?.[1]
-    return given !== undefined && matches(given)
-      ? undefined
-      : { status: 401, message: 'The token is missing or wrong.' }
-  }
+  const refuseToken = tokenRefusal(token, clock)
   return {
     refuse(request) {
       const host = request.headers.host?.toLowerCase() ?? ''
@@ -82,8 +76,29 @@ export function createGuard(listenHost: string, token: string | undefined): Guar
       const visit = origin === undefined && request.headers['sec-fetch-mode'] === 'navigate' && request.method === 'GET'
       return foreign && !visit ? { status: 403, message: 'A page of another origin asked.' } : undefined
     },
-    refuseReading: (request) => (local ? undefined : refuseToken(request)),
+    refuseReading: async (request) => (local ? undefined : refuseToken(request)),
     refuseChange: refuseToken,
+  }
+}
+
+function tokenRefusal(token: string | undefined, clock: Clock): Guard['refuseChange'] {
+  const matches = tokenTest(token)
+  const patience = createPatience(clock)
+  const wrong = { status: 401, message: 'The token is missing or wrong.' }
+  return async (request) => {
+    if (token === undefined) {
+      return { status: 403, message: 'This dashboard only shows. Start it with a token to allow changes.' }
+    }
+    const given = /^Bearer (.+)$/i.exec(request.headers.authorization ?? '')?.[1]
+    if (given === undefined) return wrong
+    const address = request.socket.remoteAddress ?? ''
+    const waitMs = patience.waitMs(address)
+    if (waitMs === undefined)
+      return { status: 429, message: 'Too many wrong tokens came from there. Try again in a while.' }
+    if (waitMs > 0) await sleep(clock, waitMs, { background: 'background' })
+    if (matches(given)) patience.right(address)
+    else patience.wrong(address)
+    return matches(given) ? undefined : wrong
   }
 }
 

@@ -10,11 +10,13 @@ import { statusOf } from '../core/operation-status.ts'
 import type { OperationStatus } from '../core/operation-status.ts'
 import { callStore } from '../core/store-call.ts'
 import type { Entry, EntryState, Inspectable, StepLedger, Store } from '../core/store.ts'
-import type { AdminSection } from './admin-overview.ts'
+import type { AdminSection, SectionRow } from './admin-overview.ts'
 
 /** Undefined where its records cannot be read: nobody can go on with it, and it must not hide the others. */
 export interface FoundOperation {
   readonly key: Key
+  /** Of its entry. */
+  readonly entryState: EntryState
   readonly status: OperationStatus | undefined
 }
 
@@ -36,7 +38,9 @@ export async function operationsAmong(
   const operations: FoundOperation[] = []
   for (const entry of likely.slice(0, ledgersMax)) {
     const ledger = await store.ledger(entry.key)
-    if (ledger) operations.push({ key: entry.key, status: readable(() => statusOf(entry, ledger, undefined)) })
+    if (!ledger) continue
+    const status = readable(() => statusOf(entry, ledger, undefined))
+    operations.push({ key: entry.key, entryState: entry.state, status })
   }
   return { operations, complete: likely.length <= ledgersMax }
 }
@@ -98,7 +102,18 @@ function urgency({ status }: FoundOperation): number {
 // As many as a person reads in one cell.
 const stepsMax = 12
 
-function rowOf({ key, status }: FoundOperation): readonly string[] {
+function rowOf(found: FoundOperation): SectionRow {
+  return { cells: cellsOf(found), key: found.key, counts: countsOf(found) }
+}
+
+/** An entry that is abandoned is in doubt by itself, and is counted as such. */
+function countsOf({ status, entryState }: FoundOperation): NonNullable<SectionRow['counts']> {
+  if (!status) return ['parked']
+  const isInDoubt = status.inDoubt.length > 0 && entryState !== 'abandoned'
+  return [...(isInDoubt ? (['inDoubt'] as const) : []), ...(status.state === 'parked' ? (['parked'] as const) : [])]
+}
+
+function cellsOf({ key, status }: FoundOperation): readonly string[] {
   const name = `${key.id} (${key.scope})`
   if (!status) return [name, 'unreadable', '', '', '']
   const { state, direction, steps, inDoubt, attempt } = status

@@ -3,6 +3,7 @@
 // its entries, and a dashboard that somebody left open must not become a load.
 
 import type { Clock } from '../core/clock.ts'
+import type { Key } from '../core/key.ts'
 import type { Once } from '../core/once.ts'
 import type { Store } from '../core/store.ts'
 import { countMax } from './admin-entries.ts'
@@ -19,7 +20,15 @@ export interface AdminSection {
   readonly title: string
   readonly columns: readonly string[]
   /** Undefined where there is none of it, and nothing is shown. */
-  rows(): Promise<readonly (readonly string[])[] | undefined>
+  rows(): Promise<readonly SectionRow[] | undefined>
+}
+
+export interface SectionRow {
+  readonly cells: readonly string[]
+  /** The page leads from the first cell to the life of this key. */
+  readonly key?: Key
+  /** In which of the numbers at the top it counts, beside the entries. */
+  readonly counts?: readonly ('inDoubt' | 'parked')[]
 }
 
 interface OverviewOptions {
@@ -33,7 +42,7 @@ interface OverviewOptions {
 }
 
 interface FromStore {
-  readonly waiting?: Awaited<ReturnType<Entries['waiting']>>
+  readonly waiting?: Awaited<ReturnType<Entries['waiting']>> & { readonly inDoubt: number; readonly parked: number }
   readonly sections: readonly unknown[]
   readonly problem?: string
 }
@@ -73,16 +82,20 @@ export function overviewOf(options: OverviewOptions): () => Promise<string> {
 
 async function askStore({ entries, sections = [] }: OverviewOptions): Promise<FromStore> {
   try {
-    const shown = await Promise.all(
-      sections.map(async ({ name, title, columns, rows }) => {
-        const found = await rows()
-        return (
-          found && { name, title, columns, rows: found.slice(0, sectionRowsMax), more: found.length > sectionRowsMax }
-        )
-      }),
-    )
-    return { waiting: await entries.waiting(), sections: shown.filter((section) => section !== undefined) }
+    const found = await Promise.all(sections.map(async (section) => ({ section, rows: await section.rows() })))
+    const waiting = await entries.waiting()
+    const counted = found.flatMap(({ rows = [] }) => rows.flatMap(({ counts = [] }) => counts))
+    const count = (what: 'inDoubt' | 'parked'): number => counted.filter((each) => each === what).length
+    return {
+      waiting: { ...waiting, inDoubt: waiting.abandoned + count('inDoubt'), parked: count('parked') },
+      sections: found.flatMap(({ section, rows }) => (rows ? [shown(section, rows)] : [])),
+    }
   } catch (error) {
     return { sections: [], problem: error instanceof Error ? error.message : String(error) }
   }
+}
+
+function shown({ name, title, columns }: AdminSection, rows: readonly SectionRow[]): object {
+  const few = rows.slice(0, sectionRowsMax).map(({ cells, key }) => ({ cells, ...(key && { key }) }))
+  return { name, title, columns, rows: few, more: rows.length > sectionRowsMax }
 }

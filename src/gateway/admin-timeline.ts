@@ -1,8 +1,9 @@
-// The life of one key, from three witnesses: the entry (what is), the audit trail (what people did), and the events that this
-// process has seen (what happened here). Another process's events are not known here; the entry and the audit trail are.
+// The life of one key, from three witnesses: the entry and its steps (what is), the audit trail (what people did), and the events
+// that this process has seen (what happened here). Another process's events are not known here; the other two are.
 
 import type { AuditRecord, Entry } from '../core/store.ts'
 import type { EventName } from '../core/events.ts'
+import type { OperationStatus, StepStatus } from '../core/operation-status.ts'
 import type { SeenEvent } from './admin-journal.ts'
 
 export interface Moment {
@@ -43,7 +44,7 @@ const sentences: Readonly<Partial<Record<EventName, (event: Told) => string>>> =
   doubted: () => 'A retry was told that the outcome is in doubt. Nothing ran.',
   'store-failed': (event) => `The store failed (${String(event['during'])}: ${String(event['code'])}).`,
   swept: () => 'A sweep was here.',
-  step: (event) => `Step ${String(event['step'])} is ${String(event['state'])}.`,
+  step: (event) => `Step ${String(event['step'])}: ${String(event['state'])}.`,
   parked: (event) => `The operation waits for a person (${String(event['why'])}).`,
   compensating: (event) => `The operation goes back (${String(event['why'])}).`,
   drifted: () => 'What is stored of the operation does not fit the code that runs it.',
@@ -53,17 +54,31 @@ export function timelineOf(
   entry: Entry | undefined,
   audit: readonly AuditRecord[],
   seen: readonly SeenEvent[],
+  operation?: OperationStatus,
 ): readonly Moment[] {
   // The audit trail tells the same with its reason, and a takeover is told by its claim.
-  const events = seen.filter(({ name }) => name !== 'mended' && name !== 'taken-over').map(momentOf)
+  const { steps = [], state } = operation ?? {}
+  const told = new Set(['mended', 'taken-over', ...(steps.length > 0 ? ['step'] : [])])
+  const events = seen.filter(({ name }) => !told.has(name)).map(momentOf)
   const manual = audit.map(({ atMs, action, reason, before }): Moment => ({
     atMs,
-    what: action === 'release' ? 'released by hand' : 'forgotten by hand',
+    what: manualWords(action, reason),
     detail: `It was ${before}. Reason: ${reason}`,
     witness: 'audit',
   }))
-  const stored = entry ? storedMoments(entry, new Set(seen.map(({ name }) => name))) : []
-  return [...stored, ...events, ...manual].toSorted((one, other) => one.atMs - other.atMs)
+  const stored = entry ? storedMoments(entry, new Set(seen.map(({ name }) => name)), state) : []
+  return [...stored, ...steps.map(stepMoment), ...events, ...manual].toSorted((one, other) => one.atMs - other.atMs)
+}
+
+function manualWords(action: AuditRecord['action'], reason: string): string {
+  if (action === 'forget') return 'forgotten by hand'
+  // As operation-by-hand.ts notes it.
+  return reason.startsWith('resume: ') ? 'resumed by hand' : 'released by hand'
+}
+
+/** What a step failed with is left out: a service may have put anything into it. */
+function stepMoment({ name, state, attempt, sinceMs }: StepStatus): Moment {
+  return { atMs: sinceMs, what: 'step', detail: `Step ${name}: ${state}.`, witness: 'store', attempt }
 }
 
 // How it happened says more than that it did.
@@ -83,7 +98,11 @@ function momentOf({ atMs, name, event }: SeenEvent): Moment {
 }
 
 /** What the entry itself knows, as far as no event has told it already. */
-function storedMoments(entry: Entry, told: ReadonlySet<EventName>): Moment[] {
+function storedMoments(
+  entry: Entry,
+  told: ReadonlySet<EventName>,
+  operation: OperationStatus['state'] | undefined,
+): Moment[] {
   const { state, attempt, firstClaimedAtMs, leaseUntilMs, expiresAtMs, forgottenAtMs } = entry
   const at = (atMs: number, what: string, detail: string): Moment => ({ atMs, what, detail, witness: 'store' })
   const moments: Moment[] = []
@@ -92,7 +111,8 @@ function storedMoments(entry: Entry, told: ReadonlySet<EventName>): Moment[] {
   if (state === 'abandoned')
     moments.push(at(leaseUntilMs, 'lease over', 'The attempt began and never reported: in doubt.'))
   if (state === 'settled' && !told.has('settled')) moments.push(at(leaseUntilMs, 'settled', 'The outcome is stored.'))
-  if (state === 'open' && !told.has('released')) moments.push(at(leaseUntilMs, 'released', 'A retry may run.'))
+  if (operation === 'parked') moments.push(at(leaseUntilMs, 'parked', 'It waits for a person: nobody goes on with it.'))
+  else if (state === 'open' && !told.has('released')) moments.push(at(leaseUntilMs, 'released', 'A retry may run.'))
   if (state === 'tombstone')
     moments.push(at(expiresAtMs, 'expired', 'Its answer is gone; late retries are still refused.'))
   else if (state !== 'running')

@@ -138,6 +138,16 @@ describe('who may ask', () => {
     })
   })
 
+  test('a target that is none, a method of a tunnel and a HEAD of what never ends are answered, and nothing is left open', async () => {
+    await withAdmin({}, async ({ port }) => {
+      expect((await ask(port, 'http://[')).status).toBe(400)
+      expect((await ask(port, '//elsewhere/api/about')).status).toBe(200)
+      expect((await ask(port, '/metrics', { method: 'POST', body: 'x'.repeat(100_000) })).status).toBe(405)
+      expect(await ask(port, '/api/live', { method: 'HEAD' })).toMatchObject({ status: 200, text: '' })
+      await expect(ask(port, '127.0.0.1:80', { method: 'CONNECT' })).rejects.toThrow()
+    })
+  })
+
   test('a page of another origin is told nothing; a person who follows a link sees the page', async () => {
     await withAdmin({ token }, async ({ port, once }) => {
       await pay(once, 'k')
@@ -228,6 +238,39 @@ describe('changes', () => {
         detail: 'It was settled. Reason: the provider has no such charge',
       })
     })
+  })
+})
+
+describe('resuming', () => {
+  test('needs the token and a reason, is only for what is parked, and is audited before it takes effect', async () => {
+    const store = memoryStore()
+    const shop = createOnce({ store, scope: 'shop' })
+    const mail = shop.operation('mail', { version: 1 }, (op) =>
+      op.step('send', { run: () => Promise.reject(new InDoubtError(secret)), inDoubt: 'stop' }),
+    )
+    for (let attempt = 1; attempt <= 2; attempt++) await mail.run('m', 1).catch(() => undefined)
+    const subject = { scope: 'shop/operations/mail', id: 'm' }
+    await withAdmin({ store, token }, async ({ port, once }) => {
+      await pay(once, 'paid')
+      const resume = async (body: unknown, headers = {}): Promise<[number, string]> => {
+        const { status, text } = await change(port, 'resume', body, headers)
+        return [status, text]
+      }
+      expect((await resume({ ...subject, reason: 'x' }, { Authorization: 'Bearer wrong' }))[0]).toBe(401)
+      expect(await resume({ ...subject, reason: ' ' })).toEqual([400, expect.stringContaining('expected a reason')])
+      expect((await resume({ ...subject, id: 'nobody', reason: 'x' }))[1]).toContain('no such operation')
+      expect((await resume({ scope: 'shop', id: 'paid', reason: 'x' }))[0]).toBe(400)
+      expect(await mail.status('m')).toMatchObject({ state: 'parked' })
+      expect(await store.audit(subject)).toEqual([])
+      expect((await resume({ ...subject, reason: 'the provider has it' }))[0]).toBe(200)
+      expect(await mail.status('m')).toMatchObject({ state: 'waiting', failures: 0 })
+      expect(await store.audit(subject)).toMatchObject([{ action: 'release', reason: 'resume: the provider has it' }])
+      expect((await resume({ ...subject, reason: 'again' }))[1]).toContain('not parked: nothing was changed')
+      const { text } = await ask(port, `/api/entry?${new URLSearchParams(subject)}`)
+      expect(text).toContain('resumed by hand')
+      expect(text).not.toContain('4242')
+    })
+    await shop.close()
   })
 })
 
@@ -327,7 +370,12 @@ async function firstPicture(
 describe('live', () => {
   test('the picture has what waits, what happened, and every section that there is', async () => {
     const sections = [
-      { name: 'operations', title: 'Operations', columns: ['Key', 'State'], rows: async () => [['order-1', 'parked']] },
+      {
+        name: 'operations',
+        title: 'Operations',
+        columns: ['Key', 'State'],
+        rows: async () => [{ cells: ['order-1', 'parked'], counts: ['parked', 'inDoubt'] as const }],
+      },
       { name: 'outbox', title: 'Outbox', columns: ['Lag'], rows: async () => undefined },
     ]
     await withAdmin({ sections }, async ({ admin, once }) => {
@@ -348,8 +396,8 @@ describe('live', () => {
       const picture = await firstPicture(admin, (each) => 'waiting' in each)
       expect(picture).toMatchObject({
         store: 'memory',
-        waiting: { running: 1, abandoned: 0, open: 0 },
-        sections: [{ name: 'operations', rows: [['order-1', 'parked']] }],
+        waiting: { running: 1, abandoned: 0, open: 0, inDoubt: 1, parked: 1 },
+        sections: [{ name: 'operations', rows: [{ cells: ['order-1', 'parked'] }] }],
       })
       expect(JSON.stringify(picture)).not.toContain('4242')
     })
@@ -379,11 +427,12 @@ describe('live', () => {
         {
           name: 'operations',
           rows: [
-            ['3 (shop/operations/checkout)', 'parked', steps, 'charge', '2'],
-            ['2 (shop/operations/checkout)', 'waiting', steps, 'charge', '1'],
+            { cells: ['3 (shop/operations/checkout)', 'parked', steps, 'charge', '2'], key: { id: '3' } },
+            { cells: ['2 (shop/operations/checkout)', 'waiting', steps, 'charge', '1'], key: { id: '2' } },
           ],
         },
       ])
+      expect(picture['waiting']).toMatchObject({ inDoubt: 2, parked: 1 })
       expect(JSON.stringify(picture)).not.toContain('4242')
     })
     await shop.close()
@@ -403,7 +452,7 @@ describe('live', () => {
       },
     }
     const rows = await operationsSection(shop, garbled).rows()
-    expect(rows?.map(([name, state]) => [name, state])).toEqual([
+    expect(rows?.map(({ cells: [name, state] }) => [name, state])).toEqual([
       ['2 (shop/operations/mail)', 'unreadable'],
       ['1 (shop/operations/mail)', 'waiting'],
     ])

@@ -13,7 +13,7 @@ import type { Once } from '../core/once.ts'
 import { aFunction, aString, checkOptions, oneOf, optional, withMethods } from '../core/options.ts'
 import type { EntryState, Inspectable, Store } from '../core/store.ts'
 import { entriesOf, entryStates } from './admin-entries.ts'
-import type { Entries } from './admin-entries.ts'
+import type { Entries, ManualChange } from './admin-entries.ts'
 import { checkListen, createGuard, securityHeaders } from './admin-guard.ts'
 import type { Guard, Listen, Refusal } from './admin-guard.ts'
 import { startJournal } from './admin-journal.ts'
@@ -74,8 +74,11 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const live: Route = {
     method: 'GET',
     needs: 'reading',
-    handle: (_request, response) =>
-      stream.add(response) || sendProblem(response, { status: 503, message: 'Too many dashboards are open.' }),
+    handle: (request, response) =>
+      // A stream without a body would never end.
+      (request.method === 'HEAD' && response.end()) ||
+      stream.add(response) ||
+      sendProblem(response, { status: 503, message: 'Too many dashboards are open.' }),
   }
   const guard = createGuard(options.listen.host, options.token)
   const server = createServer((request, response) => {
@@ -124,7 +127,8 @@ async function answer(
   response: ServerResponse,
 ): Promise<void> {
   try {
-    const url = new URL(request.url ?? '/', 'http://admin')
+    const url = URL.parse(request.url ?? '/', 'http://admin')
+    if (!url) return sendProblem(response, { status: 400, message: 'This is no target.' })
     const refusal = guard.refuse(request)
     if (refusal) return sendProblem(response, refusal)
     const route = Object.hasOwn(routes, url.pathname) ? routes[url.pathname] : undefined
@@ -133,9 +137,9 @@ async function answer(
     if (route.method !== method) return sendProblem(response, { status: 405, message: `Use ${route.method}.` })
     const denied =
       route.needs === 'change'
-        ? guard.refuseChange(request)
+        ? await guard.refuseChange(request)
         : route.needs === 'reading'
-          ? guard.refuseReading(request)
+          ? await guard.refuseReading(request)
           : undefined
     if (denied) return sendProblem(response, denied)
     await route.handle(request, response, url)
@@ -177,7 +181,7 @@ function entryRoutes(entries: Entries): Record<string, Route> {
     needs: 'reading',
     handle: async (_request, response, url) => send(response, await handle(url)),
   })
-  const change = (action: 'release' | 'forget'): Route => ({
+  const change = (action: ManualChange): Route => ({
     method: 'POST',
     needs: 'change',
     async handle(request, response) {
@@ -199,6 +203,7 @@ function entryRoutes(entries: Entries): Record<string, Route> {
     },
     '/api/release': change('release'),
     '/api/forget': change('forget'),
+    '/api/resume': change('resume'),
   }
 }
 
@@ -278,6 +283,7 @@ function sendProblem(response: ServerResponse, { status, message }: Refusal): vo
 
 const statuses: Partial<Record<ErrorCode, number>> = {
   INVALID_ARGUMENT: 400,
+  IN_FLIGHT: 409,
   UNSUPPORTED: 501,
   STORE_UNAVAILABLE: 503,
 }

@@ -18,6 +18,14 @@ function read(file: unknown, flags: Record<string, unknown> = {}): ReturnType<ty
 const least = { upstream: 'http://127.0.0.1:3000', scope: 'global' }
 
 describe('the file', () => {
+  test.each(['redis-cluster://a:1,b:2', 'rediss-sentinel://a:1,b:2/main'])(
+    'takes %s for a store and a cache',
+    (url) => {
+      expect(read({ ...least, store: url })).toMatchObject({ store: url })
+      expect(read({ ...least, store: 'postgres://db/once', cache: url })).toMatchObject({ cache: url })
+    },
+  )
+
   test('has the words of the command line', () => {
     const config = read({
       $schema: './config.schema.json',

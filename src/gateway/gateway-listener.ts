@@ -12,9 +12,9 @@ import { sendAnswer } from '../http/node-response.ts'
 import type { HttpOptions } from '../http/options.ts'
 import { createCall } from './gateway-call.ts'
 import type { Call } from './gateway-call.ts'
-import { gatewayProblem } from './gateway-problem.ts'
+import { gatewayProblem, gatewayProblems } from './gateway-problem.ts'
 import { readRequest } from './gateway-requests.ts'
-import { pathPattern } from './gateway-routes.ts'
+import { pathPattern, withEscapedSlashes } from './gateway-routes.ts'
 import type { PathPattern } from './gateway-routes.ts'
 import type { Upstream } from './upstream.ts'
 
@@ -24,7 +24,8 @@ export type Protection = Exchange<Call> | undefined
 export interface ListenerOptions {
   readonly clock: Clock
   readonly upstream: Upstream
-  readonly protectionOf: (method: string, path: string) => Protection
+  /** 'ambiguous': the path is on one route or on another one, depending on who reads it. */
+  readonly protectionOf: (method: string, path: string) => Protection | 'ambiguous'
   /** The rules that are published. */
   readonly published: Exchange<Call>
   readonly pseudonym: string
@@ -56,9 +57,14 @@ export function protectionBy(
       protection,
     ],
   )
-  return (method, path) => {
+  const pick = (method: string, path: string): Protection => {
     const found = compiled.find(([fits, methods]) => (!methods || methods.has(method)) && fits(path))
     return found ? found[2] : otherwise
+  }
+  return (method, path) => {
+    const found = pick(method, path)
+    const asSlashes = withEscapedSlashes(path)
+    return asSlashes === path || pick(method, asSlashes) === found ? found : 'ambiguous'
   }
 }
 
@@ -89,6 +95,7 @@ export function createListener(options: ListenerOptions): (req: IncomingMessage,
 function serve(options: ListenerOptions, call: Call, path: string): void {
   const { req, res, target } = call
   const exchange = options.protectionOf(req.method!, path)
+  if (exchange === 'ambiguous') return answer(call, gatewayProblem(gatewayProblems.badRequest, options))
   if (exchange && concernsNode(exchange, req)) {
     const stage = { request: call, req, res, target, proceed: () => options.upstream.forward(call) }
     return void exchangeOnNode(exchange, stage)

@@ -10,6 +10,9 @@ import type { GatewaySettings } from './gateway-options.ts'
 import { tenantName, tenantOf } from './gateway-tenants.ts'
 import type { RequestRecord } from './request-log.ts'
 
+/** No answer was begun: the client had left, or its request broke off. As nginx and those who read its logs have it. */
+const noAnswer = 499
+
 /** What the log and the metrics are told when a request is over. */
 export function recordOf(once: Once, settings: GatewaySettings, call: Call, nowMs: number): RequestRecord {
   const { req, res, target, result, cause, context, startedMs } = call
@@ -17,7 +20,7 @@ export function recordOf(once: Once, settings: GatewaySettings, call: Call, nowM
   return {
     method: req.method ?? '',
     path: splitTarget(target).path,
-    status: res.statusCode,
+    status: res.headersSent ? res.statusCode : noAnswer,
     result,
     durationMs: nowMs - startedMs,
     ...(keyHash !== undefined && { keyHash }),

@@ -19,6 +19,8 @@ export function readRequest(req: IncomingMessage, { pseudonym, essential }: Requ
   const coding = headers['transfer-encoding']
   if (method === 'TRACE' || headers.upgrade !== undefined) return { refused: gatewayProblems.notCarried }
   if (coding !== undefined && coding.toLowerCase() !== 'chunked') return { refused: gatewayProblems.notCarried }
+  // Chunks came with HTTP/1.1: who speaks 1.0 in front of us does not see where such a body ends (RFC 9112, 6.1).
+  if (coding !== undefined && req.httpVersion === '1.0') return { refused: gatewayProblems.badRequest }
   if (headers.via?.includes(pseudonym)) return { refused: gatewayProblems.loop }
   if (!isTarget(url) || linesOf(req, 'host') > 1) return { refused: gatewayProblems.badRequest }
   // A key that is taken out on the way would leave the service behind us without it; the tenant, as somebody else.

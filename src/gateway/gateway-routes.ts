@@ -30,3 +30,11 @@ function normalEscape(escape: string): string {
   const character = String.fromCharCode(Number.parseInt(escape.slice(1), 16))
   return /[A-Za-z0-9._~-]/.test(character) ? character : escape.toUpperCase()
 }
+
+/**
+ * The path as a service reads it that takes %2F for a slash (WSGI, PHP) and %5C for one, too. To others it is a character like any
+ * other, so such a path is a path; but where the two readings are on different routes, neither rule can be kept.
+ */
+export function withEscapedSlashes(path: string): string {
+  return path.includes('%') ? path.replace(/%2f|%5c/gi, '/') : path
+}

@@ -78,6 +78,7 @@ async function* chunksOf({ req, context }: Call): AsyncGenerator<Buffer> {
 function createExchangeHandler(options: UpstreamOptions, call: Call): Dispatcher.DispatchHandler {
   const { req, res } = call
   let sent = false
+  let over = false
   let last: Buffer | undefined
   let left: number | undefined
   return {
@@ -94,11 +95,13 @@ function createExchangeHandler(options: UpstreamOptions, call: Call): Dispatcher
       const head = responseHead(controller.rawHeaders as Buffer[], options)
       if (head.isCoded) return controller.abort(new UnknownCoding())
       left = head.contentLength
-      call.unframed = !head.isFramed && status !== 204 && status !== 304 && req.method !== 'HEAD'
+      call.unframed = !head.isFramed && !endsWithHead(status) && req.method !== 'HEAD'
       wish(call, head.wish)
       // Whoever is still sending has not been heard to the end: nothing else can come over this connection.
       if (!req.complete && !call.context) res.shouldKeepAlive = false
-      res.writeHead(status, message ?? '', head.headers)
+      over = endsWithHead(status)
+      res.writeHead(status, reasonOf(message), status === 204 ? withoutLength(head.headers) : head.headers)
+      if (over) res.end()
     },
     onResponseData(controller, chunk) {
       if (isDeaf(call)) return controller.abort(new ClientLeft())
@@ -108,6 +111,7 @@ function createExchangeHandler(options: UpstreamOptions, call: Call): Dispatcher
     },
     onResponseEnd(controller) {
       call.abort = undefined
+      if (over) return
       const trailers = controller.rawTrailers as Buffer[] | null | undefined
       if (trailers?.length && wantsTrailers(req)) res.addTrailers(responseTrailers(trailers))
       if (last) res.end(last)
@@ -115,10 +119,25 @@ function createExchangeHandler(options: UpstreamOptions, call: Call): Dispatcher
     },
     onResponseError(_controller, error) {
       call.abort = undefined
+      if (over) return
       if (sent) breakOff(options, call, error)
       else unreachable(options, call, error)
     },
   }
+}
+
+/** Whatever length it tells: a 304 may tell that of what it stands for. undici would wait for so many octets, in vain. */
+function endsWithHead(status: number): boolean {
+  return status === 204 || status === 304
+}
+
+function withoutLength(headers: readonly string[]): string[] {
+  return headers.filter((_, at) => headers[at - (at % 2)]!.toLowerCase() !== 'content-length')
+}
+
+/** Words for people, which undici has decoded as UTF-8. What Node would not write is left out, and the answer is not lost for it. */
+function reasonOf(message: string | undefined): string {
+  return message !== undefined && /^[\t\x20-\x7e\x80-\xff]*$/.test(message) ? message : ''
 }
 
 /** As a handler in the same process would say it to its context. */
@@ -160,12 +179,22 @@ function breakOff({ profile }: UpstreamOptions, call: Call, error: Error): void 
   const isBodyWrong = context !== undefined && call.body === undefined && req.errored !== null
   if (context && !isBodyWrong) {
     call.doubt = problem
-    return void res.destroy()
+    return call.decided ? cut(call) : void res.destroy()
   }
   if (!context) call.result = 'failed'
-  // Half an answer must not pass for a whole one.
-  if (res.headersSent) res.destroy()
-  else sendAnswer(res, gatewayProblem(problem, { profile }))
+  if (res.headersSent) return cut(call)
+  // A head that could not be written may have left its length behind: the next answer would begin in the middle of this one.
+  for (const name of res.getHeaderNames()) if (name !== 'via') res.removeHeader(name)
+  sendAnswer(res, gatewayProblem(problem, { profile }))
+}
+
+/**
+ * Half an answer must not pass for a whole one. A client of HTTP/1.0 knows its end by the end of the connection: only a reset
+ * tells it that this was none.
+ */
+function cut({ req, res }: Call): void {
+  if (req.httpVersion === '1.0') req.socket.resetAndDestroy()
+  else res.destroy()
 }
 
 /** Several addresses of one name fail with an AggregateError that has the code of one of them. */

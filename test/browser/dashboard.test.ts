@@ -4,6 +4,11 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startDemo } from '../../src/cli/demo.ts'
 import type { RunningDemo } from '../../src/cli/demo.ts'
+import { InDoubtError } from '../../src/core/errors.ts'
+import { createOnce } from '../../src/core/once.ts'
+import { operationsSection } from '../../src/gateway/admin-operations.ts'
+import { startAdmin } from '../../src/gateway/admin.ts'
+import { memoryStore } from '../../src/stores/memory.ts'
 import { needs } from '../servers/needs.ts'
 import { pollUntil } from '../servers/poll.ts'
 import { openBrowser, openPage, overflowOf, tabTo } from './browser.ts'
@@ -158,6 +163,47 @@ needs('chromium').describe('the dashboard in a browser', () => {
     expect((await entry('forget-1')).entry).toBeUndefined()
     expect(await page.locator('#key .timeline').textContent()).toContain('forgotten by hand')
     await page.context().close()
+  })
+
+  test('a parked operation counts at the top, leads to its steps, and is resumed after a reason', async () => {
+    const store = memoryStore()
+    const shop = createOnce({ store, scope: 'shop' })
+    const checkout = shop.operation('checkout', { version: 1 }, async (op) => {
+      await op.step('reserve', { run: () => 'seat 4' })
+      return op.step('charge', { run: () => Promise.reject(new InDoubtError('no answer')), inDoubt: 'stop' })
+    })
+    for (let attempt = 1; attempt <= 2; attempt++) await checkout.run('order-7', 1).catch(() => undefined)
+    const admin = await startAdmin({
+      once: shop,
+      store,
+      metrics: { text: () => '' },
+      listen: { host: '127.0.0.1', port: 0 },
+      token: demo.token,
+      ready: () => true,
+      sections: [operationsSection(shop, store)],
+    })
+    const { page, trouble } = await openPage(browser, admin.url)
+    await page.locator('#parked', { hasText: '1' }).waitFor()
+    expect(await page.locator('#inDoubt').textContent()).toBe('1')
+    await page.locator('#section-operations button', { hasText: 'order-7' }).click()
+    await page.locator('#key .badge.parked').waitFor()
+    expect(await page.locator('#key .timeline').textContent()).toMatch(/Step reserve: done.*Step charge: began.*parked/)
+    expect(await page.locator('#key button').count()).toBe(0)
+    await unlock(page)
+    await page.locator('#key button', { hasText: 'Resume' }).click()
+    expect(await page.locator('#change-words').textContent()).toContain('In doubt: charge')
+    await page.locator('#change-dialog [data-close]').click()
+    expect(await checkout.status('order-7')).toMatchObject({ state: 'parked' })
+    await page.locator('#key button', { hasText: 'Resume' }).click()
+    await page.locator('#reason').fill('the provider was asked')
+    await page.locator('#change-confirm').click()
+    await page.locator('#key .timeline', { hasText: 'resumed by hand' }).waitFor()
+    expect(await checkout.status('order-7')).toMatchObject({ state: 'waiting' })
+    await page.locator('#parked', { hasText: '0' }).waitFor()
+    expect(trouble).toEqual([])
+    await page.context().close()
+    await admin.close()
+    await shop.close()
   })
 
   test('pages, state and search find one entry among many', async () => {

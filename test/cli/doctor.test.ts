@@ -1,5 +1,5 @@
 // The doctor on real servers: one that is as it should be is found well, and each setting that breaks the promise is found out.
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { MongoClient } from 'mongodb'
@@ -110,6 +110,21 @@ describe('sqlite', () => {
     // Looking has not changed it.
     expect(database.prepare('PRAGMA journal_mode').get()).toEqual({ journal_mode: 'delete' })
     database.close()
+  })
+
+  test('a file that others may read is found', async () => {
+    using folder = makeFolder()
+    const path = join(folder.path, 'a.db')
+    await migrated(`sqlite:${path}`)
+    expect((await diagnose(`sqlite:${path}`)).checks['sqlite-mode']).toMatchObject({
+      verdict: 'ok',
+      found: 'mode 0600',
+    })
+    chmodSync(path, 0o644)
+    expect((await diagnose(`sqlite:${path}`)).checks['sqlite-mode']).toMatchObject({
+      verdict: 'warning',
+      found: 'mode 0644',
+    })
   })
 
   test('a time in the file that is ahead of this machine, and entries that nobody sweeps, are found', async () => {

@@ -29,11 +29,17 @@ export async function run(file: string, args: string[], { env = {}, cwd }: RunOp
   return { code: code as number | null, out, error }
 }
 
+// What is left out decides too: CI, NO_COLOR, FORCE_COLOR, NODE_DISABLE_COLORS and TEAMCITY_VERSION switch colours, NODE_OPTIONS
+// prints warnings, ONCEONLY_STORE names a store. So nothing is taken over but what a process needs to be found and to write.
+const kept = ['PATH', 'HOME', 'TMPDIR', 'LD_LIBRARY_PATH'] as const
+
 export function cleanEnvironment(env: Record<string, string>): NodeJS.ProcessEnv {
-  // Vitest colours its own output, and AWS would look for credentials in the network.
-  const { ONCEONLY_STORE: _store, NO_COLOR: _no, FORCE_COLOR: _force, NODE_OPTIONS: _node, ...rest } = process.env
+  const ours = Object.fromEntries(
+    kept.flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]])),
+  )
+  // AWS would look for credentials in the network.
   const aws = { AWS_ACCESS_KEY_ID: 'onceonly', AWS_SECRET_ACCESS_KEY: 'onceonly', AWS_EC2_METADATA_DISABLED: 'true' }
-  return { ...rest, ...aws, ...env }
+  return { ...ours, ...aws, ...env }
 }
 
 export interface TestFolder extends Disposable {

@@ -9,7 +9,10 @@ import { startMariadb } from '../servers/mariadb.ts'
 import { startMongodb } from '../servers/mongodb.ts'
 import { needs } from '../servers/needs.ts'
 import { startPostgres } from '../servers/postgres.ts'
-import { startRedis } from '../servers/redis.ts'
+import { startCluster } from '../servers/redis-cluster.ts'
+import { redisCommand } from '../servers/redis-command.ts'
+import { startSentinels } from '../servers/redis-sentinel.ts'
+import { startRedis, startReplica } from '../servers/redis.ts'
 import { type Ended, makeFolder, onceonly } from './program.ts'
 
 interface Subject extends AsyncDisposable {
@@ -155,6 +158,63 @@ needs('redis').describe('redis', () => {
       await sleepMs(100)
     }
     await opened.close()
+  })
+})
+
+const placeOf = ({ host, port }: { host: string; port: number }): string => `${host}:${port}`
+
+needs('redis', { ours: true }).describe('redis-cluster', () => {
+  commandsOn(
+    async () => {
+      const cluster = await startCluster(safeRedis)
+      // The others are learnt from those that are named.
+      const url = `redis-cluster://${cluster.nodes.slice(0, 2).map(placeOf).join(',')}`
+      return { url, [Symbol.asyncDispose]: () => cluster.stop() }
+    },
+    { schema: false, sweeps: false },
+  )
+
+  test('doctor looks at every primary, and one that can lose keys is enough', async () => {
+    await using cluster = await startCluster(safeRedis)
+    const url = `redis-cluster://${placeOf(cluster.nodes[0]!)}`
+    await redisCommand(cluster.urls[2]!, 'CONFIG', 'SET', 'maxmemory-policy', 'allkeys-lru')
+    const ended = await onceonly(['doctor', '--store', url, '--json'])
+    const { checks } = JSON.parse(ended.out) as { checks: { name: string; verdict: string; lookedAt: string }[] }
+    const eviction = checks.filter(({ name }) => name === 'redis-eviction')
+    expect(eviction.map(({ verdict }) => verdict).toSorted()).toEqual(['ok', 'ok', 'violated'])
+    expect(eviction[0]!.lookedAt).toContain('primary 1 of 3')
+    expect(ended.code).toBe(1)
+  })
+})
+
+needs('redis', { ours: true }).describe('redis-sentinel', () => {
+  commandsOn(
+    async () => {
+      const primary = await startRedis(safeRedis)
+      const replica = await startReplica(primary, safeRedis)
+      const sentinels = await startSentinels(primary)
+      const url = `redis-sentinel://${sentinels.members.map(placeOf).join(',')}/${sentinels.primaryName}`
+      const stop = async (): Promise<void> => {
+        await sentinels.stop()
+        await replica.stop()
+        await primary.stop()
+      }
+      return { url, [Symbol.asyncDispose]: stop }
+    },
+    { schema: false, sweeps: false },
+  )
+
+  test('none that answers, or a name that they do not know, ends with 1 in time', async () => {
+    await using alone = await startRedis()
+    for (const url of [
+      `redis-sentinel://127.0.0.1:1/main`,
+      `redis-sentinel://${placeOf(alone)}/main`,
+      'redis-cluster://127.0.0.1:1',
+    ]) {
+      const ended = await onceonly(['keys', 'list', '--store', url])
+      expect(ended).toMatchObject({ code: 1, out: '' })
+      expect(ended.error).toMatch(/The Redis (?:sentinel|cluster) at redis-\S+ cannot be reached/)
+    }
   })
 })
 

@@ -59,6 +59,32 @@ describe('paths that servers read in two ways do not lead around a rule', () => 
     expect(upstream.seen).toEqual([])
   })
 
+  test.each([
+    '/events/..%2ftransfers/1',
+    '/events/%2e%2e%2Ftransfers/1',
+    '/events/..%5Ctransfers/1',
+    '/x%2f..%2ftransfers/1',
+    '/transfers%2F1',
+  ])('%s, on one route to some and on another to others, is refused', async (path) => {
+    const upstream = closing(await rawUpstream(answerWith('x')))
+    const routes = [
+      { path: '/events/**', protect: false },
+      { path: '/transfers/*', required: true },
+    ]
+    const { port } = await startGround(upstream.url, { routes })
+    const asked = (target: string): Promise<string> =>
+      say(port, `POST ${target} HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}`)
+    expect(await asked(path)).toMatch(/^HTTP\/1\.1 400 [^]*gateway-bad-request/)
+    expect(upstream.seen).toEqual([])
+    // One that is on the same route for both is a path like all others: the name of a package, of a project.
+    expect(await asked('/events/@scope%2Fname')).toMatch(/^HTTP\/1\.1 201 /)
+    expect(await asked('/projects/group%2Fname')).toMatch(/^HTTP\/1\.1 201 /)
+    expect(upstream.seen.map(({ head }) => head.split(' ')[1])).toEqual([
+      '/events/@scope%2Fname',
+      '/projects/group%2Fname',
+    ])
+  })
+
   test.each(['/v1/a;b/c', '/files/..a', '/search?q=a\\b'])('%s passes as it is', async (path) => {
     const upstream = closing(await rawUpstream(answerWith('ok')))
     const { port } = await startGround(upstream.url)

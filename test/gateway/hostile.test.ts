@@ -83,6 +83,10 @@ describe('smuggling: refused, and the upstream sees nothing', () => {
     ['a target with a blank', lines('POST /a b HTTP/1.1', 'Host: a', 'Content-Length: 0')],
     ['no Host', lines('POST / HTTP/1.1', 'Content-Length: 0')],
     ['two Hosts', lines('POST / HTTP/1.1', 'Host: a', 'Host: b', 'Content-Length: 0', 'Connection: close')],
+    [
+      'chunks in HTTP/1.0',
+      `${lines('POST / HTTP/1.0', 'Host: a', 'Transfer-Encoding: chunked')}2\r\n{}\r\n0\r\n\r\n${smuggled}`,
+    ],
     ['a version to come', lines('POST / HTTP/9.9', 'Host: a', 'Content-Length: 0')],
   ])('%s', async (_name, text) => {
     const answer = await say(ground.port, text)

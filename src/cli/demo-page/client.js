@@ -4,7 +4,8 @@
 
 const timeoutMs = 1000
 const pauseMs = 200
-const triesMax = 8
+// With longer and longer pauses, half a minute: a service that was killed is back by then, on a busy machine too.
+const triesMax = 30
 // The first tries meet the fault, later ones do not: what goes wrong is over at some time.
 const faultyTries = 2
 
@@ -17,7 +18,9 @@ export async function pay({ order, cents, road, key, faults, retries, who, repor
     const ending = await send({ order, cents, road, key, fault })
     report({ ...request, ...ending, endedMs: performance.timeOrigin + performance.now() })
     if (ending.final || retries === 'none' || number === triesMax) return ending
-    await new Promise((resolve) => setTimeout(resolve, Math.max(pauseMs, ending.retryAfterMs ?? 0)))
+    await new Promise((resolve) =>
+      setTimeout(resolve, Math.max(pauseMs * Math.min(number, 5), ending.retryAfterMs ?? 0)),
+    )
   }
 }
 

@@ -36,7 +36,10 @@ export function createGuarantees({ newOrder, ledgerOf }) {
   async function sendRow({ fault, cells }, totals) {
     const one = (way, index) => sendOne(way, fault, cells[index], totals[index])
     if (fault.name !== 'server-killed') return Promise.all(ways.map(one))
-    for (const [index, way] of ways.entries()) await one(way, index)
+    for (const [index, way] of ways.entries()) {
+      await untilServiceRuns()
+      await one(way, index)
+    }
   }
 
   async function sendOne({ road, retries, keyed }, fault, cell, total) {
@@ -55,6 +58,16 @@ export function createGuarantees({ newOrder, ledgerOf }) {
     cell.className = charges === 0 ? 'none' : charges > 1 ? 'bad' : told ? 'good' : ''
     cell.replaceChildren(make('b', {}, `${charges}×`), words ? make('span', { className: 'told' }, words) : '')
   }
+}
+
+/** The first tries meet the fault. While the service is started again they would not reach it, and there would be no fault to see. */
+async function untilServiceRuns() {
+  const runs = () =>
+    fetch('/without/').then(
+      ({ ok }) => ok,
+      () => false,
+    )
+  while (!(await runs())) await new Promise((resolve) => setTimeout(resolve, 100))
 }
 
 const toldWords = (ending) => (ending.is === 'doubt' ? 'told: in doubt' : 'not told')

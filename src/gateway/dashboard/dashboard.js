@@ -31,14 +31,15 @@ function onOverview(overview) {
   const { totals, waiting, slices, latest, store, scope, countMax, problem, sections, ready } = overview
   setText(byId('where'), `${store} store, scope ${scope}${ready ? '' : ', not ready'}`)
   for (const name of ['absorbed', 'run', 'failed']) setText(byId(name), totals[name].toLocaleString())
-  for (const name of ['running', 'abandoned', 'open']) {
+  for (const name of ['running', 'inDoubt', 'parked', 'open']) {
     const count = waiting?.[name]
     setText(
       byId(name),
       count === undefined ? '–' : count >= countMax ? `${countMax.toLocaleString()}+` : count.toLocaleString(),
     )
   }
-  byId('doubt-number').classList.toggle('alarm', (waiting?.abandoned ?? 0) > 0)
+  byId('doubt-number').classList.toggle('alarm', (waiting?.inDoubt ?? 0) > 0)
+  byId('parked-number').classList.toggle('alarm', (waiting?.parked ?? 0) > 0)
   complain('problem', problem === undefined ? undefined : new Error(problem))
   drawPlot(byId('plot'), byId('plot-words'), slices)
   byId('events').replaceChildren(...latest.map(eventItem))
@@ -62,7 +63,13 @@ function eventItem({ atMs, name, event }) {
   )
 }
 
+let sectionsShown
+
 function showSections(sections) {
+  // The same again is left as it is: somebody may be on one of its buttons.
+  const given = JSON.stringify(sections)
+  if (given === sectionsShown) return
+  sectionsShown = given
   byId('sections').replaceChildren(
     ...sections.map(({ name, title, columns, rows, more }) =>
       make(
@@ -76,8 +83,14 @@ function showSections(sections) {
           make(
             'tbody',
             {},
-            ...rows.map((row) =>
-              make('tr', {}, ...row.map((cell, index) => make('td', { data: { label: columns[index] } }, cell))),
+            ...rows.map(({ cells, key }) =>
+              make(
+                'tr',
+                {},
+                ...cells.map((cell, index) =>
+                  make('td', { data: { label: columns[index] } }, index === 0 && key ? keyLink(key, cell) : cell),
+                ),
+              ),
             ),
           ),
         ),
@@ -85,6 +98,11 @@ function showSections(sections) {
       ),
     ),
   )
+}
+
+function keyLink(key, words) {
+  const open = () => void showKey({ scope: key.scope, id: key.id }).then(() => byId('key').focus())
+  return make('button', { type: 'button', className: 'link mono', onclick: open }, words)
 }
 
 // ── entries ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -114,16 +132,10 @@ const stateWords = { abandoned: 'in doubt' }
 function entryRow(entry) {
   const { scope, id, state, attempt, firstClaimedAtMs } = entry
   const current = shown && shown.scope === scope && shown.id === id
-  const open = () => void showKey({ scope, id }).then(() => byId('key').focus())
   return make(
     'tr',
     { className: current ? 'shown' : '', data: { scope, id } },
-    make(
-      'td',
-      {},
-      make('button', { type: 'button', className: 'link mono', onclick: open }, id),
-      make('span', { className: 'scope' }, scope),
-    ),
+    make('td', {}, keyLink({ scope, id }, id), make('span', { className: 'scope' }, scope)),
     make('td', { className: 'state' }, badge(state)),
     make('td', { data: { label: 'Attempt' } }, String(attempt)),
     make('td', {}, timeElement(firstClaimedAtMs, ago(firstClaimedAtMs))),
@@ -164,25 +176,27 @@ async function showKey(key) {
   }
   setText(byId('key-title'), key.id)
   try {
-    const { entry, timeline } = await ask(`/api/entry?${new URLSearchParams(key)}`)
+    const { entry, operation, timeline } = await ask(`/api/entry?${new URLSearchParams(key)}`)
     if (shown !== key) return
-    const facts = entry ? factsOf(entry) : make('p', { className: 'soft' }, 'There is no entry of this key now.')
+    const none = 'There is no entry of this key now.'
+    const facts = entry ? factsOf(entry, operation) : make('p', { className: 'soft' }, none)
     byId('key-body').replaceChildren(
       make('p', { className: 'soft small' }, key.scope),
       facts,
       make('h3', { className: 'visually-hidden' }, 'Timeline'),
       timelineList(timeline),
-      actionsOf(key, entry),
+      actionsOf(key, entry, operation),
     )
   } catch (error) {
     byId('key-body').replaceChildren(make('p', { className: 'problem' }, error.message))
   }
 }
 
-function factsOf(entry) {
+function factsOf(entry, operation) {
   const { state, attempt, fence, version, outcome } = entry
   const facts = [
     ['State', badge(state)],
+    ...(operation ? operationFacts(operation) : []),
     ['Attempt', String(attempt)],
     ['Fence', make('span', { className: 'mono' }, String(fence))],
     ['Answer', outcome ? `${answerWords(outcome)}${outcome.contentType ? `, ${outcome.contentType}` : ''}` : 'none'],
@@ -195,11 +209,20 @@ function factsOf(entry) {
   )
 }
 
-function actionsOf(key, entry) {
+function operationFacts({ state, direction, inDoubt }) {
+  const words = direction === 'backward' ? `${state}, going back` : state
+  return [
+    ['Operation', make('span', { className: `badge ${state === 'unreadable' ? 'parked' : state}` }, words)],
+    ...(inDoubt.length > 0 ? [['In doubt', inDoubt.join(', ')]] : []),
+  ]
+}
+
+function actionsOf(key, entry, operation) {
   const place = make('div', { className: 'actions' })
   if (!entry || token === undefined) return place
   const act = (action, words) =>
-    make('button', { type: 'button', className: 'danger', onclick: () => askFirst(action, key) }, words)
+    make('button', { type: 'button', className: 'danger', onclick: () => askFirst(action, key, operation) }, words)
+  if (operation?.state === 'parked') place.append(act('resume', 'Resume…'))
   if (entry.state === 'running' || entry.state === 'abandoned') place.append(act('release', 'Release…'))
   place.append(act('forget', 'Forget…'))
   if (entry.outcome) {
@@ -232,13 +255,21 @@ const changes = {
       'The entry and its stored answer are deleted, and the next request runs the effect as new. If it did take effect, it happens twice.',
     confirm: 'Forget the key',
   },
+  resume: { title: 'Resume this operation?', confirm: 'Resume the operation' },
+}
+
+/** What a person must know before: nobody looks a step up for them here. */
+function resumeWords(inDoubt) {
+  const goesOn = 'Its failures are forgotten, and the next worker or retry that has its code takes it up where it was.'
+  if (inDoubt.length === 0) return goesOn
+  return `${goesOn} In doubt: ${inDoubt.join(', ')}. A step that was told to stop when in doubt parks it again, unless your code decides: resume(id, { decide }).`
 }
 
 let pending
 
-function askFirst(action, key) {
+function askFirst(action, key, operation) {
   pending = { action, key }
-  const { title, words, confirm } = changes[action]
+  const { title, words = resumeWords(operation.inDoubt), confirm } = changes[action]
   setText(byId('change-title'), title)
   byId('change-words').replaceChildren(make('span', { className: 'mono' }, key.id), make('br'), words)
   setText(byId('change-confirm'), confirm)

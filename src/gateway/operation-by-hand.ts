@@ -1,0 +1,80 @@
+// An operation in the hands of a person, who does not have its code: no step and no undo runs here. What they let go on is taken
+// up by the next process that has the code, and their word is in the audit trail before it takes effect.
+
+import { systemRandom } from '../core/clock.ts'
+import { invalidArgument, OnceError } from '../core/errors.ts'
+import type { Key } from '../core/key.ts'
+import { createOnce } from '../core/once.ts'
+import type { OperationStatus } from '../core/operation-status.ts'
+import type { Operation } from '../core/operation.ts'
+import type { Entry, Inspectable, Recoverable, StepLedger, Store } from '../core/store.ts'
+
+export type OperationStore = Store & Inspectable & StepLedger & Recoverable
+
+export function keepsOperations(store: Store & Partial<Inspectable>): store is OperationStore {
+  return ['unfinished', 'ledger', 'enlist', 'show', 'list', 'mend'].every((name) => name in store)
+}
+
+export interface Resumed {
+  /** As it was before. */
+  readonly status: OperationStatus
+  /** False: it was not parked, and nothing was changed. */
+  readonly changed: boolean
+}
+
+/** Undefined when there is no such operation. */
+export async function resumeByHand(store: OperationStore, key: Key, reason: string): Promise<Resumed | undefined> {
+  const entry = await store.show(key)
+  const operation = operationAt(store, key, entry)
+  const status = entry && (await operation.status(key.id))
+  if (!status) return undefined
+  const changed = status.state === 'parked'
+  if (changed) {
+    await note(store, entry, reason)
+    await operation.resume(key.id)
+  }
+  return { status, changed }
+}
+
+// What codec its owner has is not known here; what that wrote is bytes, and stays what it is.
+const opaque = { encode: (value: unknown) => value as Uint8Array, decode: (bytes: Uint8Array) => bytes }
+
+/** As the core has it, without its code. Claimed by this, it keeps the version and the retention that it has. */
+export function operationAt(store: OperationStore, { scope }: Key, entry?: Entry): Operation<unknown, unknown> {
+  const at = scope.lastIndexOf('/operations/')
+  if (at < 1)
+    throw invalidArgument(`${JSON.stringify(scope)} is no scope of an operation: those are SCOPE/operations/NAME`)
+  const once = createOnce({ store, scope: scope.slice(0, at), codec: opaque })
+  const kept = entry && {
+    version: entry.version,
+    keepMs: entry.expiresAtMs - entry.leaseUntilMs,
+    tombstoneMs: entry.forgottenAtMs - entry.expiresAtMs,
+  }
+  return once.operation(scope.slice(at + '/operations/'.length), { ...kept, waitMs: 0 }, () => {
+    throw new Error('Bug! There is no code to run here.')
+  })
+}
+
+// Longer than two calls take on a slow store: the second one must not meet a later holder. Whoever dies between them leaves the
+// operation parked as it was, for nobody to wait for.
+const noteLeaseMs = 60_000
+
+/** The audit trail is written by a store that gives a key back by hand. A parked one is held by nobody: it is held for that. */
+async function note(store: OperationStore, entry: Entry, reason: string): Promise<void> {
+  const { key, fingerprint, version, input, leaseUntilMs, expiresAtMs, forgottenAtMs } = entry
+  if (!input) return
+  const { is } = await store.enlist(key, {
+    token: systemRandom.uuid(),
+    fingerprint,
+    leaseMs: noteLeaseMs,
+    retention: { keepMs: expiresAtMs - leaseUntilMs, tombstoneMs: forgottenAtMs - expiresAtMs },
+    version,
+    onTakeover: 'rerun',
+    onExpired: 'gone',
+    input,
+  })
+  if (is !== 'granted') {
+    throw new OnceError('IN_FLIGHT', { message: `Somebody holds the operation ${key.id} at this moment. Ask again.` })
+  }
+  await store.mend(key, 'release', `resume: ${reason}`)
+}
