@@ -30,7 +30,11 @@ export function checkDigest(claimed: string): DigestCheck {
 }
 
 /** For the handler's stream; frameworks answer an error with its status. */
-export function digestError(): Error {
-  const error = new Error('The content does not have the digest that Content-Digest claims.')
-  return Object.assign(error, { status: 400, statusCode: 400 })
+export class DigestError extends Error {
+  readonly status = 400
+  readonly statusCode = 400
+
+  constructor() {
+    super('The content does not have the digest that Content-Digest claims.')
+  }
 }

@@ -15,6 +15,8 @@ export interface OnceContext<Tx = unknown> extends Op {
   store(): void
   /** Nothing was done (validation failed, a limiter said no): no trace is left, and the key is free for another request. */
   notBegun(): void
+  /** Something may have happened and nobody can tell: the key is kept until its lease ends, then `onTakeover` decides. */
+  inDoubt(): void
 }
 
 /** `req.once` of Node and Express is still the method of every stream, besides being the context. */
@@ -35,16 +37,16 @@ const callablePrototype: object = Object.create(Function.prototype, {
 export function showOnRequest(req: IncomingMessage, context: OnceContext): void {
   const listenOnce = req.once
   const callable = (...args: unknown[]): unknown => Reflect.apply(listenOnce, req, args)
-  const { key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun } = context
-  const shown = { [held]: context, key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun }
+  const { key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun, inDoubt } = context
+  const shown = { [held]: context, key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun, inDoubt }
   req.once = Object.assign(
     Object.setPrototypeOf(callable, callablePrototype) as object,
     shown,
   ) as IncomingMessage['once']
 }
 
-/** What becomes of the key: the answer is stored, the key is opened for a retry, or nothing is remembered. */
-export type Fate = 'store' | 'open' | 'forget'
+/** What becomes of the key: the answer is stored, it is opened for a retry, nothing is remembered, or it is left to its lease. */
+export type Fate = 'store' | 'open' | 'forget' | 'doubt'
 
 export interface Wish {
   fate: Fate | undefined
@@ -63,6 +65,7 @@ class Context<Tx> implements OnceContext<Tx> {
   readonly release: () => void
   readonly store: () => void
   readonly notBegun: () => void
+  readonly inDoubt: () => void
 
   constructor(op: Op, tx: Tx, wish: Wish) {
     this.#op = op
@@ -75,6 +78,7 @@ class Context<Tx> implements OnceContext<Tx> {
     this.release = () => void (wish.fate = 'open')
     this.store = () => void (wish.fate = 'store')
     this.notBegun = () => void (wish.fate = 'forget')
+    this.inDoubt = () => void (wish.fate = 'doubt')
   }
 
   /** Made when it is asked for. */
@@ -87,10 +91,15 @@ export function createContext<Tx>(op: Op, tx: Tx, wish: Wish): OnceContext<Tx> {
   return new Context(op, tx, wish)
 }
 
-/** 429 is no answer to the request but the refusal to look at it: a limiter behind us must not be replayed for a day. */
+/**
+ * No answers to the request but refusals to look at it, each with a way to have it looked at: credentials, another connection,
+ * a little later. Replayed for a day they would lock out the client that does as it is told.
+ */
+const unheard: ReadonlySet<number> = new Set([401, 407, 408, 421, 425, 429])
+
 export function fateOf(status: number, policy: ErrorPolicy, wish: Wish): Fate {
   if (wish.fate) return wish.fate
-  if (status === 429) return 'open'
+  if (unheard.has(status)) return 'open'
   if (policy === 'began') return 'store'
   return status >= (policy === 'success-only' ? 400 : 500) ? 'open' : 'store'
 }

@@ -4,12 +4,12 @@
 import { systemRandom } from '../core/clock.ts'
 import { createOp } from '../core/effect.ts'
 import type { Op } from '../core/effect.ts'
-import { FinalError, NotBegunError, OnceError } from '../core/errors.ts'
+import { FinalError, InDoubtError, invalidArgument, NotBegunError, OnceError } from '../core/errors.ts'
 import type { ErrorCode } from '../core/errors.ts'
 import type { Key } from '../core/key.ts'
 import type { Once } from '../core/once.ts'
 import type { RunOptions } from '../core/settings.ts'
-import { claimedSha256 } from './content-digest.ts'
+import { claimedSha256, DigestError } from './content-digest.ts'
 import { createContext, fateOf } from './context.ts'
 import type { OnceContext, Wish } from './context.ts'
 import { readKey } from './key-header.ts'
@@ -44,6 +44,8 @@ export type Body =
   /** Too large to be read first: it streams to the handler. `verify` waits for its end, reading what the handler left. */
   | { readonly is: 'claimed'; readonly sha256: string; verify(): Promise<boolean> }
   | { readonly is: 'too-large' }
+  /** It is here, too large to be taken without a digest, and does not have the one that was claimed. */
+  | { readonly is: 'digest-mismatch' }
 
 /** What a handler came to. */
 export type Produced =
@@ -99,14 +101,15 @@ async function handle<Asked>(ground: Ground<Asked>, asked: AskedRequest<Asked>, 
     return refuse(ground, 'keyInvalid', { detail: `The header was refused because ${reading.refused}.` })
   }
   const tenant = settings.scope === 'global' ? undefined : await settings.scope(asked.request)
-  if (settings.scope !== 'global' && (typeof tenant !== 'string' || tenant === ''))
-    return refuse(ground, 'scopeMissing')
+  if (settings.scope !== 'global' && !tenant) return refuse(ground, 'scopeMissing')
+  if (tenant && typeof tenant !== 'string') throw tenantIsNoText(tenant)
   const limits = { bytesMax: settings.bodyBytesMax, sha256: claimedSha256(asked.header('content-digest')) }
   const coming = asked.body(limits)
   const body = coming instanceof Promise ? await coming : coming
   if (body.is === 'too-large') return refuse(ground, 'bodyTooLarge')
+  if (body.is === 'digest-mismatch') return refuse(ground, 'digestMismatch')
   const route = settings.keyScope === 'route' ? `${asked.method} ${splitTarget(asked.target).path}` : undefined
-  const owner = { service: once.scope, tenant: tenant ?? undefined, route }
+  const owner = { service: once.scope, tenant: tenant || undefined, route }
   const key = scopedKey(owner, reading.key, settings.hashKeys ? 'hashed' : 'plain')
   const fingerprint = requestFingerprint(settings, asked, body)
   // `return await`: to adopt the promise of another costs more than to wait for it.
@@ -156,18 +159,17 @@ async function perform<Asked>(ground: Ground<Asked>, attempt: Attempt, op: Op, t
   }
   const produced = (attempt.produced = await attempt.run(createContext(op, tx, attempt.wish)))
   if (produced.is === 'thrown') {
+    if (produced.error instanceof DigestError) refuseDigest(ground, attempt)
     // With `began` a throw is an answer to be stored, so it must be one: the framework's own would come too late.
     if (settings.errorPolicy !== 'began' || produced.error instanceof NotBegunError) giveBack(attempt, produced.error)
     attempt.instead = internalError()
   }
   const answer = attempt.instead ?? (produced.is === 'answer' ? produced.answer : undefined)
-  if (answer && attempt.body.is === 'claimed' && !(await attempt.body.verify())) {
-    attempt.instead = problem(settings, 'digestMismatch')
-    giveBack(attempt, new Error('The content did not have the digest that was claimed.'))
-  }
+  if (answer && attempt.body.is === 'claimed' && !(await attempt.body.verify())) refuseDigest(ground, attempt)
   const status = answer ? answer.status : produced.is === 'stream' ? produced.status : 500
   const fate = fateOf(status, settings.errorPolicy, attempt.wish)
   if (fate === 'forget') giveBack(attempt, new NotBegunError('The handler said that it had not begun.'))
+  if (fate === 'doubt') giveBack(attempt, new InDoubtError('The handler said that its effect may have taken place.'))
   if (fate === 'open') giveBack(attempt, new Error(`The answer (${status}) is not one to be stored.`))
   const bytes = answer ? encodeAnswer(answer, settings) : encodeNotStored()
   // In a transaction a refusal is the outcome, without the writes that led to it.
@@ -178,6 +180,12 @@ async function perform<Asked>(ground: Ground<Asked>, attempt: Attempt, op: Op, t
 function giveBack(attempt: Attempt, error: unknown): never {
   attempt.gaveBack = error
   throw error
+}
+
+function refuseDigest<Asked>(ground: Ground<Asked>, attempt: Attempt): never {
+  attempt.instead = problem(ground.settings, 'digestMismatch')
+  // The request that was claimed does not exist, so its key must be free for the one that was meant.
+  giveBack(attempt, new NotBegunError('The content did not have the digest that was claimed.'))
 }
 
 /** The handler's own answer, or what stands in its place, now that the store has what it is to have. */
@@ -241,10 +249,20 @@ async function afterFailure<Asked>(
     attempt.produced = await attempt.run(createContext(unclaimed(key), undefined, attempt.wish))
     return letGo(ground, attempt, [unprotected])
   }
+  // Too large for this store, which knows only that it ran: the answer is still here, and the next one will be told.
+  const notStored = error.code === 'OUTCOME_NOT_STORED' && !ground.settings.transaction
+  if (notStored && attempt.produced) return letGo(ground, attempt)
   // The user chose answers over protection: this one is there, only its record is not.
   if (failOpen && error.code === 'OUTCOME_UNKNOWN' && attempt.produced) return letGo(ground, attempt, [unprotected])
   const name = problemOf[error.code]
   return name ? refuse(ground, name, { retryAfterMs: error.retryAfterMs }) : { is: 'thrown', error }
+}
+
+// Not a missing tenant: every request would be told to send credentials, and nobody would find out why.
+function tenantIsNoText(tenant: unknown): OnceError {
+  return invalidArgument(
+    `idempotency: expected scope to name the tenant with a string, got ${typeof tenant}. Nothing was run; write String(id) where it is a number.`,
+  )
 }
 
 /** What a handler is given when nothing could be claimed: derived keys are the same as ever, the fence is below every other. */

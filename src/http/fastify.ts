@@ -64,8 +64,9 @@ export function idempotency(once: Once, options: HttpOptions<FastifyRequest>): F
     const sha256 = claimedSha256(request.headers['content-digest'] as string | undefined)
     try {
       const body = await readNodeBody(request.raw, undefined, { bytesMax: found.settings.bodyBytesMax, sha256 })
-      // What was read of a body that is too large is gone: it can only be refused, and at once.
-      if (body.is === 'too-large') return await handle({ exchange: found, body }, request, reply, done)
+      // What was read of a body that will not do is gone: it can only be refused, and at once.
+      if (body.is === 'too-large' || body.is === 'digest-mismatch')
+        return await handle({ exchange: found, body }, request, reply, done)
       ;(request.raw as Marked)[taken] = { exchange: found, body }
       done()
     } catch (error) {

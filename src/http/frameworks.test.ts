@@ -1,12 +1,16 @@
 // What single frameworks do in their own way.
 
 import { createHash } from 'node:crypto'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { once as onceEvent } from 'node:events'
 import { createServer } from 'node:http'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { connect, createServer as createHttp2Server } from 'node:http2'
+import { connect, constants, createServer as createHttp2Server } from 'node:http2'
+import type { ClientHttp2Session, IncomingHttpHeaders, IncomingHttpStatusHeader } from 'node:http2'
 import type { AddressInfo } from 'node:net'
+import { Readable } from 'node:stream'
 import 'reflect-metadata'
+import { getRequestListener } from '@hono/node-server'
 import { Controller, Get, HttpException, Module, Post, UseInterceptors } from '@nestjs/common'
 import { NestFactory } from '@nestjs/core'
 import { ExpressAdapter } from '@nestjs/platform-express'
@@ -17,6 +21,7 @@ import { Hono } from 'hono'
 import { validator } from 'hono/validator'
 import Koa from 'koa'
 import { afterEach, describe, expect, test } from 'vitest'
+import { OnceError } from '../core/errors.ts'
 import { createOnce } from '../core/once.ts'
 import type { Once } from '../core/once.ts'
 import { memoryStore } from '../stores/memory.ts'
@@ -122,22 +127,68 @@ describe('express', () => {
   })
 })
 
-test('over HTTP/2 a keyed request is refused in words, and others pass', async () => {
-  const guarded = onNode(newOnce(), { scope })((_req, res) => res.end('served'))
-  const server = createHttp2Server((req, res) => void guarded(req as never, res as never)).listen(0, '127.0.0.1')
+async function overHttp2(listener: (req: never, res: never) => unknown): Promise<ClientHttp2Session> {
+  const server = createHttp2Server((req, res) => void listener(req as never, res as never)).listen(0, '127.0.0.1')
   await onceEvent(server, 'listening')
   const session = connect(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
   closing.push(() => (session.destroy(), new Promise((resolve) => server.close(resolve))))
-  const ask = async (headers: object): Promise<unknown[]> => {
-    const stream = session.request({ ':method': 'POST', ...headers })
-    stream.end('{}')
-    const [head] = (await onceEvent(stream, 'response')) as [{ ':status': number }]
-    let body = ''
-    for await (const chunk of stream.setEncoding('utf8')) body += chunk
-    return [head[':status'], body.includes('served')]
+  return session
+}
+
+async function askOverHttp2(session: ClientHttp2Session, headers: object, content = '{}') {
+  const stream = session.request({ ':method': 'POST', ...headers })
+  stream.end(content)
+  const [head] = (await onceEvent(stream, 'response')) as [IncomingHttpHeaders & IncomingHttpStatusHeader]
+  let body = ''
+  for await (const chunk of stream.setEncoding('utf8')) body += chunk
+  return { status: head[':status'], replayed: head['idempotent-replayed'] === 'true', body }
+}
+
+describe('HTTP/2', () => {
+  test('on a raw response a keyed request is refused in words, and others pass', async () => {
+    const guarded = onNode(newOnce(), { scope })((_req, res) => res.end('served'))
+    const session = await overHttp2(guarded)
+    const failures: string[] = []
+    const listener = (message: unknown): void => void failures.push(String((message as { error: Error }).error.message))
+    subscribe('onceonly:handler-failed', listener)
+    closing.push(() => unsubscribe('onceonly:handler-failed', listener))
+    expect(await askOverHttp2(session, {})).toMatchObject({ status: 200, body: 'served' })
+    expect(await askOverHttp2(session, { 'idempotency-key': 'k' })).toMatchObject({ status: 500 })
+    expect(failures).toEqual([expect.stringMatching(/HTTP\/2.*fetch or Hono/s)])
+  })
+
+  const serving = {
+    fetch: (once: Once, handler: (request: Request) => Promise<Response>) =>
+      onFetch(once, { scope })((request) => handler(request)),
+    hono: (once: Once, handler: (request: Request) => Promise<Response>) =>
+      new Hono().use(onHono(once, { scope })).post('*', (c) => handler(c.req.raw)).fetch,
   }
-  expect(await ask({})).toEqual([200, true])
-  expect(await ask({ 'idempotency-key': 'k' })).toEqual([500, false])
+  test.each(Object.entries(serving))(
+    '%s replays, and a client that resets its stream loses nothing',
+    async (_, app) => {
+      const began = Promise.withResolvers<void>()
+      const gate = Promise.withResolvers<void>()
+      let runs = 0
+      const guarded = app(newOnce(), async (request) => {
+        runs++
+        if (request.headers.get('idempotency-key') === 'gone') await (began.resolve(), gate.promise)
+        return new Response(`${runs} ${await request.text()}`)
+      })
+      const session = await overHttp2(getRequestListener((request) => guarded(request)) as never)
+      const first = { status: 200, replayed: false, body: '1 {}' }
+      expect(await askOverHttp2(session, { 'idempotency-key': 'k' })).toEqual(first)
+      expect(await askOverHttp2(session, { 'idempotency-key': 'k' })).toEqual({ ...first, replayed: true })
+      expect((await askOverHttp2(session, { 'idempotency-key': 'k' }, 'other')).status).toBe(422)
+      expect((await askOverHttp2(session, { 'idempotency-key': ['a', 'b'] })).status).toBe(400)
+      const reset = session.request({ ':method': 'POST', 'idempotency-key': 'gone' }).on('error', () => {})
+      reset.end('{}')
+      await began.promise
+      reset.close(constants.NGHTTP2_CANCEL)
+      await onceEvent(reset, 'close')
+      gate.resolve()
+      expect(await askOverHttp2(session, { 'idempotency-key': 'gone' })).toMatchObject({ body: '2 {}', replayed: true })
+    },
+  )
 })
 
 describe('fastify', () => {
@@ -150,6 +201,19 @@ describe('fastify', () => {
     const again = await app.inject(asked)
     expect(again.headers['idempotent-replayed']).toBe('true')
     expect(again.json()).toEqual({ id: 'k' })
+  })
+
+  test('the body of an injected stream is compared, though no header tells of it', async () => {
+    const app = fastify()
+    await app.register(onFastify(newOnce(), { scope }))
+    app.post('/', async (request) => request.body)
+    const ask = (text: string) => {
+      const headers = { 'idempotency-key': 'k', 'content-type': 'text/plain' }
+      return app.inject({ method: 'POST', url: '/', headers, payload: Readable.from([Buffer.from(text)]) })
+    }
+    expect((await ask('one')).body).toBe('one')
+    expect((await ask('one')).headers['idempotent-replayed']).toBe('true')
+    expect((await ask('two')).statusCode).toBe(422)
   })
 
   test('a route has options of its own, checked when it is declared, or none at all', async () => {
@@ -378,6 +442,29 @@ describe('fetch', () => {
     const asked = (): Request => new Request('http://shop.example/orders/7', keyed('k'))
     expect(await (await POST(asked(), { params })).json()).toEqual({ id: '7', key: 'k' })
     expect(isReplay(await POST(asked(), { params }))).toBe(true)
+  })
+
+  test('a handler that is reached through two of them is protected once', async () => {
+    const once = newOnce()
+    const POST = onFetch(once, { scope })(
+      onFetch(once, { scope })(async (request) => new Response(await request.text())),
+    )
+    const asked = (): Request => new Request('http://shop.example/', keyed('k'))
+    expect([await (await POST(asked())).text(), isReplay(await POST(asked()))]).toEqual(['{"a":1}', true])
+  })
+
+  test('whoever makes the rest of an answer that goes nowhere is told to stop', async () => {
+    const store = memoryStore()
+    store.settle = async () => Promise.reject(new OnceError('STORE_UNAVAILABLE', { message: 'gone' }))
+    const once = createOnce({ store, scope: 'shop', storeTimeoutMs: 50, leaseMs: 100 })
+    const cancelled = Promise.withResolvers<void>()
+    const pull = (controller: ReadableStreamDefaultController<Uint8Array>): void =>
+      controller.enqueue(Buffer.alloc(100))
+    const POST = onFetch(once, { scope, storedBytesMax: 1_000 })(
+      () => new Response(new ReadableStream({ pull, cancel: () => cancelled.resolve() })),
+    )
+    expect((await POST(new Request('http://shop.example/', keyed('k')))).status).toBe(503)
+    await cancelled.promise
   })
 
   test('what a handler throws is thrown on, and its key is free', async () => {

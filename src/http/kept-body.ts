@@ -1,14 +1,15 @@
 // The raw body that a parser before us kept. Without it there is nothing to fingerprint: the parsed value forgets differences
 // (two members of one name, digits beyond a double), and two requests that differ would pass for one.
 
+import { hash } from 'node:crypto'
 import { OnceError } from '../core/errors.ts'
 import type { Body, BodyLimits } from './exchange.ts'
 
 export function keptBytes(bytes: Uint8Array | undefined, limits: BodyLimits): Body {
   if (!bytes) throw bodyIsGone()
-  // With a digest any size will do; the bytes are here, so the digest that counts is theirs and not the one that was claimed.
-  if (bytes.length > limits.bytesMax && limits.sha256 === undefined) return { is: 'too-large' }
-  return { is: 'bytes', bytes }
+  if (bytes.length <= limits.bytesMax) return { is: 'bytes', bytes }
+  if (limits.sha256 === undefined) return { is: 'too-large' }
+  return hash('sha256', bytes, 'base64') === limits.sha256 ? { is: 'bytes', bytes } : { is: 'digest-mismatch' }
 }
 
 function bodyIsGone(): OnceError {

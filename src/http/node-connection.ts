@@ -13,10 +13,12 @@ export interface HeldConnection {
 }
 
 export interface ConnectionWatch {
+  /** Is the body still coming in while the handler runs? Then its end must be told: nobody can wait for bytes that never come. */
+  readonly body: 'here' | 'coming'
   /** The client has gone away: is the handler to be told now, as Node would, or when the exchange is over? */
   tellAtOnce(): boolean
-  /** The handler (or its framework) tore the connection down: it gave its own answer up. */
-  onTornDown(): void
+  /** The handler (or its framework) tears the connection down. Answers whether its answer had ended before. */
+  onTornDown(): 'answered' | 'gave up'
 }
 
 /** One socket, for all exchanges on it: it is used again, and a client may send a request before it has its last answer. */
@@ -28,6 +30,8 @@ interface Line {
   /** Events that nobody was told of yet. */
   readonly heldBack: unknown[][]
   readonly emit: Socket['emit']
+  /** To be closed when the answers that have ended are out. */
+  closing: boolean
 }
 
 interface Watch extends ConnectionWatch {
@@ -47,9 +51,11 @@ export function holdConnection(req: IncomingMessage, res: ServerResponse, how: C
   const watch: Watch = { ...how, req, res, told: false }
   line.watches.push(watch)
   const shownByResponse = res.socket
-  req.socket = line.standIn
+  const hide = (): unknown => hidden && (req.socket = line.standIn)
   if (shownByResponse) (res as { socket: Socket }).socket = line.standIn
   let hidden = true
+  if (isComing(watch)) req.on('end', hide)
+  else hide()
   const reveal = (): void => {
     if (!hidden) return
     hidden = false
@@ -66,21 +72,32 @@ export function holdConnection(req: IncomingMessage, res: ServerResponse, how: C
       if (watch.told && (socket as { _httpMessage?: unknown })._httpMessage === res) res.detachSocket(socket)
       if (line.watches.length > 0) return
       for (const event of line.heldBack.splice(0)) Reflect.apply(line.emit, socket, event)
+      if (line.closing) socket.destroySoon()
     },
   }
 }
 
 function openLine(socket: Socket): Line {
   const watches: Watch[] = []
-  const line: Line = { standIn: standIn(socket, watches), watches, heldBack: [], emit: socket.emit }
+  const line: Line = { standIn: standIn(socket, tearDown), watches, heldBack: [], emit: socket.emit, closing: false }
+  /** Whoever throws after it has answered is not to lose its answer: without us that would be on its way by now. */
+  function tearDown(error?: Error): Socket {
+    const answered = watches.map((watch) => watch.onTornDown()).includes('answered')
+    if (answered) line.closing = true
+    return answered ? socket : socket.destroy(error)
+  }
   socket.emit = function (this: Socket, ...event: unknown[]): boolean {
     const ends = event[0] === 'close' || event[0] === 'error'
-    if (!ends || watches.length === 0) return Reflect.apply(line.emit, this, event) as boolean
+    if (!ends || watches.every(isComing)) return Reflect.apply(line.emit, this, event) as boolean
     if (line.heldBack.push(event) === 1) watches.slice().forEach(tellIfWanted)
     return true
   } as Socket['emit']
   lines.set(socket, line)
   return line
+}
+
+function isComing({ body, req }: Watch): boolean {
+  return body === 'coming' && !req.complete
 }
 
 /** As Node tells it when nobody holds the connection back. */
@@ -91,11 +108,7 @@ function tellIfWanted(watch: Watch): void {
   watch.res.emit('close')
 }
 
-function standIn(socket: Socket, watches: readonly Watch[]): Socket {
-  const tearDown = (error?: Error): Socket => {
-    for (const watch of watches.slice()) watch.onTornDown()
-    return socket.destroy(error)
-  }
+function standIn(socket: Socket, tearDown: (error?: Error) => Socket): Socket {
   return new Proxy(socket, {
     get(target, name) {
       if (name === 'writable') return true

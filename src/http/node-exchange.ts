@@ -55,16 +55,17 @@ export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: No
   ;(req as Taken)[underway] = true
   let held: HeldResponse | undefined
   let connection: HeldConnection | undefined
-  const hold = (): void => {
+  const hold = (body: 'here' | 'coming'): void => {
     connection = holdConnection(req, res, {
+      body,
       // A handler that has not begun to answer may want to stop its work; one that has would only lose its answer.
       tellAtOnce: () => held !== undefined && !held.began(),
-      onTornDown: () => held?.breakOff(),
+      onTornDown: () => held?.breakOff() ?? 'gave up',
     })
   }
   const run = async (context: OnceContext): Promise<Produced> => {
-    // Somebody (a time-out) has answered in the meantime: there is nothing left to run for.
-    if (res.headersSent) return (context.notBegun(), { is: 'broken' })
+    // Somebody (a time-out) has answered in the meantime, or the client broke its upload off: there is nothing left to run for.
+    if (res.headersSent || isCutOff(req)) return (context.notBegun(), { is: 'broken' })
     held = holdResponse(res, exchange.settings, headersBefore(stage))
     stage.proceed(context)
     return await held.produced
@@ -80,12 +81,16 @@ export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: No
   }
 }
 
-function askedOf<Asked>(stage: NodeStage<Asked>, hold: () => void): AskedRequest<Asked> {
+/** A body parser would take it for a request without a body, and the handler would run on nothing. */
+function isCutOff(req: IncomingMessage): boolean {
+  // What fastify.inject gives for a request does not say whether it is complete, and it is.
+  return req.destroyed && req.complete === false
+}
+
+function askedOf<Asked>(stage: NodeStage<Asked>, hold: (body: 'here' | 'coming') => void): AskedRequest<Asked> {
   const { req, request, target, rawBody } = stage
-  // As long as a body streams in, its end must be told: the handler waits for bytes that will never come.
   const here = (body: Body): Body => {
-    if (body.is === 'bytes') hold()
-    else if (body.is === 'claimed') req.on('end', hold)
+    if (body.is === 'bytes' || body.is === 'claimed') hold(body.is === 'bytes' ? 'here' : 'coming')
     return body
   }
   return {

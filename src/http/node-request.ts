@@ -4,7 +4,7 @@
 import { IncomingMessage } from 'node:http'
 import type { Readable } from 'node:stream'
 import { keptBytes } from './kept-body.ts'
-import { checkDigest, digestError } from './content-digest.ts'
+import { checkDigest, DigestError } from './content-digest.ts'
 import type { Body, BodyLimits } from './exchange.ts'
 
 const noBody: Body = { is: 'bytes', bytes: new Uint8Array() }
@@ -21,10 +21,16 @@ export function readNodeBody(req: IncomingMessage, kept: unknown, limits: BodyLi
   const bytes = typeof kept === 'string' ? Buffer.from(kept) : kept
   if (bytes instanceof Uint8Array) return keptBytes(bytes, limits)
   const length = req.headers['content-length']
-  if (req.headers['transfer-encoding'] === undefined && (length === undefined || Number(length) === 0)) return noBody
+  if (saysNoBody(req, length)) return noBody
   if (req.readableDidRead || req.readableEnded) return keptBytes(undefined, limits)
   if (Number(length) > limits.bytesMax) return tooLarge(req, limits, [])
   return collect(req, limits)
+}
+
+// What fastify.inject makes of a stream has neither header, and a body all the same.
+function saysNoBody(req: IncomingMessage, length: string | undefined): boolean {
+  if (length !== undefined) return Number(length) === 0
+  return req.headers['transfer-encoding'] === undefined && req instanceof IncomingMessage
 }
 
 /** Node takes a body of this size in whether or not anybody reads: it is far below the 64 KB at which a stream is full. */
@@ -181,12 +187,13 @@ function tooLarge(req: IncomingMessage, { sha256 }: BodyLimits, read: readonly B
   const check = checkDigest(sha256)
   const chunks = [...read, ...readBuffered(req)]
   for (const chunk of chunks) check.update(chunk)
+  if (hasArrived(req) && !check.holds()) return { is: 'digest-mismatch' }
   const { promise: verified, resolve } = Promise.withResolvers<boolean>()
   intercept(req, (chunk, pass) => {
     if (chunk) check.update(chunk)
     else resolve(check.holds())
     if (chunk || check.holds()) return pass(chunk)
-    refuseEnd(req)
+    whenRead(req, () => refuseEnd(req))
     return false
   })
   req.on('close', () => resolve(false))
@@ -203,11 +210,26 @@ function tooLarge(req: IncomingMessage, { sha256 }: BodyLimits, read: readonly B
   }
 }
 
+/**
+ * Now, or as soon as somebody reads. A stream that fails before that looks to a body parser like one that has no body, and the
+ * handler would run on nothing.
+ */
+function whenRead(req: IncomingMessage, then: () => void): void {
+  if (req.readableFlowing !== null || req.listenerCount('readable') > 0) return then()
+  const onListener = (event: string | symbol): void => {
+    if (event !== 'data' && event !== 'readable') return
+    req.off('newListener', onListener)
+    // Whoever reads has yet to say what is to be done about errors.
+    process.nextTick(then)
+  }
+  req.on('newListener', onListener)
+}
+
 /** The handler must not take a body for complete that is not the one it was promised; the client is still to be answered. */
 function refuseEnd(req: IncomingMessage): void {
   // Node's own would tear the connection down.
   req._destroy = (error, callback) => callback(req.listenerCount('error') > 0 ? error : null)
-  const error = digestError()
+  const error = new DigestError()
   req.destroy(error)
   // A request of fastify.inject that has given all of its payload does nothing then, and its reader would wait for ever.
   if (!req.destroyed && req.listenerCount('error') > 0) req.emit('error', error)

@@ -20,8 +20,8 @@ export interface HeldResponse {
   letGo(headers: readonly HeaderLine[]): void
   /** Send something else; what the handler wrote or still writes reaches nobody. */
   replace(answer: Answer): void
-  /** The handler gave its answer up. */
-  breakOff(): void
+  /** The handler gives its answer up, unless that has ended already. */
+  breakOff(): 'answered' | 'gave up'
 }
 
 /** Node's own marks of a response that is under way. Others (compression, for one) have read them for a decade. */
@@ -182,10 +182,12 @@ function heldDestroy(hold: Hold, error?: Error): Internals {
 }
 
 /** An answer that has ended is whole, whatever happens to the connection. */
-function breakOff(hold: Hold): void {
-  if (hold.phase !== 'holding' || hold.ended) return
+function breakOff(hold: Hold): 'answered' | 'gave up' {
+  if (hold.phase !== 'holding') return 'gave up'
+  if (hold.ended) return 'answered'
   hold.is = 'broken'
   hold.resolve({ is: 'broken' })
+  return 'gave up'
 }
 
 function beginStream(hold: Hold): void {

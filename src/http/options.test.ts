@@ -18,6 +18,7 @@ test.each([
   [{ leaseMs: '30s' }, /expected leaseMs to be a positive integer of milliseconds, got "30s"/],
   [{ methods: ['POST', 'GET'] }, /without GET, HEAD/],
   [{ methods: ['post'] }, /method names in capitals/],
+  [{ methods: [] }, /at least one/],
   [{ errorPolicy: 'release5xx' }, /did you mean "release-5xx"/],
   [{ keyLengthMax: 256 }, /from 1 to 255/],
   [{ required: 'yes' }, /true or false/],

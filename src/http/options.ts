@@ -112,9 +112,9 @@ const aBoolean: Rule = (value) => (typeof value === 'boolean' ? undefined : 'tru
 const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/
 const aToken: Rule = (value) => (typeof value === 'string' && token.test(value) ? undefined : 'the name of a header')
 const listOf =
-  (what: string, test: (each: unknown) => boolean): Rule =>
+  (what: string, test: (each: unknown) => boolean, lengthMin = 0): Rule =>
   (value) =>
-    Array.isArray(value) && value.every(test) ? undefined : what
+    Array.isArray(value) && value.length >= lengthMin && value.every(test) ? undefined : what
 const neverProtected = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'CONNECT'])
 
 const rules: Readonly<Record<keyof HttpOptions, Rule>> = {
@@ -126,9 +126,10 @@ const rules: Readonly<Record<keyof HttpOptions, Rule>> = {
   required: optional(aBoolean),
   methods: optional(
     listOf(
-      'a list of method names in capitals, without GET, HEAD, OPTIONS, TRACE and CONNECT',
+      'a list of method names in capitals, at least one, without GET, HEAD, OPTIONS, TRACE and CONNECT',
       (each) =>
         typeof each === 'string' && token.test(each) && each === each.toUpperCase() && !neverProtected.has(each),
+      1,
     ),
   ),
   waitMs: optional(nonNegativeMs),

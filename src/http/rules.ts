@@ -14,13 +14,23 @@ export function createRules(
   let json: Answer | undefined
   let html: Answer | undefined
   return (method, target, accept = '') => {
-    if (method !== 'GET' || !target.includes(rulesPath)) return undefined
+    if ((method !== 'GET' && method !== 'HEAD') || !target.includes(rulesPath)) return undefined
     const { path } = splitTarget(target)
     if (path !== rulesPath && !path.startsWith(`${rulesPath}/problems/`)) return undefined
-    return /\bjson\b/.test(accept) && !/\btext\/html\b/.test(accept)
+    return weightOf(accept, /\bjson$/) > weightOf(accept, /^text\/html$/)
       ? (json ??= answer('application/json', `${JSON.stringify(rulesOf(settings), undefined, 2)}\n`))
       : (html ??= answer('text/html; charset=utf-8', page(settings)))
   }
+}
+
+/** How much a media type is wanted, by the most that is said for it (RFC 9110, 12.5.1). What is not named is not wanted. */
+function weightOf(accept: string, type: RegExp): number {
+  const weights = accept
+    .split(',')
+    .map((range) => range.split(';').map((part) => part.trim().toLowerCase()))
+    .filter(([name]) => type.test(name!))
+    .map(([, ...parameters]) => Number(parameters.find((each) => each.startsWith('q='))?.slice(2) ?? 1))
+  return Math.max(0, ...weights.filter(Number.isFinite))
 }
 
 function answer(type: string, text: string): Answer {
@@ -58,9 +68,9 @@ interface Rules {
 
 const policies = {
   'release-5xx':
-    'Answers below 500 are stored and replayed; after a 5xx or a 429 the same request can be sent again and is processed.',
+    'Answers below 500 are stored and replayed; after a 5xx, or an answer that says it was not looked at (401, 408, 421, 425, 429), the same request can be sent again and is processed.',
   began:
-    'Every answer is stored and replayed once processing has begun, errors included; only after a 429 the request is processed again.',
+    'Every answer is stored and replayed once processing has begun, errors included; only after one that says it was not looked at (401, 408, 421, 425, 429) the request is processed again.',
   'success-only':
     'Answers below 400 are stored and replayed; after an error the same request can be sent again and is processed.',
 } as const

@@ -20,8 +20,11 @@ export interface KeyOwner {
  */
 export function scopedKey(owner: KeyOwner, id: string, how: 'plain' | 'hashed'): Key {
   const { service, tenant = '', route } = owner
-  const plain = `${service}/${escapePart(tenant)}${route === undefined ? '' : `/${escapePart(route)}`}`
-  if (how === 'plain' && Buffer.byteLength(plain) <= keyPartBytesMax) return { scope: plain, id }
+  // Half a surrogate pair has no UTF-8, so it can be neither escaped nor stored; JSON spells it out for the digest.
+  if (how === 'plain' && tenant.isWellFormed()) {
+    const scope = `${service}/${escapePart(tenant)}${route === undefined ? '' : `/${escapePart(route)}`}`
+    if (Buffer.byteLength(scope) <= keyPartBytesMax) return { scope, id }
+  }
   // No escaped part contains #, so a digest is never somebody's name.
   const whose = `#${digest([service, tenant, route ?? ''])}`
   const scope = Buffer.byteLength(service) + 1 + whose.length <= keyPartBytesMax ? `${service}/${whose}` : whose

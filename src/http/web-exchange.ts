@@ -1,7 +1,7 @@
 // An exchange on the web's Request and Response, for fetch handlers and Hono. The body of the request is read once and handed on
 // in a new Request; the body of the response is read to its end before any of it leaves.
 
-import { checkDigest, digestError } from './content-digest.ts'
+import { checkDigest, DigestError } from './content-digest.ts'
 import { keptBytes } from './kept-body.ts'
 import type { OnceContext } from './context.ts'
 import type { AskedRequest, Body, BodyLimits, Delivery, Exchange, Produced } from './exchange.ts'
@@ -24,8 +24,13 @@ type BodyContent = ConstructorParameters<typeof Response>[0]
 const keyHeader = 'idempotency-key'
 
 export function concernsWeb(exchange: Exchange<never>, request: Request): boolean {
-  return exchange.concerns(request.method, request.headers.get(keyHeader) !== null)
+  return exchange.concerns(request.method, request.headers.get(keyHeader) !== null) && !(request as Taken)[underway]
 }
+
+const underway = Symbol('onceonly: the exchange is under way')
+
+/** A handler may be reached through two of us: the first one that took the request holds its key. */
+type Taken = Request & { [underway]?: true }
 
 /** Rejects with what the handler threw, after its key was given back. */
 export async function exchangeOnWeb<Asked>(exchange: Exchange<Asked>, stage: WebStage<Asked>): Promise<Response> {
@@ -33,6 +38,7 @@ export async function exchangeOnWeb<Asked>(exchange: Exchange<Asked>, stage: Web
   let held: HeldWebResponse | undefined
   const run = async (context: OnceContext): Promise<Produced> => {
     try {
+      ;(handed as Taken)[underway] = true
       const response = await stage.handle(handed, context)
       held = await holdWebResponse(response, exchange.settings)
       return held.produced
@@ -46,8 +52,8 @@ export async function exchangeOnWeb<Asked>(exchange: Exchange<Asked>, stage: Web
 
 /** The rules as a response, when they are what is asked for. */
 export function rulesOnWeb(exchange: Exchange<never>, request: Request): Response | undefined {
-  // GET is checked first: a URL is only taken apart for one.
-  if (request.method !== 'GET') return undefined
+  // The method is checked first: a URL is only taken apart for these.
+  if (request.method !== 'GET' && request.method !== 'HEAD') return undefined
   const rules = exchange.rules('GET', targetOf(request.url), request.headers.get('accept') ?? '')
   return rules && toResponse(rules)
 }
@@ -129,7 +135,7 @@ function streamOn(
       }
       resolve(check.holds())
       if (check.holds()) controller.close()
-      else controller.error(digestError())
+      else controller.error(new DigestError())
     },
     cancel: (reason) => (resolve(false), reader.cancel(reason)),
   })
@@ -189,6 +195,8 @@ function answerOf(response: Response, body: Uint8Array): Answer {
 }
 
 function responseOf(delivery: Delivery, held: HeldWebResponse | undefined): Response {
+  // Whoever makes the rest of an answer that goes nowhere is told to stop.
+  if (delivery.is !== 'handler') void held?.rest?.cancel().catch(() => {})
   if (delivery.is === 'thrown') throw delivery.error
   if (delivery.is === 'answer') return toResponse(delivery.answer)
   const { response, chunks, rest } = held!

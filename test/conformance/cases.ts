@@ -41,7 +41,7 @@ export interface Expected {
   readonly maxMs?: number
 }
 
-export function readCases(file: 'cases.json' | 'more-cases.json'): readonly Case[] {
+export function readCases(file: 'cases.json' | 'more-cases.json' | 'hostile-cases.json'): readonly Case[] {
   const text = readFileSync(join(import.meta.dirname, file), 'utf8')
   return (JSON.parse(text) as { cases: Case[] }).cases
 }

@@ -12,7 +12,7 @@ import { runCase, type Subject } from './runner.ts'
 import { memory, postgresOn, redisOn, sqlite } from './stores.ts'
 import { scoreboard } from './scoreboard.ts'
 
-const cases = [...readCases('cases.json'), ...readCases('more-cases.json')]
+const cases = (['cases.json', 'more-cases.json', 'hostile-cases.json'] as const).flatMap(readCases)
 const board = scoreboard()
 
 /** What cannot hold, and why. By store or by adapter, never by accident. */

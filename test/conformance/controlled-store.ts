@@ -1,4 +1,4 @@
-// A store between the middleware and the real one: it can be cut off, slowed down or killed, and it knows what is going on,
+// A store between the middleware and the real one: it can be cut off, slowed down, narrowed or killed, and it knows what is going on,
 // so that the runner waits for events and never for time. It changes no answer.
 import type { Clock } from '../../src/core/clock.ts'
 import { sleep } from '../../src/core/clock.ts'
@@ -6,7 +6,7 @@ import { OnceError } from '../../src/core/errors.ts'
 import { describeKey, type Key } from '../../src/core/key.ts'
 import type { Inspectable, Store, Transactional } from '../../src/core/store.ts'
 
-export type StoreMode = 'restore' | 'cut' | 'slow'
+export type StoreMode = 'restore' | 'cut' | 'slow' | 'narrow'
 
 export interface ControlledStore {
   readonly store: Store
@@ -61,6 +61,7 @@ export function controlledStore(real: Store, clock: Clock): ControlledStore {
     },
     extend: (claim, leaseMs) => call(claim.key, () => real.extend(claim, leaseMs)),
     async settle(claim, outcome, retention) {
+      if (mode === 'narrow' && outcome.length > narrowBytes) throw tooLarge()
       const fenced = await call(claim.key, () => real.settle(claim, outcome, retention))
       seen.settles++
       return fenced
@@ -72,6 +73,13 @@ export function controlledStore(real: Store, clock: Clock): ControlledStore {
     },
   }
   return { store: { ...more(real, call), ...store }, seen, mode: () => mode, setMode: (next) => void (mode = next) }
+}
+
+/** As DynamoDB and MongoDB have a limit, only lower. */
+const narrowBytes = 1_000
+
+function tooLarge(): OnceError {
+  return new OnceError('OUTCOME_NOT_STORED', { message: `more than ${narrowBytes} bytes` })
 }
 
 type CallThrough = <T>(key: Key, ask: () => Promise<T>) => Promise<T>

@@ -1,5 +1,10 @@
 // The neutral picture of a request and a response: what every framework is translated into, and all that the routes know.
 
+import { AsyncLocalStorage } from 'node:async_hooks'
+
+/** What an application puts around a request for all code below it: tracing, logging, tenants. Here it is the key. */
+export const callerContext: AsyncLocalStorage<string> = new AsyncLocalStorage()
+
 export interface FixtureRequest {
   readonly method: string
   /** Without the query. */
@@ -22,6 +27,7 @@ export interface FixtureContext {
   release(): void
   store(): void
   readonly signal: AbortSignal
+  inDoubt(): void
   readonly tx: unknown
 }
 
@@ -30,6 +36,8 @@ export interface FixtureResponse {
   /** A name that comes twice is two lines. */
   readonly headers: readonly (readonly [name: string, value: string])[]
   readonly body: Buffer | AsyncIterable<Buffer>
+  /** Where a handler answers by itself and not by returning, it goes wrong when it has done so. */
+  readonly afterwards?: 'throws'
 }
 
 export function json(

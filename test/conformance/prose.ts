@@ -63,6 +63,11 @@ export const moreProseChecks: typeof proseChecks = {
     expect(logs).toContain('onceonly:store-failed')
     expect(logs + answers.get('R1')!.body.toString('utf8')).not.toContain('CANARYKEY')
   },
+  'PJ-h2 R1'({ answers }) {
+    const answer = answers.get('R1')!
+    expect([answer.status, answer.body.length, answer.excess]).toEqual([200, 0, 0])
+    expect(valueOf(answer, 'Content-Type')).toMatch('text/html')
+  },
   'PJ-m1 R2'({ answers }) {
     const answer = answers.get('R2')!
     const text = answer.body.toString('utf8')

@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto'
 import { gzipSync } from 'node:zlib'
 import type { Fixture } from './fixture.ts'
-import { type FixtureRequest, type FixtureResponse, json, tagOf } from './picture.ts'
+import { callerContext, type FixtureRequest, type FixtureResponse, json, tagOf } from './picture.ts'
 
 type Route = (request: FixtureRequest, fixture: Fixture, parameter: string) => Promise<FixtureResponse>
 
@@ -45,6 +45,8 @@ export const routes: Readonly<Record<string, Route>> = {
   'POST /effect-then-crash': effectThenCrash,
   'POST /transaction/*': inTransaction,
   'POST /overrule/*': overruled,
+  'POST /context': context,
+  'POST /answer-then-throw': answeringThenThrowing,
 }
 
 function enter({ body }: FixtureRequest, { ledger }: Fixture): string {
@@ -79,7 +81,8 @@ async function slow(request: FixtureRequest, fixture: Fixture): Promise<FixtureR
 
 async function withStatus(request: FixtureRequest, fixture: Fixture, code: string): Promise<FixtureResponse> {
   fixture.ledger.commit(enter(request, fixture))
-  if (code === '204' || code === '304') return { status: Number(code), headers: [], body: Buffer.alloc(0) }
+  if (code === '204' || code === '205' || code === '304')
+    return { status: Number(code), headers: [], body: Buffer.alloc(0) }
   return json(Number(code), { error: { code: `status_${code}` }, seq: fixture.nextSequence() })
 }
 
@@ -290,9 +293,19 @@ async function inTransaction(request: FixtureRequest, fixture: Fixture, code: st
 /** /overrule/store/500: the handler decides what becomes of this one answer. */
 async function overruled(request: FixtureRequest, fixture: Fixture, rest: string): Promise<FixtureResponse> {
   fixture.ledger.commit(enter(request, fixture))
-  const [wish, code] = rest.split('/', 2) as ['store' | 'release' | 'notBegun', string]
+  const [wish, code] = rest.split('/', 2) as ['store' | 'release' | 'notBegun' | 'inDoubt', string]
   request.once?.[wish]()
   return receipt(request, fixture, Number(code))
+}
+
+async function context(request: FixtureRequest, fixture: Fixture): Promise<FixtureResponse> {
+  fixture.ledger.commit(enter(request, fixture))
+  return json(201, { context: callerContext.getStore() })
+}
+
+async function answeringThenThrowing(request: FixtureRequest, fixture: Fixture): Promise<FixtureResponse> {
+  fixture.ledger.commit(enter(request, fixture))
+  return { ...receipt(request, fixture), afterwards: 'throws' }
 }
 
 async function effectThenCrash(request: FixtureRequest, fixture: Fixture): Promise<FixtureResponse> {

@@ -9,6 +9,7 @@ import { checkAnswer, type Answered } from './expectations.ts'
 import { sum } from './ledger.ts'
 import { checkEffects, moreProseChecks, proseChecks } from './prose.ts'
 import { dedicated } from './dedicated.ts'
+import { hostile } from './hostile.ts'
 import type { StoreKind } from './stores.ts'
 import { type Variant, variantsOf } from './variants.ts'
 import { openWorld, type World } from './world.ts'
@@ -24,7 +25,7 @@ export interface Subject {
 const defaultPatienceMs = 20_000
 
 export async function runCase(subject: Subject, theCase: Case): Promise<void> {
-  const own = dedicated[theCase.id]
+  const own = dedicated[theCase.id] ?? hostile[theCase.id]
   if (own) return own(subject, theCase)
   for (const variant of variantsOf(theCase)) await runVariant(subject, theCase, variant)
 }

@@ -49,6 +49,7 @@ const preconditions: Readonly<Record<string, Alternative>> = {
   'SE-m1': { before: (world) => world.line.setMode('cut') },
   'SD-m1': { before: (world) => world.line.setMode('cut') },
   'SD-04': { once: { storeTimeoutMs: 500 }, before: (world) => world.line.setMode('slow') },
+  'ST-h1': { before: (world) => world.line.setMode('narrow') },
   'RL-01': { before: budget(0) },
 }
 

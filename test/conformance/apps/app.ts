@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import type { Once } from '../../../src/core/once.ts'
 import { type Fixture, knobNames } from '../fixture.ts'
-import type { FixtureContext, FixtureRequest, FixtureResponse } from '../picture.ts'
+import { callerContext, type FixtureContext, type FixtureRequest, type FixtureResponse } from '../picture.ts'
 
 export interface AppGround {
   readonly once: Once
@@ -70,7 +70,7 @@ export async function listen(start: StartApp, ground: AppGround): Promise<Listen
     takeKnobs(request)
     if (ground.fixture.settings.compression === 'outside' && request.url === '/compressible')
       compress(request, response)
-    app.handler(request, response)
+    callerContext.run(String(request.headers['idempotency-key']), () => app.handler(request, response))
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   return {
@@ -158,9 +158,12 @@ export function headersByName(headers: FixtureResponse['headers']): Record<strin
 export async function writeTo(response: ServerResponse, answer: FixtureResponse): Promise<void> {
   response.statusCode = answer.status
   for (const [name, value] of Object.entries(headersByName(answer.headers))) response.setHeader(name, value)
-  if (Buffer.isBuffer(answer.body)) return void response.end(answer.body)
-  for await (const chunk of answer.body) response.write(chunk)
-  response.end()
+  if (Buffer.isBuffer(answer.body)) response.end(answer.body)
+  else {
+    for await (const chunk of answer.body) response.write(chunk)
+    response.end()
+  }
+  if (answer.afterwards) throw new Error('the handler failed after its answer')
 }
 
 /** The same as a response of the fetch standard. */

@@ -56,11 +56,12 @@ async function send(
   next: NextFunction,
 ): Promise<void> {
   try {
-    const { status, headers, body } = await answer
+    const { status, headers, body, afterwards } = await answer
     response.status(status).set(headersByName(headers))
     if (!Buffer.isBuffer(body)) await pipeline(Readable.from(body), response)
     else if (body.length === 0) response.end()
     else response.send(body)
+    if (afterwards) throw new Error('the handler failed after its answer')
   } catch (error) {
     next(error)
   }

@@ -43,7 +43,9 @@ export async function startFastify(ground: AppGround): Promise<App> {
   return { handler: (request, response) => app.routing(request, response), close: () => app.close() }
 }
 
-function send(reply: FastifyReply, { status, headers, body }: FixtureResponse): FastifyReply {
+function send(reply: FastifyReply, { status, headers, body, afterwards }: FixtureResponse): FastifyReply {
   void reply.code(status).headers(headersByName(headers))
-  return reply.send(Buffer.isBuffer(body) ? (body.length === 0 ? undefined : body) : Readable.from(body))
+  void reply.send(Buffer.isBuffer(body) ? (body.length === 0 ? undefined : body) : Readable.from(body))
+  if (afterwards) throw new Error('the handler failed after its answer')
+  return reply
 }
