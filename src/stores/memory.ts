@@ -202,6 +202,7 @@ function release(data: MemoryData, held: Claim, how: 'open' | 'forget'): Fenced 
     return write(data, name, { ...entry, wrote: 'release', leaseUntilMs: data.now() })
   }
   data.entries.delete(name)
+  data.operations.delete(name)
   return 'done'
 }
 

@@ -332,6 +332,10 @@ begin
     update \`${table}\` e set e.lease_until_ms = now_ms + a_duration_ms where ${keyed};
   elseif is_held and e_state = 'r' and verb = 'forget' and e_attempt = 1 then
     delete from \`${table}\` where scope = a_scope and id = an_id;
+    -- Only if there is one: to delete what is not there locks the gap.
+    if exists (select 1 from \`${table}_operations\` o where o.scope = a_scope and o.id = an_id) then
+      ${forgetOperation(table)};
+    end if;
   elseif is_held and e_state = 'r' then
     update \`${table}\` e set
       e.state = 'o', e.lease_until_ms = now_ms, e.sweep_at_ms = least(e.sweep_at_ms, now_ms + e.keep_ms)

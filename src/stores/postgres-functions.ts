@@ -181,6 +181,8 @@ begin
       return 'locked';
     end if;
     delete from ${name} e where e.slot = entry.home_slot and e.ctid = entry.at;
+    delete from ${qualified(names, '_steps')} s where s.scope = a_scope and s.id = an_id;
+    delete from ${qualified(names, '_operations')} o where o.scope = a_scope and o.id = an_id;
     return 'done';
   elsif found then
     entry.lease_until_ms := now_ms;

@@ -174,8 +174,11 @@ function release(
   if (row.token !== token || (fence !== 0 && row.fence !== fence)) return 'lost'
   if (state === 'open') return 'done'
   if (!isHeldBy(row, token, now)) return 'lost'
-  if (how === 'forget' && row.attempt === 1) statements.forget.run(key.scope, key.id)
-  else statements.open.run(now, key.scope, key.id)
+  if (how === 'open' || row.attempt > 1) statements.open.run(now, key.scope, key.id)
+  else {
+    statements.forget.run(key.scope, key.id)
+    forgetOperation(statements, key)
+  }
   return 'done'
 }
 

@@ -152,6 +152,18 @@ const records: readonly BrokenStore[] = [
       },
     }),
   ),
+  broken(
+    'forgets an entry and keeps its operation',
+    'an operation that is given back before it began leaves nothing to a worker',
+    (store, data) => ({
+      async release(claim, how) {
+        const operation = operationOf(data, claim.key)
+        const fenced = await store.release(claim, how)
+        if (operation) data.operations.set(keyString(claim.key), operation)
+        return fenced
+      },
+    }),
+  ),
 ]
 
 const zombies = 'after a takeover the old holder can write no record, and can neither settle nor give back'

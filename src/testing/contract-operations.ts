@@ -217,6 +217,17 @@ const records: readonly ContractCase[] = [
     },
   },
   {
+    name: 'an operation that is given back before it began leaves nothing to a worker',
+    guarantee: 'operations',
+    async run({ store, advance: pass }) {
+      assert.equal(await store.release(await enlisted(store), 'forget'), 'done')
+      assert.equal(await operationsOf(store).ledger(anOperation), undefined)
+      await pass(leaseMs + minuteMs)
+      assert.deepEqual(await dueIds(store), [])
+      assertGranted(await enlist(store), 'fresh', 1)
+    },
+  },
+  {
     name: 'an operation forgotten by hand leaves no records to the next',
     guarantee: 'operations',
     async run(subject) {
