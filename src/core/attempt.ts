@@ -173,8 +173,7 @@ async function persist<Answer extends Advanced>(
   { during, call, beganMs, error }: Unconfirmed<Answer>,
 ): Promise<Answer> {
   const { clock, calls } = ground
-  // The store has refused it (an outcome too large for it), and would do so again.
-  if (error instanceof OnceError && !error.retryable) throw error
+  if (error instanceof OnceError && isRefusal(error)) throw error
   const once = (): Promise<Answer> => callStore(calls, during, claim.key, call)
   const untilMs = beganMs + Math.max(settings.leaseMs, calls.timeoutMs)
   const writing = repeat(ground, once, untilMs)
@@ -187,6 +186,14 @@ async function persist<Answer extends Advanced>(
       'Ask again with the same key: the answer will be the stored outcome, or the effect will be taken up when the lease ends.',
     cause: error,
   })
+}
+
+/**
+ * The store has refused it (an outcome too large for it), and would do so again. Not what says that nothing was executed, as
+ * a server that is not fit to be used does: after an effect that cannot be true, and it may pass.
+ */
+function isRefusal({ code, executed, retryable }: OnceError): boolean {
+  return !retryable && (executed !== 'no' || code === 'OUTCOME_NOT_STORED')
 }
 
 async function repeat<T>({ clock, random }: Ground, call: () => Promise<T>, untilMs: number): Promise<T | undefined> {

@@ -625,6 +625,29 @@ describe('a store that fails', () => {
     await once.close()
   })
 
+  test.each(['STORE_UNSAFE', 'SCHEMA_MISSING'] as const)(
+    'unfit after the effect (%s): never said to be not executed, and asked again',
+    async (code) => {
+      const { process, data, clock } = world()
+      const store = memoryStore({ data })
+      let fit = false
+      const refused = (): never => {
+        throw new OnceError(code, { message: 'the server is not fit to be used' })
+      }
+      const unfit: Store = { ...store, settle: async (...args) => (fit ? store.settle(...args) : refused()) }
+      const once = process({ store: unfit, storeTimeoutMs: 1_000, leaseMs: 30_000 })
+      const effect = vi.fn(() => 'charged')
+      const first = failure(once.run('42', effect))
+      await clock.advance(1_000)
+      expect(await first).toMatchObject({ code: 'OUTCOME_UNKNOWN', executed: 'unknown', retryable: true })
+      fit = true
+      await clock.advance(3_000)
+      expect(await once.run('42', effect)).toMatchObject({ value: 'charged', replayed: true })
+      expect(effect).toHaveBeenCalledTimes(1)
+      await once.close()
+    },
+  )
+
   test('a settle whose reply is lost is repeated and recognised', async () => {
     const { process, data, clock } = world()
     const store = memoryStore({ data })

@@ -145,9 +145,14 @@ async function send<Answered>(
     head = memory.head(ground.calls.timeoutMs)
     return [...head.values, ...records]
   }
-  const answers = (await runScript(ground, script, keys, values)) as [Buffer, ...unknown[]]
-  const { nowMs, loss } = memory.learn(head!, answers[0].toString('latin1'))
-  if (loss) ground.lost(loss)
+  const learn = (answer: unknown): number => {
+    const { nowMs, loss } = memory.learn(head!, (answer as [Buffer])[0].toString('latin1'))
+    if (loss) ground.lost(loss)
+    return nowMs
+  }
+  // An answer that comes too late for its caller still tells what this dataset has acknowledged.
+  const answers = (await runScript(ground, script, keys, values, learn)) as [Buffer, ...unknown[]]
+  const nowMs = learn(answers)
   return batch.map((_, index) => shared.take(answers[index + 1], nowMs))
 }
 
@@ -175,6 +180,7 @@ export async function runScript(
   script: Script,
   keys: readonly string[],
   values: readonly RedisArgument[] | (() => readonly RedisArgument[]),
+  late?: (answer: unknown) => void,
 ): Promise<unknown> {
   // Values that say what is known are made anew for the second try: something may have been heard in between.
   const command = (name: 'EVAL' | 'EVALSHA'): Promise<unknown> => {
@@ -187,13 +193,13 @@ export async function runScript(
       ...given,
     ])
   }
-  return bounded(calls, () =>
+  const run = (): Promise<unknown> =>
     command('EVALSHA').catch((error: unknown) => {
       // The server was restarted, or somebody flushed its scripts.
       if (error instanceof Error && error.message.startsWith('NOSCRIPT')) return command('EVAL')
       throw error
-    }),
-  )
+    })
+  return bounded(calls, run, late)
 }
 
 /** An error that the server answered with begins with a word in capitals: OOM, READONLY, WRONGTYPE. */

@@ -10,7 +10,7 @@ import { startRedis } from '../../test/servers/redis.ts'
 import type { Running } from '../../test/servers/server.ts'
 import { key } from '../core/key.ts'
 import { ask, failureOf, take } from '../testing/contract-case.ts'
-import { objectionsTo } from './redis-safety.ts'
+import { factsOf, objectionsTo } from './redis-safety.ts'
 import { redisStore } from './redis.ts'
 import type { RedisStore, RedisStoreOptions } from './redis.ts'
 
@@ -37,6 +37,13 @@ async function storeOn(
 }
 
 const aKey = key('safety', 'a key')
+
+// What Redis 7 says with key-load-delay set, word for word: it is not without an append-only file, it has not read it yet.
+test('a server that is loading its append-only file is not judged by what it says of it', async () => {
+  const loading = async (): Promise<string> =>
+    'redis_version:7.0.15\r\nloading:1\r\nasync_loading:0\r\naof_enabled:0\r\n'
+  await expect(factsOf(loading, { eviction: 'refuse', durability: 'aof' })).rejects.toThrow('LOADING')
+})
 
 async function assertRefused(store: RedisStore, reason: string): Promise<void> {
   const error = await failureOf(ask(store, aKey))

@@ -32,6 +32,8 @@ export async function checkServers(link: RedisLink, accepted: Accepted): Promise
 export async function factsOf(send: Send, accepted: Accepted): Promise<ServerFacts> {
   const info = await read(send, ['INFO'])
   const field = (name: string): string | undefined => new RegExp(`^${name}:(.*?)\\r?$`, 'm').exec(info ?? '')?.[1]
+  // While it loads its append-only file, Redis says that it has none.
+  if (field('loading') === '1') throw new Error('LOADING Redis is loading the dataset in memory')
   const appendOnly = field('aof_enabled')
   return {
     version: field('redis_version'),
