@@ -44,10 +44,10 @@ const number = (value: number | undefined): string => (value ?? 0).toLocaleStrin
 /** What the killed processes met, under each guarantee: the faults that could have broken it. */
 function faultsOf({ counts, points }: Torture): Readonly<Record<string, string>> {
   const of = (name: string): string => number(counts[name])
-  const killsIn = (flow: string): string =>
+  const killsIn = (...flows: string[]): string =>
     number(
       Object.entries(points)
-        .filter(([point]) => point.includes(` ${flow}: `))
+        .filter(([point]) => flows.some((flow) => point.includes(` ${flow}: `)))
         .reduce((sum, [, count]) => sum + count, 0),
     )
   const crashes = `${of('kills')} kills, ${of('restarts')} server restarts`
@@ -60,6 +60,7 @@ function faultsOf({ counts, points }: Torture): Readonly<Record<string, string>>
     G9: `${killsIn('operation')} kills inside operations`,
     G11: `${of('cuts')} cuts, ${of('restarts')} restarts; ${of('unavailable')} times "not run", ${of('outcomeUnknown')} times "unknown", none a lie`,
     G12: `${killsIn('operation')} kills inside operations`,
+    G16: `${killsIn('gateway', 'gatewayRefuse')} kills of gateways, ${killsIn('gatewayRefuse')} of them with \`--on-takeover refuse\``,
     G13: `${of('clockJumps')} jumps of up to two hours, of processes and of a server`,
   }
 }

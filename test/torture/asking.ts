@@ -15,9 +15,19 @@ import type { Journal, ToldAnswer } from './journal.ts'
 import { type OpenedStore, openStore, type Place, writeEffect } from './place.ts'
 import { type Fate, type Pass, passThrough, watched } from './points.ts'
 
-/** `refuse` is a run that is never taken over: at most once, whatever happens. */
-export const flows = ['run', 'refuse', 'transaction', 'http', 'operation'] as const
+/** `refuse` is a run that is never taken over: at most once, whatever happens; `gatewayRefuse` is the same behind a gateway. */
+export const flows = ['run', 'refuse', 'transaction', 'http', 'gateway', 'gatewayRefuse', 'operation'] as const
 export type Flow = (typeof flows)[number]
+
+/** Asked for by HTTP. */
+export function isServed(flow: Flow): boolean {
+  return flow === 'http' || flow === 'gateway' || flow === 'gatewayRefuse'
+}
+
+/** Never run again after a crash: at most once, and in doubt then. */
+export function isRefusing(flow: string | undefined): boolean {
+  return flow === 'refuse' || flow === 'gatewayRefuse'
+}
 
 /** What is asked for, which is also what the effect does: see `work`. */
 export const asks = ['value', 'final', 'throws', 'slow'] as const
@@ -32,10 +42,10 @@ export interface Job {
 }
 
 export const scope = 'torture'
-const tenant = 'acme'
+export const tenant = 'acme'
 /** Short, so that takeovers come soon. Nothing depends on it being long enough: who is too slow is taken over, and fenced. */
 export const leaseMs = 500
-const waitMs = 3_000
+export const waitMs = 3_000
 
 export interface Asker {
   readonly opened: OpenedStore
@@ -94,8 +104,9 @@ export async function openAsker({ place, journal, fate = {}, opened: given }: As
   }
 }
 
-/** As the library makes it: an HTTP key is in the scope of its tenant. */
+/** As the library makes it: an HTTP key is in the scope of its tenant, and a gateway's in one of its own. */
 export function keyOf(flow: Flow, id: string): ReturnType<typeof keyFrom> {
+  if (flow === 'gateway' || flow === 'gatewayRefuse') return keyFrom(`gateway:${scope}/${tenant}`, id)
   return keyFrom(flow === 'http' ? `${scope}/${tenant}` : scope, id)
 }
 
@@ -249,35 +260,4 @@ function handlerOf({ journal, once, pass }: Tools): Parameters<typeof createServ
       },
     )
   }) as Parameters<typeof createServer>[1]
-}
-
-/** A client of the HTTP server: it survives the server's death, and writes down what it was told. */
-export async function askByHttp(journal: Journal, port: number, job: Job): Promise<ToldAnswer | undefined> {
-  const call = `${journal.process}/http/${++httpCalls}`
-  const { id, asked, phase } = job
-  journal.write({ is: 'call', call, key: keyOf('http', id), asked, how: 'run', phase, waitMs })
-  try {
-    const response = await fetch(`http://127.0.0.1:${port}/charges`, {
-      method: 'POST',
-      body: asked,
-      headers: { 'idempotency-key': `"${id}"`, 'x-call': call, 'x-ask': asked === 'other' ? 'value' : asked },
-    })
-    const answer = toldByHttp(response, await response.text())
-    journal.write({ is: 'answer', call, answer })
-    return answer
-  } catch {
-    journal.write({ is: 'hung-up', call })
-    return undefined
-  }
-}
-
-let httpCalls = 0
-
-function toldByHttp({ status, headers }: Response, text: string): ToldAnswer {
-  const body = JSON.parse(text) as Value & { code: string; executed: 'yes' | 'no' | 'unknown'; title: string }
-  const replayed = headers.get('idempotent-replayed') === 'true'
-  if (status === 201) return { is: 'value', text, token: body.token, replayed }
-  if (status === 402) return { is: 'failure', text, token: body.token, replayed }
-  if (status === 500) return { is: 'threw', message: text, token: body.token }
-  return { is: 'refused', code: body.code, executed: body.executed, message: body.title }
 }

@@ -12,8 +12,10 @@ import { durable } from '../redis-subject.ts'
 import type { Flow } from './asking.ts'
 import { clocksMissing, moveClockOfPostgres, moveClocksOfProcesses } from './clocks.ts'
 import { type Counts, countHistory, noCounts } from './counts.ts'
-import { cutEverywhere } from './cuts.ts'
+import { crashAtCommits, cutCommits, cutEverywhere } from './cuts.ts'
 import { fillDisk } from './disk.ts'
+import { fillDiskOfPostgres } from './disk-postgres.ts'
+import { gatewayStores } from './gateways.ts'
 import { type Judged, judge } from './judge.ts'
 import { type Kill, kill, killsOf, type Left } from './kills.ts'
 import { tellStory } from '../../src/testing/history-checker-story.ts'
@@ -41,15 +43,20 @@ export interface Campaign {
 
 /** Processes that are killed at the same time, on all stores together: two cores have no more to give. */
 const killLanes = 5
-const killRounds = 2
+/** Every point is met once, whatever the number; what is above that is met twice. */
+const killsWanted = 560
 const zombieTimes = 4
-const serverCrashes = 8
+const serverCrashes = 6
+/** Of PostgreSQL and MariaDB, each with several COMMITs under way. */
+const commitCrashes = 2
+const commitCuts = 8
 
 interface Front {
   readonly store: StoreName
   readonly supervisor: Supervisor
   readonly server: Running | undefined
-  readonly hasOperations: boolean
+  /** What can be asked of this store. */
+  readonly flows: readonly Flow[]
 }
 
 interface State extends CampaignOptions {
@@ -71,7 +78,8 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
     await timed(state, 'server restarts', () => crashAll(state))
     await timed(state, 'cut connections', () => cutAll(state))
     await timed(state, 'convergence and judgement', () => judgeAll(state))
-    await timed(state, 'full disk and moved clocks', () => moveAndFill(state))
+    await timed(state, 'full disks', () => fillAll(state))
+    await timed(state, 'moved clocks', () => moveClocks(state))
   } finally {
     for (const stop of state.stops.toReversed()) await stop()
     await folder.remove()
@@ -110,11 +118,25 @@ async function openFronts(state: State): Promise<void> {
     await prepare(place)
     const supervisor = await supervise(place)
     state.stops.push(() => supervisor.close())
-    const hasOperations = 'enlist' in supervisor.asker.opened.store
-    state.fronts.push({ store, supervisor, server: running, hasOperations })
+    state.fronts.push({ store, supervisor, server: running, flows: flowsOf(state, supervisor) })
   }
   await Promise.all(wanted.map(open))
 }
+
+/** In CI gateways are killed in front of one store of each kind; what they do is the same in front of all. */
+const gatewayStoresInCi: readonly StoreName[] = ['sqlite', 'postgres', 'redis']
+
+function flowsOf({ scale }: State, { place, asker }: Supervisor): Flow[] {
+  const flows: Flow[] = ['run', 'refuse', 'http']
+  if ((scale > 1 ? gatewayStores : gatewayStoresInCi).includes(place.store)) flows.push('gateway', 'gatewayRefuse')
+  if ('begin' in asker.opened.store) flows.push('transaction')
+  if ('enlist' in asker.opened.store) flows.push('operation')
+  return flows
+}
+
+/** Under load, or with cut connections: HTTP adds nothing to them there. */
+const loadFlows = ({ flows }: Front): Flow[] =>
+  flows.filter((flow) => flow === 'run' || flow === 'transaction' || flow === 'operation')
 
 function isThere(state: State, store: StoreName): boolean {
   const needed = { sqlite: [], mysql: ['mariadb'], 'redis-postgres': ['redis', 'postgres'] } as const
@@ -151,12 +173,13 @@ async function placeOf(store: StoreName, server: Serve): Promise<[Place, Running
 /** Every point of every store, in an order that the seed decides, until each was tried often enough. */
 async function killAll(state: State): Promise<void> {
   const lefts = new Map<StoreName, Left>()
-  const plans = state.fronts.flatMap((front) =>
-    Array.from({ length: killRounds * state.scale }, () => killsOf(front.store, front.hasOperations))
-      .flat()
-      .map((plan) => ({ front, plan })),
+  const round = state.fronts.flatMap((front) => killsOf(front.flows).map((plan) => ({ front, plan })))
+  const wanted = Math.max(round.length, Math.min(killsWanted, round.length * 2)) * state.scale
+  const rounds = Array.from({ length: Math.ceil(wanted / round.length) }, (_, index) =>
+    shuffled(round, state.seed + index),
   )
-  await inTurns(shuffled(plans, state.seed), killLanes, async ({ front, plan }) => {
+  const plans = rounds.flat().slice(0, wanted)
+  await inTurns(plans, killLanes, async ({ front, plan }) => {
     const left = lefts.get(front.store) ?? new Map()
     lefts.set(front.store, left)
     let point: string | undefined
@@ -190,48 +213,49 @@ function shuffled<T>(items: readonly T[], seed: number): T[] {
 }
 
 async function raiseAll(state: State): Promise<void> {
-  const plans = state.fronts.flatMap((front) => zombiesOf(front.hasOperations).map((zombie) => ({ front, zombie })))
+  const plans = state.fronts.flatMap((front) => zombiesOf(front.flows).map((zombie) => ({ front, zombie })))
   await inTurns(plans, 8, async ({ front, zombie }) => {
     const woken = await raise(front.supervisor, zombie, zombieTimes * state.scale)
     countsOf(state, front.store).zombies += woken
   })
 }
 
-/** PostgreSQL under two stores, Redis and MariaDB. */
+/** PostgreSQL under two stores, Redis and MariaDB. Most of the time is waiting: what is apart is done at the same time. */
 async function crashAll(state: State): Promise<void> {
-  const flowsOf = ({ hasOperations, store }: Front): Flow[] => [
-    'run',
-    ...(store === 'redis' ? [] : (['transaction'] as const)),
-    ...(hasOperations ? (['operation'] as const) : []),
-  ]
-  for (const name of ['postgres', 'redis', 'mysql'] as const) {
-    const front = state.fronts.find(({ store }) => store === name)
-    if (!front?.server) continue
-    const loaded = state.fronts.filter(({ server }) => server === front.server)
-    const loads = loaded.map((each) => ({ supervisor: each.supervisor, flows: flowsOf(each) }))
-    const restarts = await crashUnderLoad(front.server, loads, serverCrashes * state.scale)
-    countsOf(state, name).restarts += restarts
-  }
+  await Promise.all((['postgres', 'redis', 'mysql'] as const).map((name) => crash(state, name)))
 }
 
+async function crash(state: State, name: keyof typeof framers): Promise<void> {
+  const front = state.fronts.find(({ store }) => store === name)
+  if (!front?.server) return
+  const loaded = state.fronts.filter(({ server }) => server === front.server)
+  const loads = loaded.map((each) => ({ supervisor: each.supervisor, flows: loadFlows(each) }))
+  const counts = countsOf(state, name)
+  counts.restarts += await crashUnderLoad(front.server, loads, serverCrashes * state.scale)
+  if (!front.flows.includes('transaction')) return
+  const times = commitCrashes * state.scale
+  counts.restarts += await crashAtCommits(front.supervisor, front.server, framers[name], times)
+}
+
+const framers = { postgres: 'postgres', mysql: 'chunk', redis: 'redis' } as const
+
 async function cutAll(state: State): Promise<void> {
-  const framers = { postgres: 'postgres', mysql: 'chunk', redis: 'redis' } as const
-  for (const { store, supervisor, hasOperations } of state.fronts) {
-    if (!(store in framers)) continue
-    const flows: Flow[] = ['run']
-    if (store !== 'redis') flows.push('transaction')
-    if (hasOperations) flows.push('operation')
-    const framer = framers[store as keyof typeof framers]
-    for (let round = 0; round < state.scale; round++) {
-      const cuts = await cutEverywhere(supervisor, framer, flows)
-      countsOf(state, store).cuts += cuts
-    }
+  await Promise.all(state.fronts.filter(({ store }) => store in framers).map((front) => cut(state, front)))
+}
+
+async function cut(state: State, front: Front): Promise<void> {
+  const { store, supervisor } = front
+  const framer = framers[store as keyof typeof framers]
+  const counts = countsOf(state, store)
+  for (let round = 0; round < state.scale; round++) {
+    counts.cuts += await cutEverywhere(supervisor, framer, loadFlows(front))
+    if (front.flows.includes('transaction')) counts.cuts += await cutCommits(supervisor, framer, commitCuts)
   }
 }
 
 async function judgeAll(state: State): Promise<void> {
+  await Promise.all(state.fronts.map(({ supervisor }) => supervisor.converge()))
   for (const { store, supervisor } of state.fronts) {
-    await supervisor.converge()
     note(state, store, await judge(supervisor.place, supervisor.folder, supervisor.asker.opened, 'true'))
   }
 }
@@ -265,29 +289,44 @@ function note(state: State, name: string, judged: Judged): void {
   }
 }
 
-async function moveAndFill(state: State): Promise<void> {
+async function fillAll(state: State): Promise<void> {
   if (state.only.includes('sqlite')) {
     const { skipped, refused, judged } = await fillDisk(12 * state.scale)
     if (skipped) state.skipped.push(`full disk: ${skipped}`)
     countsOf(state, 'sqlite, full disk').diskFull += refused
     if (judged) note(state, 'sqlite, full disk', judged)
   }
+  if (!state.fronts.some(({ store }) => store === 'postgres')) return
+  const { skipped, refused, crashes, judged } = await fillDiskOfPostgres(8 * state.scale)
+  if (skipped) state.skipped.push(`full disk of PostgreSQL: ${skipped}`)
+  const counts = countsOf(state, 'postgres, full disk')
+  counts.diskFull += refused
+  counts.restarts += crashes
+  if (judged) note(state, 'postgres, full disk', judged)
+}
+
+async function moveClocks(state: State): Promise<void> {
   const missing = clocksMissing()
   if (missing) return void state.skipped.push(`moved clocks: ${missing}`)
   const jumps = 12 * state.scale
-  const add = (name: string, jumped: Awaited<ReturnType<typeof moveClockOfPostgres>>): void => {
+  const add = async (name: string, jumping: ReturnType<typeof moveClockOfPostgres>): Promise<void> => {
+    const jumped = await jumping
     countsOf(state, name).clockJumps += jumped.jumps
     note(state, name, jumped.judged)
   }
+  const moving: Promise<void>[] = []
   if (state.only.includes('sqlite')) {
-    const url = join((await tortureFolder()).path, 'clocks.db')
-    add('sqlite, moved clocks', await moveClocksOfProcesses({ store: 'sqlite', url }, ['run', 'transaction'], jumps))
+    const place = { store: 'sqlite', url: join((await tortureFolder()).path, 'clocks.db') } as const
+    moving.push(add('sqlite, moved clocks', moveClocksOfProcesses(place, ['run', 'transaction'], jumps)))
   }
   const postgres = state.fronts.find(({ store }) => store === 'postgres')?.server
   if (postgres && 'createDatabase' in postgres) {
     const url = await (postgres as { createDatabase(): Promise<string> }).createDatabase()
     const flows = ['run', 'transaction', 'operation'] as const
-    add('postgres, moved clocks', await moveClocksOfProcesses({ store: 'postgres', url }, flows, jumps))
-    add('postgres, its clock moved', await moveClockOfPostgres(jumps))
+    moving.push(
+      add('postgres, moved clocks', moveClocksOfProcesses({ store: 'postgres', url }, flows, jumps)),
+      add('postgres, its clock moved', moveClockOfPostgres(jumps)),
+    )
   }
+  await Promise.all(moving)
 }

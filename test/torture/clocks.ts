@@ -1,18 +1,15 @@
 // Clocks that are set while work goes on (libfaketime): those of the processes, for SQLite and PostgreSQL, and that of a
 // PostgreSQL server, whose clock decides. Hours forward and back. The journals are written by the monotonic clock, which is left alone.
 import { spawnSync } from 'node:child_process'
-import { chownSync, existsSync, globSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
+import { globSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pollUntil } from '../servers/poll.ts'
-import { findPostgresPrograms, postgresOwner, usablePrograms } from '../servers/postgres-programs.ts'
-import { removeSegments } from '../servers/postgres-segments.ts'
-import { runCommand } from '../servers/run-command.ts'
-import type { Running } from '../servers/server.ts'
-import { startServer } from '../servers/server-process.ts'
 import type { Flow } from './asking.ts'
 import { type Judged, judge } from './judge.ts'
 import type { Place } from './place.ts'
-import { endOf, prepare, type Supervisor, supervise, tortureFolder, type Worker } from './supervisor.ts'
+import { startTorturedPostgres } from './postgres-server.ts'
+import { endOf, type Worker } from './processes.ts'
+import { prepare, type Supervisor, supervise, tortureFolder } from './supervisor.ts'
 
 const libraries = globSync('/usr/lib/*/faketime/libfaketime.so.1')
 
@@ -64,7 +61,7 @@ export async function moveClocksOfProcesses(place: Place, flows: readonly Flow[]
 export async function moveClockOfPostgres(jumps: number): Promise<Jumped> {
   const clock = join((await tortureFolder()).path, 'clock-of-postgres')
   setClock(clock, '+0')
-  const server = await startPostgresWithClock(clock)
+  const server = await startTorturedPostgres({ env: environment(clock) })
   try {
     const place: Place = { store: 'postgres', url: server.url }
     await prepare(place)
@@ -101,48 +98,4 @@ async function finish(
   const judged = await judge(supervisor.place, supervisor.folder, supervisor.asker.opened, clocks)
   await supervisor.close()
   return { jumps, judged, place: supervisor.place }
-}
-
-/** As test/servers/postgres.ts starts it, with a clock of its own for all of its processes. */
-function startPostgresWithClock(clock: string): Promise<Running> {
-  const programs = findPostgresPrograms()
-  if (!programs) throw new Error('no PostgreSQL was found; cure: npm ci, or npm run servers')
-  const owner = postgresOwner()
-  const settings = {
-    listen_addresses: '127.0.0.1',
-    unix_socket_directories: '',
-    dynamic_shared_memory_type: 'mmap',
-  }
-  const assignments = Object.entries(environment(clock)).map(([name, value]) => `${name}=${value}`)
-  return startServer({
-    name: 'postgres',
-    owner,
-    async prepare({ folder, dataDir }) {
-      mkdirSync(dataDir, { mode: 0o700 })
-      if (owner) chownSync(dataDir, owner.uid, owner.gid)
-      const form = ['--username=postgres', '--auth=trust', '--encoding=UTF8', '--no-locale', '--no-sync']
-      await runCommand(folder, join(await usablePrograms(programs, owner), 'initdb'), ['-D', dataDir, ...form], owner)
-    },
-    command: ({ dataDir, port }) => ({
-      file: '/usr/bin/env',
-      args: [
-        ...assignments,
-        join(programs.bin, 'postgres'),
-        '-D',
-        dataDir,
-        '-c',
-        `port=${port}`,
-        ...Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]),
-      ],
-    }),
-    ready: ({ dataDir }, pid) => {
-      const file = join(dataDir, 'postmaster.pid')
-      const lines = existsSync(file) ? readFileSync(file, 'utf8').split('\n') : []
-      return Number(lines[0]) === pid && lines[7]?.trim() === 'ready'
-    },
-    url: ({ port }) => `postgres://postgres@127.0.0.1:${port}/postgres`,
-    shutDownSignal: 'SIGINT',
-    portTaken: /could not bind|could not create any TCP\/IP sockets/,
-    afterKill: removeSegments,
-  })
 }

@@ -1,12 +1,15 @@
 // Connections cut at every message of the protocol, before and after it is delivered, in both directions, for every flow. How
-// many messages a call has is counted first; a cut that meets a reconnection instead hits that.
+// many messages a call has is counted first; a cut that meets a reconnection instead hits that. And COMMITs in particular,
+// cut off or met by the death of the server: then nobody can tell what became of them, and it must be said so.
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
 import type { FramerName } from '../servers/framers.ts'
+import type { Running } from '../servers/server.ts'
 import { type Asker, type Flow, type Job, openAsker } from './asking.ts'
 import { openJournal } from './journal.ts'
 import type { Supervisor } from './supervisor.ts'
 
 let keys = 0
+let cutters = 0
 
 function jobFor(flow: Flow): Job {
   return { flow, id: `c${++keys}-${flow}-value`, asked: 'value', phase: 'first' }
@@ -15,22 +18,30 @@ function jobFor(flow: Flow): Job {
 /** A call has its claim and its settle; more messages than this come from a reconnection, and are met by others. */
 const messagesMax = 40
 
+type Work = (proxy: FaultProxy, asker: Asker) => Promise<void>
+
+async function throughProxy({ place, folder, offsetMs }: Supervisor, framer: FramerName, work: Work): Promise<void> {
+  const proxy = await startFaultProxy({ target: { url: place.url }, framer })
+  // Each has a journal of its own: calls are counted anew by each asker.
+  const journal = openJournal(folder, `cutter-${++cutters}`, offsetMs)
+  const asker = await openAsker({ place: { ...place, url: proxy.url }, journal })
+  try {
+    await work(proxy, asker)
+  } finally {
+    await asker.close().catch(() => {})
+    await proxy.close()
+  }
+}
+
 export async function cutEverywhere(
   supervisor: Supervisor,
   framer: FramerName,
   flows: readonly Flow[],
 ): Promise<number> {
-  const { place, folder, offsetMs } = supervisor
-  const proxy = await startFaultProxy({ target: { url: place.url }, framer })
-  const journal = openJournal(folder, 'cutter', offsetMs)
-  const asker = await openAsker({ place: { ...place, url: proxy.url }, journal })
   let cuts = 0
-  try {
+  await throughProxy(supervisor, framer, async (proxy, asker) => {
     for (const flow of flows) cuts += await cutFlow(proxy, asker, flow)
-  } finally {
-    await asker.close().catch(() => {})
-    await proxy.close()
-  }
+  })
   return cuts
 }
 
@@ -49,4 +60,49 @@ async function cutFlow(proxy: FaultProxy, asker: Asker, flow: Flow): Promise<num
     }
   }
   return cuts
+}
+
+/** PostgreSQL is sent one, MariaDB the call of a procedure that ends with one. Both are also asked for settings of such names. */
+const isCommit = (message: Buffer): boolean => /\bCOMMIT\b|call `\w+_commit_v/.test(message.toString('latin1'))
+
+/** Each time one COMMIT that never arrives, and one that does. */
+export async function cutCommits(supervisor: Supervisor, framer: FramerName, times: number): Promise<number> {
+  let cuts = 0
+  await throughProxy(supervisor, framer, async (proxy, asker) => {
+    for (let time = 0; time < times; time++) {
+      for (const side of ['before', 'after'] as const) {
+        void proxy.cutAt({ direction: 'request', match: isCommit, side }).happened.then(() => cuts++)
+        await asker.ask(jobFor('transaction'))
+      }
+    }
+  })
+  return cuts
+}
+
+/** So many transactions are under way when the server dies. */
+const transactionsAtOnce = 6
+
+/** The server is killed when it has been sent a COMMIT, and those of others are on their way. */
+export async function crashAtCommits(
+  supervisor: Supervisor,
+  server: Running,
+  framer: FramerName,
+  times: number,
+): Promise<number> {
+  let crashes = 0
+  await throughProxy(supervisor, framer, async (proxy, asker) => {
+    for (; crashes < times; crashes++) {
+      const { happened } = proxy.cutAt({ direction: 'request', match: isCommit, side: 'after' })
+      let crashed: Promise<void> | undefined
+      void happened.then(() => (crashed = server.crash()))
+      const asked = Promise.all(Array.from({ length: transactionsAtOnce }, () => asker.ask(jobFor('transaction'))))
+      await Promise.race([happened, asked])
+      if (!crashed) throw new Error(`six transactions on ${server.name} had no COMMIT`)
+      supervisor.journal.write({ is: 'incident', text: `${server.name} is killed at a COMMIT` })
+      await crashed
+      await server.restart()
+      await asked
+    }
+  })
+  return crashes
 }

@@ -1,11 +1,11 @@
-// A disk that is full: SQLite on a small tmpfs whose last bytes are given back page by page, so that every write of every
-// flow is once the one that does not fit. The journals and the ledger are on another disk.
-import { spawnSync } from 'node:child_process'
+// A disk that is full, on a small tmpfs. SQLite: its last bytes are given back page by page, so that every write of every flow
+// is once the one that does not fit. The journals and the ledger are on another disk.
 import { closeSync, mkdirSync, openSync, statSync, truncateSync, unlinkSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { guardFolder } from '../servers/guarded-folder.ts'
-import { type Flow, type Job } from './asking.ts'
+import type { Flow, Job } from './asking.ts'
 import { type Judged, judge } from './judge.ts'
+import { MountRefused, mountTmpfs } from './postgres-server.ts'
 import { prepare, supervise } from './supervisor.ts'
 
 export interface DiskFull {
@@ -15,7 +15,7 @@ export interface DiskFull {
   readonly judged?: Judged
 }
 
-const flows: readonly Flow[] = ['run', 'transaction', 'operation']
+export const diskFlows: readonly Flow[] = ['run', 'transaction', 'operation']
 const pageBytes = 4_096
 /** Room for the file, and for a log that SQLite empties when it has some 4 MiB. */
 const diskKib = 12 * 1_024
@@ -26,12 +26,25 @@ export async function fillDisk(rounds: number): Promise<DiskFull> {
   try {
     const disk = join(guard.path, 'disk')
     mkdirSync(disk)
-    const mounted = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${diskKib}k`, 'tmpfs', disk], { encoding: 'utf8' })
-    if (mounted.status !== 0) return { skipped: `mount is not permitted: ${String(mounted.stderr).trim()}`, refused: 0 }
+    mountTmpfs(disk, diskKib)
     return await fill(disk, rounds)
+  } catch (error) {
+    return { skipped: refusalIn(error), refused: 0 }
   } finally {
     await guard.remove()
   }
+}
+
+/** Any other failure is one. */
+export function refusalIn(error: unknown): string {
+  if (error instanceof MountRefused) return error.message
+  throw error
+}
+
+let keys = 0
+
+export function diskJobs(): Job[] {
+  return diskFlows.map((flow): Job => ({ flow, id: `d${++keys}-${flow}-value`, asked: 'value', phase: 'first' }))
 }
 
 async function fill(disk: string, rounds: number): Promise<DiskFull> {
@@ -40,13 +53,11 @@ async function fill(disk: string, rounds: number): Promise<DiskFull> {
   const supervisor = await supervise(place)
   const filler = join(disk, 'filler')
   writeToTheLastByte(filler)
-  let [refused, keys] = [0, 0]
+  let refused = 0
   for (let round = 0; round < rounds; round++) {
-    const jobs = flows.map((flow): Job => ({ flow, id: `d${++keys}-${flow}-value`, asked: 'value', phase: 'first' }))
-    const answers = await Promise.all(jobs.map((job) => supervisor.asker.ask(job)))
+    const answers = await Promise.all(diskJobs().map((job) => supervisor.asker.ask(job)))
     refused += answers.filter(({ is }) => is === 'refused').length
-    const left = statSync(filler).size - pageBytes
-    if (left > 0) truncateSync(filler, left)
+    giveBackPage(filler)
   }
   unlinkSync(filler)
   await supervisor.converge()
@@ -55,7 +66,12 @@ async function fill(disk: string, rounds: number): Promise<DiskFull> {
   return { refused, judged }
 }
 
-function writeToTheLastByte(file: string): void {
+export function giveBackPage(filler: string): void {
+  const left = statSync(filler).size - pageBytes
+  if (left > 0) truncateSync(filler, left)
+}
+
+export function writeToTheLastByte(file: string): void {
   const descriptor = openSync(file, 'w')
   try {
     for (;;) writeSync(descriptor, Buffer.alloc(pageBytes))

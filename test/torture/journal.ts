@@ -1,7 +1,17 @@
 // What a process under torture writes down: a line before and after everything it does, with synchronous writes, so that a
 // kill -9 loses none. Times are the machine's monotonic clock, which all processes share and no set clock moves, told as wall
 // time by one offset for all of them.
-import { appendFileSync, existsSync, openSync, readdirSync, readFileSync, writeSync } from 'node:fs'
+import {
+  appendFileSync,
+  closeSync,
+  existsSync,
+  fstatSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readSync,
+  writeSync,
+} from 'node:fs'
 import { join } from 'node:path'
 import type { CallAnswer, CallRecord } from '../../src/testing/history-checker-history.ts'
 
@@ -36,6 +46,15 @@ export type Line =
       readonly fence: number
       readonly derivedKey: string
     }
+  /** By the service behind a gateway: `token` is its own name of it. See served.ts. */
+  | {
+      readonly is: 'served'
+      readonly call: string
+      readonly token: string
+      readonly id: string
+      readonly attempt: number
+      readonly derivedKey: string
+    }
   | { readonly is: 'aborted'; readonly token: string }
   | { readonly is: 'ended'; readonly token: string; readonly ended: Ended }
   | { readonly is: 'step'; readonly id: string; readonly step: string; readonly what: StepWhat; readonly key: string }
@@ -45,6 +64,8 @@ export type Line =
   /** Somebody else has ended the key of this token. */
   | { readonly is: 'taken-over'; readonly token: string }
   | { readonly is: 'listening'; readonly port: number }
+  /** The store of this gateway is ours. */
+  | { readonly is: 'watched' }
   | { readonly is: 'incident'; readonly text: string }
   | { readonly is: 'unhandled'; readonly message: string }
 
@@ -98,11 +119,33 @@ function unpacked(_name: string, value: unknown): unknown {
   return typeof bytes === 'string' ? new Uint8Array(Buffer.from(bytes, 'base64')) : value
 }
 
-/** Of one process so far. A line that is being written is left for the next time. */
-export function readJournal(folder: string, name: string): Written[] {
+/**
+ * Answers what one process has written so far, again and again: only what is new is read. A line that is being written is left
+ * for the next time.
+ */
+export function followJournal(folder: string, name: string): () => readonly Written[] {
   const file = join(folder, `${name}.journal`)
-  if (!existsSync(file)) return []
-  return wholeLines(file).map((line) => JSON.parse(line, unpacked) as Written)
+  const lines: Written[] = []
+  let readBytes = 0
+  return () => {
+    const fresh = existsSync(file) ? bytesFrom(file, readBytes) : Buffer.alloc(0)
+    const end = fresh.lastIndexOf('\n') + 1
+    readBytes += end
+    for (const line of fresh.subarray(0, end).toString().split('\n')) {
+      if (line !== '') lines.push(JSON.parse(line, unpacked) as Written)
+    }
+    return lines
+  }
+}
+
+function bytesFrom(file: string, start: number): Buffer {
+  const descriptor = openSync(file, 'r')
+  try {
+    const bytes = Buffer.alloc(Math.max(0, fstatSync(descriptor).size - start))
+    return bytes.subarray(0, readSync(descriptor, bytes, 0, bytes.length, start))
+  } finally {
+    closeSync(descriptor)
+  }
 }
 
 export interface LedgerLine {
@@ -118,7 +161,9 @@ export function readLedger(folder: string): LedgerLine[] {
 /** Of all processes, in the order of time. */
 export function readJournals(folder: string): Written[] {
   const names = readdirSync(folder).filter((name) => name.endsWith('.journal'))
-  const lines = names.flatMap((name) => readJournal(folder, name.slice(0, -'.journal'.length)))
+  const lines = names.flatMap((name) =>
+    wholeLines(join(folder, name)).map((line) => JSON.parse(line, unpacked) as Written),
+  )
   return lines.sort((a, b) => a.atMs - b.atMs)
 }
 

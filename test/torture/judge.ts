@@ -17,7 +17,9 @@ import { isLinearizable } from '../../src/testing/history-checker-linearizable.t
 import { readAudit } from './audit.ts'
 import { type LedgerLine, readJournals, readLedger, type ToldAnswer, type Written } from './journal.ts'
 import { checkOperations } from './judge-operations.ts'
+import { isRefusing } from './asking.ts'
 import { audited, dynamodbSkewMs, type OpenedStore, type Place } from './place.ts'
+import { nameServed } from './served.ts'
 
 export interface Found {
   readonly assertion: string
@@ -43,12 +45,12 @@ export async function judge(
   opened: OpenedStore,
   clocks: 'true' | 'moved',
 ): Promise<Judged> {
-  const lines = readJournals(folder)
+  const { lines, ledger } = nameServed(readJournals(folder), readLedger(folder))
   const history = emptyHistory()
   const isAudited = audited.includes(place.store)
   const effects = isAudited ? await opened.sql('select token, step, id from torture_effects') : []
   mergeLines(history, lines)
-  mergeEffects(history, readLedger(folder), effects)
+  mergeEffects(history, ledger, effects)
   if (isAudited) mergeChanges(history, await readAudit(opened), clocks)
   const violations: Found[] = []
   const report = (found: Found): void => void violations.push(found)
@@ -116,18 +118,16 @@ function mergeLines(history: History, lines: readonly Written[]): void {
     else if (line.is === 'aborted') Object.assign(executions.get(line.token)!, { abortedAtMs: line.atMs })
     else if (line.is === 'incident') history.incidents.push({ atMs: line.atMs, text: line.text })
   }
-  for (const [call, told] of answers) call.answer = answerOf(history, told)
+  const indices = new Map(history.executions.map(({ token }, index) => [token, index]))
+  for (const [call, told] of answers) call.answer = answerOf(indices, told)
   // Who never wrote an answer down was killed, or the server was that should have told it.
   for (const call of history.calls) if (!call.answer) call.died = true
 }
 
-function answerOf(history: History, told: ToldAnswer): CallAnswer {
+function answerOf(indices: ReadonlyMap<string, number>, told: ToldAnswer): CallAnswer {
   if (told.is === 'refused' || told.is === 'stray') return told
   const { token, ...answer } = told
-  return {
-    ...answer,
-    execution: history.executions.findLastIndex((execution) => execution.token === token),
-  } as CallAnswer
+  return { ...answer, execution: indices.get(token) ?? -1 } as CallAnswer
 }
 
 function mergeEffects(history: History, ledger: readonly LedgerLine[], rows: readonly Record<string, unknown>[]): void {
@@ -187,7 +187,7 @@ function checkEnds(history: History, report: (found: Found) => void): void {
     const known = told.get(key.id) ?? 'nothing'
     if (phase === 'first' || known === 'an end') told.set(key.id, known)
     else if (answer?.is === 'value' || answer?.is === 'failure') told.set(key.id, 'an end')
-    else if (answer?.is === 'refused' && answer.code === 'IN_DOUBT' && flowOf(key) === 'refuse')
+    else if (answer?.is === 'refused' && answer.code === 'IN_DOUBT' && isRefusing(flowOf(key)))
       told.set(key.id, 'an end')
     else told.set(key.id, answer?.is === 'refused' ? answer.code : (answer?.is ?? 'nothing'))
   }
@@ -226,12 +226,12 @@ function checkZombies(lines: readonly Written[], history: History, report: (foun
   }
 }
 
-/** `refuse` keys are never taken over: their effect took place once, or not at all. */
+/** Keys of `refuse` are never taken over: their effect took place once, or not at all. */
 function checkAtMostOnce(history: History, report: (found: Found) => void): void {
   const counts = new Map<string, number>()
   for (const { execution } of history.effects) {
     const { call } = history.executions[execution]!
-    if (flowOf(call.key) === 'refuse' && call.asked !== 'throws') {
+    if (isRefusing(flowOf(call.key)) && call.asked !== 'throws') {
       counts.set(call.key.id, (counts.get(call.key.id) ?? 0) + 1)
     }
   }
@@ -239,9 +239,6 @@ function checkAtMostOnce(history: History, report: (found: Found) => void): void
     if (count > 1) report({ assertion: 'at-most-once', key, message: `its effect took place ${count} times` })
   }
 }
-
-/** A search goes as deep as there are operations; a key that was asked for more often is left to the other assertions. */
-const searchedMax = 400
 
 function checkLinearizable(
   { store }: Place,
@@ -256,8 +253,7 @@ function checkLinearizable(
     if (key.includes('/operations/') || operations.some(({ call }) => call === 'begin')) continue
     const errorMs = store === 'dynamodb' ? dynamodbSkewMs + clockErrorMs : clockErrorMs
     const heard = operations.filter((operation) => !isBusyInPassing(operation, operations))
-    const found =
-      heard.length > searchedMax ? { is: 'undecided' as const } : isLinearizable(heard, { clockErrorMs: errorMs })
+    const found = isLinearizable(heard, { clockErrorMs: errorMs })
     if (found.is === 'undecided') undecided++
     else linearized++
     if (found.is !== 'no') continue

@@ -1,9 +1,10 @@
 // kill -9 before and after every call of the store, in every flow that the store has. A process is given some new keys, those
 // that dead processes left behind, and the point at which it kills itself; the next one takes over.
-import { askByHttp, type Ask, type Flow, type Job } from './asking.ts'
-import type { StoreName } from './place.ts'
+import { type Ask, type Flow, isServed, type Job } from './asking.ts'
+import { askByHttp } from './http-asking.ts'
 import type { Point } from './points.ts'
-import { endOf, portOf, type Supervisor, type Worker } from './supervisor.ts'
+import { endOf, portOf, type Worker } from './processes.ts'
+import type { Supervisor } from './supervisor.ts'
 
 export interface Kill {
   readonly flow: Flow
@@ -22,13 +23,17 @@ const ofRun: readonly PointName[] = [
   ['release', 'throws'],
   ['extend', 'slow'],
 ]
+const ofRefuse: readonly PointName[] = [
+  ['effect', 'value'],
+  ['settle', 'value'],
+]
 const points: Readonly<Record<Flow, readonly PointName[]>> = {
   run: ofRun,
-  refuse: [
-    ['effect', 'value'],
-    ['settle', 'value'],
-  ],
+  refuse: ofRefuse,
   http: ofRun.filter(([call]) => call !== 'extend'),
+  // Its effect is that of the service behind it.
+  gateway: ofRun,
+  gatewayRefuse: ofRefuse,
   transaction: [
     ['begin', 'value'],
     ['effect', 'value'],
@@ -52,13 +57,8 @@ const points: Readonly<Record<Flow, readonly PointName[]>> = {
   ],
 }
 
-const transactional: readonly StoreName[] = ['sqlite', 'postgres', 'mysql', 'redis-postgres']
-
-/** Every point of a store, before and after. */
-export function killsOf(store: StoreName, hasOperations: boolean): Kill[] {
-  const flows: Flow[] = ['run', 'refuse', 'http']
-  if (transactional.includes(store)) flows.push('transaction')
-  if (hasOperations) flows.push('operation')
+/** Every point of these flows, before and after. */
+export function killsOf(flows: readonly Flow[]): Kill[] {
   return flows.flatMap((flow) =>
     points[flow].flatMap(([call, ask, nth = 1]) =>
       (['before', 'after'] as const).map((side) => ({ flow, ask, die: { call, nth, side } })),
@@ -84,20 +84,36 @@ function jobsFor({ flow, ask }: Kill, left: Left): Job[] {
   return [...taken, ...fresh, ...rogue]
 }
 
+/** Only what somebody else has begun is read from the ledger: one that dies then goes before. */
+const begun: Point = { call: 'enlist', nth: 1, side: 'after' }
+
 /** Answers the point at which it died; undefined when it ended before that. */
 export async function kill(supervisor: Supervisor, plan: Kill, left: Left): Promise<string | undefined> {
   const jobs = jobsFor(plan, left)
-  const worker = supervisor.start({ mode: plan.flow === 'http' ? 'serve' : 'jobs', fate: { die: plan.die }, jobs })
-  if (plan.flow === 'http') await askServer(supervisor, worker, jobs)
+  const { flow, die } = plan
+  if (die.call === 'ledger') await endOf(supervisor.start({ mode: 'jobs', fate: { die: begun }, jobs }))
+  const worker = isServed(flow)
+    ? await supervisor.serve(flow, { die })
+    : supervisor.start({ mode: 'jobs', fate: { die }, jobs })
+  if (isServed(flow)) await askServer(supervisor, worker, plan, jobs)
   const ended = await endOf(worker)
-  if (ended === 'SIGKILL') return `${plan.flow}: ${plan.die.call} ${plan.die.side}`
+  if (ended === 'SIGKILL') return `${flow}: ${die.call} ${die.side}`
   if (ended !== 0 && ended !== 'SIGTERM')
     throw new Error(`${worker.name} of ${supervisor.place.store} ended with ${ended} instead: ${worker.said()}`)
   return undefined
 }
 
-async function askServer(supervisor: Supervisor, worker: Worker, jobs: readonly Job[]): Promise<void> {
+async function askServer(
+  supervisor: Supervisor,
+  worker: Worker,
+  { flow, die }: Kill,
+  jobs: readonly Job[],
+): Promise<void> {
   const port = await portOf(worker)
+  if (flow !== 'http' && die.call === 'effect') {
+    const { upstream } = await supervisor.gateways()
+    for (const { id } of jobs) upstream.killAt(id, die.side, worker)
+  }
   const ask = (job: Job): Promise<unknown> => askByHttp(supervisor.journal, port, job)
   await Promise.all(jobs.map(ask))
   // One that is released is asked for again; a server that has not met its point ends here.

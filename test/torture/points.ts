@@ -74,8 +74,8 @@ function sentBy(call: string, args: readonly unknown[]): object | undefined {
     return { call, key: keyString(args[0] as Key), request: args[1] as ClaimRequest }
   }
   if (call !== 'extend' && call !== 'settle' && call !== 'release') return undefined
-  const { key, token } = args[0] as Claim
-  const write = { call, key: keyString(key), token }
+  const { key, token, fence } = args[0] as Claim
+  const write = { call, key: keyString(key), token, fence }
   if (call === 'extend') return { ...write, leaseMs: args[1] }
   if (call === 'settle') return { ...write, outcome: args[1], retention: args[2] }
   return { ...write, how: args[1] }

@@ -5,7 +5,8 @@ import { join } from 'node:path'
 import { pollUntil } from '../servers/poll.ts'
 import type { Running } from '../servers/server.ts'
 import type { Flow } from './asking.ts'
-import { endOf, type Supervisor, type Worker } from './supervisor.ts'
+import { endOf, type Worker } from './processes.ts'
+import type { Supervisor } from './supervisor.ts'
 
 export interface Loaded {
   readonly supervisor: Supervisor

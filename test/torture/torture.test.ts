@@ -85,6 +85,69 @@ describe('the judge', () => {
     expect(await found()).toEqual(expect.arrayContaining(['own-answer', 'no-wedge']))
   })
 
+  describe('behind a gateway', () => {
+    const id = 'k1-gatewayRefuse-value'
+    const name = `gateway:torture/acme\n${id}`
+    const behind = { scope: 'gateway:torture/acme', id }
+
+    function claimed(attempt: number): void {
+      const token = `token ${attempt}`
+      const granted = { is: 'granted', how: 'fresh', claim: { key: behind, token, attempt, fence: attempt } }
+      write(
+        { is: 'operation', operation: `g1/${attempt}`, sent: { call: 'claim', key: name, request: request(token) } },
+        { is: 'operation-answer', operation: `g1/${attempt}`, answer: granted },
+      )
+    }
+
+    function served(number: number, attempt: number): void {
+      const [call, token] = [`w1/http/${number}`, `service/${number}`]
+      write({ is: 'call', call, key: behind, asked: 'value', how: 'run', phase: 'last', waitMs: 0 })
+      write({ is: 'served', call, token, id, attempt, derivedKey: 'd' })
+      journal.effect(token)
+      write({ is: 'ended', token, ended: 'returned' })
+    }
+
+    function answered(number: number, attempt: number): void {
+      const held = { key: name, token: `token ${attempt}`, fence: attempt, outcome, retention }
+      const told = { is: 'value' as const, text: 'v', token: `service/${number}`, replayed: false }
+      write(
+        { is: 'operation', operation: `g2/${number}`, sent: { call: 'settle', ...held } },
+        { is: 'operation-answer', operation: `g2/${number}`, answer: 'done' },
+        { is: 'answer', call: `w1/http/${number}`, answer: told },
+      )
+    }
+
+    test('has nothing to say about a request that was passed on once, and settled', async () => {
+      claimed(1)
+      served(1, 1)
+      answered(1, 1)
+      expect(await found()).toEqual([])
+    })
+
+    test('sees a request that was passed on twice under one claim', async () => {
+      claimed(1)
+      served(1, 1)
+      served(2, 1)
+      answered(2, 1)
+      expect(await found()).toEqual(expect.arrayContaining(['one-execution-a-claim', 'at-most-once']))
+    })
+
+    test('sees one that was passed on before anything was claimed', async () => {
+      served(1, 1)
+      claimed(1)
+      expect(await found()).toContain('claim-before-effect')
+    })
+
+    test('sees two charges where the gateway is to refuse what is in doubt', async () => {
+      claimed(1)
+      served(1, 1)
+      claimed(2)
+      served(2, 2)
+      answered(2, 2)
+      expect(await found()).toContain('at-most-once')
+    })
+  })
+
   test('sees a step that runs again after it was recorded, one that is committed twice, and an undo that is missing', () => {
     const id = 'k1-operation-final'
     const step = (what: 'ran' | 'recorded'): Line => ({ is: 'step', id, step: 'charge', what, key: 'd' })

@@ -1,9 +1,12 @@
 // SIGSTOP past the lease, then SIGCONT. A process stops itself at a point, somebody else takes its key over and ends it, and
 // only then it goes on: whatever it writes now must be refused. Nothing here depends on time: the takeover is waited for.
 import { pollUntil } from '../servers/poll.ts'
-import { type Ask, askByHttp, type Flow, type Job } from './asking.ts'
+import { type Ask, type Flow, isRefusing, isServed, type Job } from './asking.ts'
+import { askByHttp } from './http-asking.ts'
+import type { ToldAnswer } from './journal.ts'
 import type { Point } from './points.ts'
-import { endOf, portOf, type Supervisor, type Worker } from './supervisor.ts'
+import { endOf, portOf, type Worker } from './processes.ts'
+import type { Supervisor } from './supervisor.ts'
 
 export interface Zombie {
   readonly flow: Flow
@@ -17,17 +20,27 @@ const at = (flow: Flow, ask: Ask, call: string, side: Point['side'] = 'before'):
   stop: { call, nth: 1, side },
 })
 
-export function zombiesOf(hasOperations: boolean): Zombie[] {
-  return [
-    at('run', 'value', 'settle'),
-    at('run', 'slow', 'settle'),
-    at('http', 'slow', 'settle'),
-    at('run', 'value', 'effect'),
-    at('http', 'value', 'settle'),
-    at('run', 'throws', 'release'),
-    at('run', 'final', 'effect', 'after'),
-    ...(hasOperations ? [at('operation', 'value', 'advance'), at('operation', 'value', 'effect')] : []),
-  ]
+const zombies: readonly Zombie[] = [
+  at('run', 'value', 'settle'),
+  at('run', 'slow', 'settle'),
+  at('http', 'slow', 'settle'),
+  at('run', 'value', 'effect'),
+  at('http', 'value', 'settle'),
+  at('run', 'throws', 'release'),
+  at('run', 'final', 'effect', 'after'),
+  at('gateway', 'value', 'settle'),
+  at('gateway', 'slow', 'settle'),
+  at('gateway', 'throws', 'release'),
+  // Claimed and not yet passed on: when it is woken, it sends what somebody else has sent by then, and may store nothing of it.
+  at('gateway', 'value', 'claim', 'after'),
+  at('gatewayRefuse', 'value', 'settle'),
+  at('gatewayRefuse', 'value', 'claim', 'after'),
+  at('operation', 'value', 'advance'),
+  at('operation', 'value', 'effect'),
+]
+
+export function zombiesOf(flows: readonly Flow[]): Zombie[] {
+  return zombies.filter(({ flow }) => flows.includes(flow))
 }
 
 let keys = 0
@@ -40,8 +53,10 @@ export async function raise(supervisor: Supervisor, { flow, ask, stop }: Zombie,
     asked: ask,
     phase: 'first',
   }))
-  const worker = supervisor.start({ mode: flow === 'http' ? 'serve' : 'one-by-one', fate: { stop }, jobs })
-  const clients = flow === 'http' ? askOneByOne(supervisor, worker, jobs) : undefined
+  const worker = isServed(flow)
+    ? await supervisor.serve(flow, { stop })
+    : supervisor.start({ mode: 'one-by-one', fate: { stop }, jobs })
+  const clients = isServed(flow) ? askOneByOne(supervisor, worker, jobs) : undefined
   const woken = await attend(supervisor, worker, jobs, clients)
   await clients
   worker.child.kill('SIGTERM')
@@ -93,24 +108,25 @@ function idOf(worker: Worker, token: string): string | undefined {
 
 /**
  * Until the key has ended; or, where the effect is slow, until another one runs: a store that looks at the state alone would
- * take the old holder for the new one.
+ * take the old holder for the new one. A key that must not be run again is in doubt instead, and stays its holder's.
  */
 async function takeOver(supervisor: Supervisor, job: Job, token: string): Promise<boolean> {
-  const ask = job.flow === 'http' ? supervisor.askByHttp : supervisor.asker.ask
+  const begun = supervisor.begunHere(job.id)
   let isOver = false
   const ended = pollUntil(
     `${job.id} to be taken over`,
     async () => {
-      const answer = (await ask(job)) as { is: string } | undefined
+      const answer = (await supervisor.ask(job)) as ToldAnswer | undefined
+      if (isRefusing(job.flow)) return answer?.is === 'refused' && answer.code === 'IN_DOUBT'
       return answer?.is === 'value' || answer?.is === 'failure'
     },
     { timeoutMs: 40_000, intervalMs: 50 },
   )
     .catch(() => false)
     .finally(() => (isOver = true))
-  const isRunning = (): boolean => supervisor.runningToken(job.id) !== undefined
+  const isRunning = (): boolean => supervisor.begunHere(job.id) > begun
   if (job.asked === 'slow') await pollUntil(`${job.id} to run`, () => isRunning() || isOver)
   const isTaken = job.asked === 'slow' ? isRunning() : await ended
-  if (isTaken) supervisor.journal.write({ is: 'taken-over', token })
+  if (isTaken && !isRefusing(job.flow)) supervisor.journal.write({ is: 'taken-over', token })
   return isTaken
 }

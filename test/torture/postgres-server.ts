@@ -1,0 +1,71 @@
+// A PostgreSQL as test/servers/postgres.ts starts it, with a clock of its own for all of its processes, or on a disk of its own.
+import { spawnSync } from 'node:child_process'
+import { chownSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { findPostgresPrograms, postgresOwner, usablePrograms } from '../servers/postgres-programs.ts'
+import { removeSegments } from '../servers/postgres-segments.ts'
+import { runCommand } from '../servers/run-command.ts'
+import type { Running } from '../servers/server.ts'
+import { startServer } from '../servers/server-process.ts'
+
+export interface TorturedPostgres {
+  readonly env?: Readonly<Record<string, string>>
+  /** The data folder is a tmpfs of this size; a log segment has 1 MiB there. */
+  readonly diskKib?: number
+  readonly settings?: Readonly<Record<string, string | number>>
+}
+
+export async function startTorturedPostgres({ env = {}, diskKib, settings }: TorturedPostgres): Promise<Running> {
+  const programs = findPostgresPrograms()
+  if (!programs) throw new Error('no PostgreSQL was found; cure: npm ci, or npm run servers')
+  const owner = postgresOwner()
+  const bin = await usablePrograms(programs, owner)
+  const all = {
+    listen_addresses: '127.0.0.1',
+    unix_socket_directories: '',
+    dynamic_shared_memory_type: 'mmap',
+    ...settings,
+  }
+  const assignments = Object.entries(env).map(([name, value]) => `${name}=${value}`)
+  return startServer({
+    name: 'postgres',
+    owner,
+    async prepare({ folder, dataDir }) {
+      mkdirSync(dataDir, { mode: 0o700 })
+      if (diskKib !== undefined) mountTmpfs(dataDir, diskKib)
+      if (owner) chownSync(dataDir, owner.uid, owner.gid)
+      const form = ['--username=postgres', '--auth=trust', '--encoding=UTF8', '--no-locale', '--no-sync']
+      if (diskKib !== undefined) form.push('--wal-segsize=1')
+      await runCommand(folder, join(bin, 'initdb'), ['-D', dataDir, ...form], owner)
+    },
+    command: ({ dataDir, port }) => ({
+      file: '/usr/bin/env',
+      args: [
+        ...assignments,
+        join(bin, 'postgres'),
+        '-D',
+        dataDir,
+        ...Object.entries({ port, ...all }).flatMap(([name, value]) => ['-c', `${name}=${value}`]),
+      ],
+    }),
+    ready: ({ dataDir }, pid) => {
+      const file = join(dataDir, 'postmaster.pid')
+      const lines = existsSync(file) ? readFileSync(file, 'utf8').split('\n') : []
+      return Number(lines[0]) === pid && lines[7]?.trim() === 'ready'
+    },
+    url: ({ port }) => `postgres://postgres@127.0.0.1:${port}/postgres`,
+    shutDownSignal: 'SIGINT',
+    portTaken: /could not bind|could not create any TCP\/IP sockets/,
+    afterKill: diskKib === undefined ? removeSegments : `${removeSegments}; umount -l data`,
+  })
+}
+
+export class MountRefused extends Error {}
+
+/** Whoever mounts sees to it that the watchdog of the folder unmounts. */
+export function mountTmpfs(folder: string, sizeKib: number): void {
+  const { status, stderr } = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${sizeKib}k,mode=0700`, 'tmpfs', folder], {
+    encoding: 'utf8',
+  })
+  if (status !== 0) throw new MountRefused(`mount is not permitted: ${String(stderr).trim()}`)
+}
