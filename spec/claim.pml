@@ -5,6 +5,9 @@
  * Each is bounded by a number below; all orders of what is left are tried. A worker asks until it is told an answer: a key that
  * nobody can ever get is a deadlock, which SPIN reports as an invalid end state.
  *
+ * With -DFENCES the row has its fence and every write carries the one that its sender heard; and somebody forgets the key by hand
+ * under a worker that lives, so that a claim which comes again gives the old token another life.
+ *
  * Known bugs are switched on by -DBUG_...; test/simulation/model.test.ts expects each of them to be found.
  * By hand: spin -a claim.pml && gcc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -m100000
  */
@@ -26,6 +29,10 @@
 #endif
 #ifndef LAPSES
 #define LAPSES 1    /* leases that end under a worker that lives: it stood still, or its heartbeats were lost */
+#endif
+
+#ifndef MENDS
+#define MENDS 1     /* keys that are forgotten by hand while somebody works; only with FENCES */
 #endif
 
 #define TOKENS 14   /* more than the bounds above can use up; asserted */
@@ -62,10 +69,27 @@ byte finished = 0
 /* A request on its way for the second time. */
 mtype ghostCall = NOTHING
 byte ghostToken = 0
+#ifdef FENCES
+byte ghostFence = 0
+byte mends = MENDS
+#endif
 
-inline assertHolder(t) {
-  /* After a takeover, no write of the old token is accepted. */
-  assert(t == lastGranted)
+/* What a worker carries beside its token. Who was never told gives back whatever its token holds. */
+#define UNTOLD 0
+#ifdef FENCES
+#define HEARD_FENCE f
+#define GHOST_FENCE ghostFence
+#else
+#define HEARD_FENCE UNTOLD
+#define GHOST_FENCE UNTOLD
+#endif
+
+inline assertHolder(t, f) {
+  /* After a takeover, no write of the old token is accepted; and none of the token's life before this one. */
+  assert(t == lastGranted);
+#ifdef FENCES
+  assert(f == UNTOLD || f == lastFence)
+#endif
 }
 
 inline grant(t) {
@@ -95,19 +119,32 @@ inline grant(t) {
   lastGranted = t
 }
 
+#ifdef FENCES
+#ifdef BUG_TOKEN_ALONE
+/* Whichever life the token is from. */
+#define SAME_LIFE(f) true
+#else
+#define SAME_LIFE(f) (f == UNTOLD || f == fence)
+#endif
+#else
+#define SAME_LIFE(f) true
+#endif
+
 #ifdef BUG_TOKEN_IS_ATTEMPT
 /* The attempt number stands for the token: a zombie of a forgotten attempt 1 passes for the new attempt 1. */
-#define MINE(t) (row == RUNNING && attempt == attemptOf[t])
+#define MINE(t, f) (row == RUNNING && attempt == attemptOf[t])
 byte attemptOf[TOKENS]
 #else
 #ifdef BUG_TOKEN_KEPT
 /* Who takes over writes with the token that it found. */
-#define MINE(t) (row == RUNNING && token == keptBy[t])
+#define MINE(t, f) (row == RUNNING && token == keptBy[t])
 byte keptBy[TOKENS]
 #else
-#define MINE(t) (row == RUNNING && token == t)
+#define MINE(t, f) (row == RUNNING && token == t && SAME_LIFE(f))
 #endif
 #endif
+
+#define SETTLED_MINE(t, f) (row == SETTLED && token == t && SAME_LIFE(f))
 
 /* Whether asking can bring anything but "busy". */
 #ifdef BUG_NO_TAKEOVER
@@ -135,20 +172,20 @@ inline decideClaim(t, heard) {
 #endif
 }
 
-inline decideExtend(t, heard) {
+inline decideExtend(t, f, heard) {
   if
 #ifdef BUG_EXTEND_ANY
-  :: row == RUNNING -> assertHolder(t); alive = true; heard = RUNNING
+  :: row == RUNNING -> assertHolder(t, f); alive = true; heard = RUNNING
   :: row != RUNNING -> heard = ABSENT
 #else
-  :: MINE(t) -> assertHolder(t); alive = true; heard = RUNNING
-  :: !MINE(t) -> heard = ABSENT
+  :: MINE(t, f) -> assertHolder(t, f); alive = true; heard = RUNNING
+  :: !MINE(t, f) -> heard = ABSENT
 #endif
   fi
 }
 
-inline write(t, heard) {
-  assertHolder(t);
+inline write(t, f, heard) {
+  assertHolder(t, f);
   assert(outcome == 0);
   assert(began[t]);
   row = SETTLED;
@@ -158,50 +195,50 @@ inline write(t, heard) {
   heard = SETTLED
 }
 
-inline decideSettle(t, heard) {
+inline decideSettle(t, f, heard) {
   if
-  :: row == SETTLED && token == t -> heard = SETTLED                 /* the same settle once more */
+  :: SETTLED_MINE(t, f) -> heard = SETTLED                             /* the same settle once more */
 #ifdef BUG_NO_FENCE
-  :: !(row == SETTLED && token == t) -> write(t, heard)
+  :: !SETTLED_MINE(t, f) -> write(t, f, heard)
 #else
 #ifdef BUG_FENCE_ON_STATE
-  :: row == RUNNING -> write(t, heard)
-  :: row != RUNNING && !(row == SETTLED && token == t) -> heard = ABSENT
+  :: row == RUNNING -> write(t, f, heard)
+  :: row != RUNNING && !SETTLED_MINE(t, f) -> heard = ABSENT
 #else
-  :: MINE(t) -> write(t, heard)
-  :: !MINE(t) && !(row == SETTLED && token == t) -> heard = ABSENT
+  :: MINE(t, f) -> write(t, f, heard)
+  :: !MINE(t, f) && !SETTLED_MINE(t, f) -> heard = ABSENT
 #endif
 #endif
   fi
 }
 
-inline giveBack(t) {
-  assertHolder(t);
+inline giveBack(t, f) {
+  assertHolder(t, f);
   row = OPEN;
   alive = false
 }
 
-inline decideGiveBack(t) {
+inline decideGiveBack(t, f) {
   if
 #ifdef BUG_RELEASE_ANY
-  :: row == RUNNING -> giveBack(t)
+  :: row == RUNNING -> giveBack(t, f)
   :: row != RUNNING -> skip
 #else
-  :: MINE(t) -> giveBack(t)
-  :: !MINE(t) -> skip
+  :: MINE(t, f) -> giveBack(t, f)
+  :: !MINE(t, f) -> skip
 #endif
   fi
 }
 
-inline decideForget(t) {
+inline decideForget(t, f) {
   if
-  :: MINE(t) && attempt > 1 -> giveBack(t)
-  :: MINE(t) && attempt == 1 ->
-     assertHolder(t);
+  :: MINE(t, f) && attempt > 1 -> giveBack(t, f)
+  :: MINE(t, f) && attempt == 1 ->
+     assertHolder(t, f);
      /* Leaves no trace, so nothing may have begun. */
      assert(!began[t]);
      row = ABSENT; token = 0; attempt = 0; alive = false
-  :: !MINE(t) -> skip
+  :: !MINE(t, f) -> skip
   fi
 }
 
@@ -213,9 +250,13 @@ inline tell(v) {
 }
 
 /* This request will also come later. */
-inline haunt(what, t) {
+inline haunt(what, t, f) {
   if
-  :: ghosts > 0 && ghostCall == NOTHING -> ghosts--; ghostCall = what; ghostToken = t
+  :: ghosts > 0 && ghostCall == NOTHING ->
+     ghosts--; ghostCall = what; ghostToken = t;
+#ifdef FENCES
+     ghostFence = f
+#endif
   :: true -> skip
   fi
 }
@@ -228,15 +269,28 @@ end:
        ghostCall != NOTHING ->
        if
        :: ghostCall == CLAIM -> decideClaim(ghostToken, heard)
-       :: ghostCall == EXTEND -> decideExtend(ghostToken, heard)
-       :: ghostCall == SETTLE -> decideSettle(ghostToken, heard)
-       :: ghostCall == GIVE_BACK -> decideGiveBack(ghostToken)
-       :: ghostCall == FORGET -> decideForget(ghostToken)
+       :: ghostCall == EXTEND -> decideExtend(ghostToken, GHOST_FENCE, heard)
+       :: ghostCall == SETTLE -> decideSettle(ghostToken, GHOST_FENCE, heard)
+       :: ghostCall == GIVE_BACK -> decideGiveBack(ghostToken, GHOST_FENCE)
+       :: ghostCall == FORGET -> decideForget(ghostToken, GHOST_FENCE)
        fi;
-       ghostCall = NOTHING; ghostToken = 0; heard = ABSENT
+       ghostCall = NOTHING; ghostToken = 0; heard = ABSENT;
+#ifdef FENCES
+       ghostFence = 0
+#endif
      }
   od
 }
+
+#ifdef FENCES
+/* Somebody takes a key for dead, and forgets it by hand. */
+active proctype Person() {
+end:
+  do
+  :: atomic { mends > 0 && row == RUNNING -> mends--; row = ABSENT; token = 0; attempt = 0; fence = 0; alive = false }
+  od
+}
+#endif
 
 /* Leases end: under the living a few times, under the dead always. */
 active proctype Clock() {
@@ -263,12 +317,30 @@ inline forgetAll() {
   :: t != token && t != outcome && t != ghostToken -> began[t] = false
   :: else -> skip
   fi;
+#ifdef FENCES
+  f = 0;
+#endif
   t = 0; heard = ABSENT
+}
+
+/* The answer to a claim tells its fence. */
+inline hearFence() {
+#ifdef FENCES
+  if
+  :: heard == RUNNING -> f = fence
+  :: else -> skip
+  fi
+#else
+  skip
+#endif
 }
 
 active [WORKERS] proctype Worker() {
   byte t = 0;
   mtype heard = ABSENT;
+#ifdef FENCES
+  byte f = 0;
+#endif
 
 ask:
   /* A busy key is waited for: the request that is answered with something else is the one that counts. */
@@ -278,16 +350,17 @@ ask:
     if
     :: row == SETTLED -> heard = SETTLED
     :: row != SETTLED -> grant(t); heard = RUNNING
-    fi
+    fi;
+    hearFence()
   };
 #else
   atomic {
     FREE ->
     newToken(t);
     if
-    :: haunt(CLAIM, t); decideClaim(t, heard)
-    :: losses > 0 -> losses--; haunt(CLAIM, t); heard = NOTHING                          /* the request was lost */
-    :: losses > 0 -> losses--; haunt(CLAIM, t); decideClaim(t, heard); heard = NOTHING   /* the reply was lost */
+    :: haunt(CLAIM, t, UNTOLD); decideClaim(t, heard); hearFence()
+    :: losses > 0 -> losses--; haunt(CLAIM, t, UNTOLD); heard = NOTHING                          /* the request was lost */
+    :: losses > 0 -> losses--; haunt(CLAIM, t, UNTOLD); decideClaim(t, heard); heard = NOTHING   /* the reply was lost */
     fi
   };
 #endif
@@ -303,20 +376,20 @@ unheard:
   goto work;
 #endif
   if
-  :: atomic { decideClaim(t, heard); haunt(CLAIM, t) };    /* the driver asks again with the same token */
+  :: atomic { decideClaim(t, heard); hearFence(); haunt(CLAIM, t, UNTOLD) };    /* the driver asks again with the same token */
      if
      :: heard == RUNNING -> goto work
      :: heard == SETTLED -> atomic { tell(outcome); forgetAll(); goto done }
      :: heard == ABSENT -> atomic { forgetAll(); goto ask }
      fi
-  :: atomic { haunt(FORGET, t); decideForget(t); forgetAll(); goto ask }   /* given up, and given back unheard */
+  :: atomic { haunt(FORGET, t, HEARD_FENCE); decideForget(t, HEARD_FENCE); forgetAll(); goto ask }   /* given up, and given back unheard */
   fi;
 
 work:
   do
   :: atomic { crashes > 0 -> crashes--; forgetAll(); goto ask }
-  :: atomic { failures > 0 && !began[t] -> failures--; haunt(FORGET, t); decideForget(t); forgetAll(); goto ask }
-  :: atomic { failures > 0 && losses > 0 && !began[t] -> failures--; losses--; haunt(FORGET, t); forgetAll(); goto ask }
+  :: atomic { failures > 0 && !began[t] -> failures--; haunt(FORGET, t, HEARD_FENCE); decideForget(t, HEARD_FENCE); forgetAll(); goto ask }
+  :: atomic { failures > 0 && losses > 0 && !began[t] -> failures--; losses--; haunt(FORGET, t, HEARD_FENCE); forgetAll(); goto ask }
   :: atomic {
        !began[t] ->
        /* Nothing runs that was not granted. */
@@ -324,7 +397,7 @@ work:
        began[t] = true
      }
   :: atomic {
-       row == RUNNING && !alive -> haunt(EXTEND, t); decideExtend(t, heard);
+       row == RUNNING && !alive -> haunt(EXTEND, t, HEARD_FENCE); decideExtend(t, HEARD_FENCE, heard);
        if
        :: heard == ABSENT -> goto lost
        :: heard == RUNNING -> skip
@@ -333,15 +406,15 @@ work:
   :: atomic {
        began[t] && failures > 0 -> failures--;
 #ifdef BUG_FORGET_BEGUN
-       decideForget(t);
+       decideForget(t, HEARD_FENCE);
 #else
-       haunt(GIVE_BACK, t); decideGiveBack(t);
+       haunt(GIVE_BACK, t, HEARD_FENCE); decideGiveBack(t, HEARD_FENCE);
 #endif
        forgetAll(); goto ask
      }
   :: atomic {
        began[t] && failures > 0 && losses > 0 -> failures--; losses--;
-       haunt(GIVE_BACK, t); forgetAll(); goto ask                     /* the release was lost, or comes late */
+       haunt(GIVE_BACK, t, HEARD_FENCE); forgetAll(); goto ask                     /* the release was lost, or comes late */
      }
   :: began[t] -> break
   od;
@@ -349,9 +422,9 @@ work:
 settle:
   atomic {
     if
-    :: haunt(SETTLE, t); decideSettle(t, heard)
-    :: losses > 0 -> losses--; haunt(SETTLE, t); heard = NOTHING
-    :: losses > 0 -> losses--; haunt(SETTLE, t); decideSettle(t, heard); heard = NOTHING
+    :: haunt(SETTLE, t, HEARD_FENCE); decideSettle(t, HEARD_FENCE, heard)
+    :: losses > 0 -> losses--; haunt(SETTLE, t, HEARD_FENCE); heard = NOTHING
+    :: losses > 0 -> losses--; haunt(SETTLE, t, HEARD_FENCE); decideSettle(t, HEARD_FENCE, heard); heard = NOTHING
     :: crashes > 0 -> crashes--; heard = OPEN
     fi
   };

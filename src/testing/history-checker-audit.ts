@@ -29,9 +29,9 @@ export function isGrant({ before, after, atMs }: RowChange, by: StoreOperation |
   return by?.call === 'claim' && (phase === 'absent' || phase === 'tombstone')
 }
 
-type Phase = 'absent' | 'running' | 'abandoned' | 'open' | 'settled' | 'tombstone'
+export type Phase = 'absent' | 'running' | 'abandoned' | 'open' | 'settled' | 'tombstone'
 
-function phaseOf(row: Row | undefined, atMs: number): Phase {
+export function phaseOf(row: Row | undefined, atMs: number): Phase {
   if (!row || atMs >= row.leaseUntilMs + row.keepMs + row.tombstoneMs) return 'absent'
   if (atMs >= row.leaseUntilMs + row.keepMs) return 'tombstone'
   if (row.wrote === 'settle') return 'settled'

@@ -26,9 +26,9 @@ export function tellOperations({ store, records, invocations, ledger, answers, o
     atMs,
     text: `  ${system}: ${does} of ${shown(subject)} takes effect${isOvertaken ? ' (overtaken)' : ''}`,
   }))
-  const ends = operations.map(({ key, end }) => ({
+  const ends = operations.map(({ key, life, end }) => ({
     atMs: Number.MAX_SAFE_INTEGER,
-    text: `${shown(key)} came to ${end ? `${end.state}: ${end.text}` : 'nothing'}`,
+    text: `life ${life} of ${shown(key)} came to ${end ? `${end.state}: ${end.text}` : 'nothing'}`,
   }))
   // Workers ask all the time, and mostly there is nothing.
   const told = store.operations.filter((operation) => operation.call !== 'look' || operation.what !== 'due')

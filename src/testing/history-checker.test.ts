@@ -129,6 +129,41 @@ describe('linearizable, as far as the clients know', () => {
     expect(isLinearizable(history, { clockErrorMs: 50 }).is).toBe('yes')
   })
 
+  /** Takeover after takeover, each with a heartbeat and a busy neighbour that overlap, and a settle that came too late. */
+  function longHistory(takeovers: number): StoreOperation[] {
+    return Array.from({ length: takeovers }, (_, index) => {
+      const [fromMs, token] = [index * 3_000, `t${index}`]
+      return [
+        claim(token, [fromMs, fromMs + 20], granted(token, index + 1, index === 0 ? 'fresh' : 'taken-over')),
+        extend(token, [fromMs + 200, fromMs + 230], 'done'),
+        claim(`busy ${index}`, [fromMs + 190, fromMs + 240], { is: 'busy', retryAfterMs: 1 }),
+        extend(token, [fromMs + 400, undefined]),
+        ...(index === 0 ? [] : [settle(`t${index - 1}`, [fromMs + 250, fromMs + 260], 'lost')]),
+      ]
+    }).flat()
+  }
+
+  test('a key that was asked for tens of thousands of times is searched to the end', () => {
+    const history = longHistory(5_000)
+    expect(history.length).toBeGreaterThan(20_000)
+    expect(isLinearizable(history).is).toBe('yes')
+  })
+
+  test('one wrong answer among thousands is found, and told by what came before it', () => {
+    const history = longHistory(1_000)
+    const at = history.findIndex((each) => each.call === 'settle' && each.sentAtMs > 1_500_000)
+    const found = isLinearizable(history.with(at, settle('t1', [1_503_250, 1_503_260], 'done')))
+    if (found.is !== 'no') expect.unreachable(`it is said to be ${found.is}`)
+    expect(found.stuck.map(({ call, sentAtMs }) => [call, sentAtMs])).toContainEqual(['settle', 1_503_250])
+    expect(found.fit.every(({ sentAtMs }) => sentAtMs < 1_503_300)).toBe(true)
+  })
+
+  test('what nobody heard of and would change nothing costs no search', () => {
+    const unheard = Array.from({ length: 300 }, (_, index) => extend(`gone ${index}`, [1, undefined]))
+    const first = claim('a', [0, 10], granted('a', 1, 'fresh'))
+    expect(isLinearizable([first, ...unheard, settle('a', [20, 30], 'lost')]).is).toBe('no')
+  })
+
   test('another fingerprint is a mismatch, and nothing else', () => {
     const first = claim('a', [0, 10], granted('a', 1, 'fresh'))
     const other = (answer: Verdict): StoreOperation => claim('b', [20, 30], answer, { fingerprint: 'g' })

@@ -5,10 +5,11 @@ import { OnceError } from '../core/errors.ts'
 import type { Asked, History, StoreOperation } from './history-checker-history.ts'
 import type { Life, Process, World } from './simulation-world.ts'
 
-/** What goes wrong with one message: the n-th, from 0, that a process sends. */
+/** What goes wrong with one message: the n-th, from 0, that a process sends, or the n-th claim. */
 export interface MessageFault {
   readonly process: string
   readonly message: number
+  readonly of?: 'claim'
   readonly does:
     | 'lose-request'
     | 'lose-reply'
@@ -76,16 +77,21 @@ interface Wire {
 }
 
 export function createNetwork(world: World, history: History, options: NetworkOptions): Network {
-  const faults = new Map(options.faults.map((fault) => [`${fault.process} ${fault.message}`, fault]))
+  const faults = new Map(options.faults.map((fault) => [`${fault.process} ${fault.of} ${fault.message}`, fault]))
   const sent = new Map<string, number>()
   const counts: NetworkCounts = { lostRequests: 0, lostAcknowledgements: 0, duplicates: 0 }
   const wire: Wire = { world, history, options, counts }
   const { faultsUntilMs = Infinity } = options
 
-  function drawFault({ process: { name } }: Life): MessageFault | undefined {
+  function draw(name: string): MessageFault | undefined {
     const number = sent.get(name) ?? 0
     sent.set(name, number + 1)
     return world.now() < faultsUntilMs ? faults.get(`${name} ${number}`) : undefined
+  }
+
+  function drawFault({ process: { name } }: Life, { call }: SentOperation): MessageFault | undefined {
+    const fault = draw(`${name} ${undefined}`)
+    return call === 'claim' ? (draw(`${name} claim`) ?? fault) : fault
   }
 
   return {
@@ -93,8 +99,8 @@ export function createNetwork(world: World, history: History, options: NetworkOp
     send: (life, what, decide, onLost) =>
       new Promise((resolve, reject) => {
         if (life.over) return
-        const fault = drawFault(life)
         const asked: readonly SentOperation[] = 'call' in what ? [what] : what
+        const fault = drawFault(life, asked[0]!)
         dispatch(wire, { life, asked, operation: record(wire, life, asked), fault, decide, onLost, resolve, reject })
       }),
   }

@@ -29,8 +29,8 @@ export interface OutsideEffect extends Omit<OutsideRequest, 'system'> {
 
 export interface Outside {
   readonly ledger: OutsideEffect[]
-  /** Requests that are still on their way. */
-  readonly underWay: number
+  /** How many requests are still on their way. */
+  underWay(): number
   /** Resolves with the place in the ledger. */
   send(life: Life, request: OutsideRequest, fate: OutsideFate): Promise<number>
   lookup(life: Life, request: Omit<OutsideRequest, 'does'>, isUnknown: boolean): Promise<Found<number>>
@@ -86,9 +86,7 @@ export function createOutside(world: World, options: OutsideOptions): Outside {
 
   return {
     ledger,
-    get underWay() {
-      return wire.underWay
-    },
+    underWay: wire.underWay,
     send(life, request, fate) {
       const sentAtMs = world.now()
       return wire.exchange(life, fate, () => carryOut(request, sentAtMs, fate))
@@ -116,7 +114,7 @@ export function createOutside(world: World, options: OutsideOptions): Outside {
 const noticeMs = 40
 
 interface Wire {
-  readonly underWay: number
+  underWay(): number
   /** There and back; what is lost is noticed after a while. */
   exchange<T>(life: Life, fate: OutsideFate, decide: () => T): Promise<T>
 }
@@ -125,9 +123,7 @@ function createWire(world: World, { latencyMs: [fastestMs, slowestMs], lateMs }:
   const latencyMs = (life: Life): number => fastestMs + life.random.fraction() * (slowestMs - fastestMs)
   let underWay = 0
   return {
-    get underWay() {
-      return underWay
-    },
+    underWay: () => underWay,
     exchange: (life, fate, decide) =>
       new Promise((resolve, reject) => {
         if (life.over) return

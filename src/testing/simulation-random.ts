@@ -14,10 +14,16 @@ export interface SeededRandom extends Random {
   fork(stream: number): SeededRandom
 }
 
+/** Of every byte: tokens are made all the time. */
+const hexOf = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'))
+
 export function seededRandom(seed: number): SeededRandom {
   const next = generator(seed)
   const fraction = (): number => next() / 2 ** 32
-  const hex = (): string => next().toString(16).padStart(8, '0')
+  const hex = (): string => {
+    const word = next()
+    return hexOf[word >>> 24]! + hexOf[(word >>> 16) & 0xff]! + hexOf[(word >>> 8) & 0xff]! + hexOf[word & 0xff]!
+  }
   return {
     fraction,
     uuid() {

@@ -54,7 +54,8 @@ export function createRedis(world: World, network: Network, history: History, wr
       const answer = await network.send(life, asked, async (operation) => {
         const { told, changes } = decide(command, asked, operation)
         if (isLost(knows)) givenBlindly.push(...changes.filter(isGrant).map(({ key }) => key))
-        if (changes.length > 0) wroteAtMs = world.now()
+        // Of what the network delivers once more, nobody hears.
+        if (changes.length > 0 && !history.operations[operation]?.repeated) wroteAtMs = world.now()
         return told
       })
       heardOf = Math.max(heardOf, wroteAtMs)

@@ -28,8 +28,8 @@ export interface OperationChange {
   readonly after: MemoryOperation | undefined
   /** An index into the operations of the history. */
   readonly by: number | undefined
-  /** The token of the entry at this time. */
-  readonly holder: string | undefined
+  /** The entry at this time. */
+  readonly entry: MemoryEntry | undefined
 }
 
 export interface SimulatedServer {
@@ -107,48 +107,36 @@ function auditedData(
   carriedOut: CarriedOut,
   onRecords: ServerOptions['onRecords'],
 ): MemoryData {
-  const entries = new Map<string, MemoryEntry>()
-  const set = entries.set.bind(entries)
-  const remove = entries.delete.bind(entries)
-  const audit = (key: string, after: MemoryEntry | undefined): void => {
-    const change = { key, atMs: Math.floor(world.now()), before: entries.get(key), after, by: carriedOut.operation }
-    history.changes.push(change)
-  }
-  entries.set = (name, entry) => {
-    audit(name, entry)
-    return set(name, entry)
-  }
-  entries.delete = (name) => {
-    audit(name, undefined)
-    return remove(name)
-  }
+  const atMs = (): number => Math.floor(world.now())
+  const entries = new AuditedMap<MemoryEntry>((key, before, after) => {
+    history.changes.push({ key, atMs: atMs(), before, after, by: carriedOut.operation })
+  })
   const data = memoryData({ now: world.now, elapsed: world.now, schedule: () => () => {} })
   if (!onRecords) return { ...data, entries }
-  const tell = (key: string, before: MemoryOperation | undefined, after: MemoryOperation | undefined): void =>
-    onRecords({
-      key,
-      atMs: Math.floor(world.now()),
-      before,
-      after,
-      by: carriedOut.operation,
-      holder: entries.get(key)?.token,
-    })
-  return { ...data, entries, operations: auditedOperations(tell) }
+  const operations = new AuditedMap<MemoryOperation>((key, before, after) => {
+    onRecords({ key, atMs: atMs(), before, after, by: carriedOut.operation, entry: entries.get(key) })
+  })
+  return { ...data, entries, operations }
 }
 
-function auditedOperations(
-  tell: (key: string, before: MemoryOperation | undefined, after: MemoryOperation | undefined) => void,
-): MemoryData['operations'] {
-  const operations: MemoryData['operations'] = new Map()
-  const set = operations.set.bind(operations)
-  const remove = operations.delete.bind(operations)
-  operations.set = (name, operation) => {
-    tell(name, operations.get(name), operation)
-    return set(name, operation)
+type Audit<T> = (name: string, before: T | undefined, after: T | undefined) => void
+
+/** A class, as methods that are put on a single map keep all that they can see from dying young. */
+class AuditedMap<T> extends Map<string, T> {
+  readonly #audit: Audit<T>
+
+  constructor(audit: Audit<T>) {
+    super()
+    this.#audit = audit
   }
-  operations.delete = (name) => {
-    tell(name, operations.get(name), undefined)
-    return remove(name)
+
+  override set(name: string, value: T): this {
+    this.#audit(name, this.get(name), value)
+    return super.set(name, value)
   }
-  return operations
+
+  override delete(name: string): boolean {
+    this.#audit(name, this.get(name), undefined)
+    return super.delete(name)
+  }
 }

@@ -73,10 +73,10 @@ interface Happening extends Timed {
   cancelled: boolean
 }
 
-/** The life that something belongs to. */
-interface Owner {
+/** A life from the inside. A field and no getter: one in an object literal keeps all that it can see from dying young. */
+interface Owner extends Life {
   over: boolean
-  readonly whenOver: (() => void)[]
+  readonly ends: (() => void)[]
   readonly pace: Pace
 }
 
@@ -167,48 +167,44 @@ function createProcess(
   const { rate = 1 } = options
   const pace: Pace = { number, pausedUntilMs: 0, suspendedMs: 0 }
   let lives = 0
-  let present: { readonly life: Life; readonly owner: Owner } | undefined
 
-  function begin(): { readonly life: Life; readonly owner: Owner } {
-    const owner: Owner = { over: false, whenOver: [], pace }
+  function begin(): Owner {
     const clock: Clock = {
       now: () => Math.floor(now() + self.skewMs),
       elapsed: () => (now() - pace.suspendedMs) * rate,
       schedule(run, delayMs) {
-        if (owner.over) return () => {}
+        if (life.over) return () => {}
         // As Node's timers do: whole milliseconds, and at least one.
-        const timer = push(now() + Math.max(1, Math.trunc(delayMs)) / rate, run, owner)
+        const timer = push(now() + Math.max(1, Math.trunc(delayMs)) / rate, run, life)
         return () => void (timer.cancelled = true)
       },
     }
-    const life: Life = {
+    const life: Owner = {
       process: self,
       clock,
       random: worldRandom.fork(number * 1_000 + lives++),
-      get over() {
-        return owner.over
-      },
+      over: false,
+      ends: [],
+      pace,
       arrive(delayMs, run) {
         // An answer is not late because the clock of the one who gets it stood still: that moves only timers.
-        if (!owner.over) push(now() + delayMs, run, owner).suspendedMs = Infinity
+        if (!life.over) push(now() + delayMs, run, life).suspendedMs = Infinity
       },
-      whenOver: (run) => void owner.whenOver.push(run),
+      whenOver: (run) => void life.ends.push(run),
     }
-    return { life, owner }
+    return life
   }
 
-  const self: Process = {
+  const self: Process & { life: Owner | undefined } = {
     name,
     skewMs: options.skewMs ?? 0,
-    get life() {
-      return present?.life
-    },
-    start: () => (present ??= begin()).life,
+    life: undefined,
+    start: () => (self.life ??= begin()),
     crash() {
-      const ended = present?.owner
-      present = undefined
+      const ended = self.life
+      self.life = undefined
       if (ended) ended.over = true
-      for (const tell of ended?.whenOver ?? []) tell()
+      for (const tell of ended?.ends ?? []) tell()
       // What starts in its place is another process, and that one is not paused.
       pace.pausedUntilMs = 0
     },

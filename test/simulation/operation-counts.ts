@@ -23,32 +23,48 @@ export type OperationCounts = NetworkCounts & {
   parks: number
   stuck: number
   cancels: number
+  resumes: number
+  sweeps: number
+  mends: number
+  lives: number
+  expired: number
+  newer: number
+  mismatched: number
+  left: number
   overtaken: number
 }
 
 /** For a thousand schedules, a third of what they meet when the generator is in order; see counts.ts. */
 export const operationQuotas: Readonly<Record<string, number>> = {
-  lostRequests: 250,
-  lostAcknowledgements: 90,
-  duplicates: 88,
-  crashes: 380,
-  pauses: 225,
-  outages: 68,
-  takeovers: 210,
-  reopened: 640,
-  fenced: 170,
-  runs: 1_600,
-  undos: 390,
-  lookups: 185,
-  doubts: 150,
-  zombies: 0.8,
-  commits: 270,
-  completed: 250,
-  compensated: 230,
-  parks: 110,
-  stuck: 10,
-  cancels: 100,
-  overtaken: 2,
+  lostRequests: 251,
+  lostAcknowledgements: 95,
+  duplicates: 111,
+  crashes: 365,
+  pauses: 202,
+  outages: 62,
+  takeovers: 211,
+  reopened: 681,
+  fenced: 198,
+  runs: 1_678,
+  undos: 411,
+  lookups: 182,
+  doubts: 243,
+  zombies: 2.3,
+  commits: 294,
+  completed: 275,
+  compensated: 236,
+  parks: 97,
+  stuck: 30,
+  cancels: 127,
+  resumes: 97,
+  sweeps: 33,
+  mends: 40,
+  lives: 43,
+  expired: 12,
+  newer: 4,
+  mismatched: 5.8,
+  left: 3.3,
+  overtaken: 2.3,
 }
 
 export function noOperationCounts(): OperationCounts {
@@ -74,6 +90,14 @@ export function noOperationCounts(): OperationCounts {
     parks: 0,
     stuck: 0,
     cancels: 0,
+    resumes: 0,
+    sweeps: 0,
+    mends: 0,
+    lives: 0,
+    expired: 0,
+    newer: 0,
+    mismatched: 0,
+    left: 0,
     overtaken: 0,
   }
 }
@@ -90,7 +114,8 @@ export function countOperations(counts: OperationCounts, history: OperationHisto
     if (does !== 'lookup' && !isHolder) counts.zombies++
   }
   for (const change of history.records) {
-    for (const [name, { state }] of newRecords(change)) {
+    for (const [name, { state, lastError = '' }] of newRecords(change)) {
+      if (lastError.includes('asked for before with another fingerprint')) counts.mismatched++
       if (state === 'stuck') counts.stuck++
       // It began once more, and nobody had heard what became of it.
       const before = change.before?.records.get(name)
@@ -101,7 +126,12 @@ export function countOperations(counts: OperationCounts, history: OperationHisto
     if (system === 'transaction') counts.commits++
     if (isOvertaken) counts.overtaken++
   }
-  for (const { end } of history.operations) {
+  for (const { text } of history.answers) {
+    if (text === 'EXPIRED') counts.expired++
+    if (text === 'NEWER_VERSION') counts.newer++
+  }
+  for (const { end, life } of history.operations) {
+    if (life > 1) counts.lives++
     if (end?.state === 'completed') counts.completed++
     if (end?.state === 'failed') counts.compensated++
   }

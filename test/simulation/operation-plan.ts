@@ -4,11 +4,17 @@
 import type { MessageFault } from '../../src/testing/simulation-network.ts'
 import { seededRandom } from '../../src/testing/simulation-random.ts'
 import type { SeededRandom } from '../../src/testing/simulation-random.ts'
+import { planRevival, revivalOf } from './plan.ts'
 import type { PlannedProcess, WorldFault } from './plan.ts'
 
 export interface OperationPlan {
   readonly seed: number
+  readonly theme: Theme
   readonly leaseMs: number
+  /** Of what an operation came to; one that is not finished is kept. */
+  readonly keepMs: number
+  readonly tombstoneMs: number
+  readonly onExpired: 'gone' | 'execute'
   readonly attemptMs: number
   readonly storeTimeoutMs: number
   readonly latencyMs: readonly [number, number]
@@ -17,7 +23,9 @@ export interface OperationPlan {
   readonly attempts: number
   /** The outside system that can be asked stands by a "not found". */
   readonly refusesOvertaken: boolean
-  readonly processes: readonly (Pick<PlannedProcess, 'name' | 'skewMs' | 'rate'> & { readonly isWorker: boolean })[]
+  readonly processes: readonly PlannedOperator[]
+  /** How version 2 of the code, which a process has after a crash, differs from version 1. */
+  readonly drift: Drift | undefined
   readonly operations: readonly PlannedOperation[]
   readonly requests: readonly PlannedRequest[]
   readonly messageFaults: readonly MessageFault[]
@@ -25,7 +33,26 @@ export interface OperationPlan {
   readonly conflictChance: number
 }
 
-export type OperationFault = Extract<WorldFault, { kind: 'crash' | 'pause' | 'jump' | 'outage' }>
+export interface PlannedOperator extends PlannedProcess {
+  readonly isWorker: boolean
+  readonly version: number
+}
+
+/** Of each operation the step at this place (counted round) is new, is not asked for any more, or is asked for otherwise. */
+export interface Drift {
+  readonly kind: 'added' | 'dropped' | 'asked-otherwise'
+  readonly step: number
+}
+
+/** A `mend` is of the operation with this number. */
+export type OperationFault = Exclude<WorldFault, { kind: 'loss' }>
+
+/**
+ * What a schedule is mostly about, as in plan.ts: what operations came to expires under retries and workers (expiry), somebody
+ * releases or forgets them by hand while they are under way (mended), the code changes under them (drift), people cancel
+ * and resume all the time (people).
+ */
+type Theme = 'mixed' | 'expiry' | 'mended' | 'drift' | 'people'
 
 /** Steps of one stage run at once; a stage begins when the one before it has ended. */
 export interface PlannedOperation {
@@ -74,7 +101,7 @@ export interface PlannedRequest {
   readonly process: number
   readonly atMs: number
   readonly operation: number
-  readonly how: 'run' | 'start' | 'cancel'
+  readonly how: 'run' | 'start' | 'cancel' | 'resume'
   readonly retries: number
   readonly retryMs: number
   readonly waitMs: number
@@ -86,9 +113,15 @@ export function operationPlanFor(seed: number): OperationPlan {
   const random = seededRandom(seed)
   const leaseMs = random.pick([600, 1_500, 4_000])
   const isCalm = random.chance(0.05)
+  const theme = isCalm ? 'mixed' : random.weighted({ mixed: 50, expiry: 14, mended: 12, drift: 12, people: 12 })
+  const isShort = theme === 'expiry' || random.chance(0.1)
   const ground = {
     seed,
+    theme,
     leaseMs,
+    keepMs: isShort ? Math.ceil(leaseMs * (0.1 + random.fraction())) : hourMs,
+    tombstoneMs: random.pick([0, 50, leaseMs, hourMs]),
+    onExpired: random.pick(['gone', 'gone', 'execute'] as const),
     attemptMs: Math.ceil(leaseMs * random.pick([1, 2, 6])),
     storeTimeoutMs: random.pick([250, 700]),
     latencyMs: [1, random.pick([5, 30, 120])] as const,
@@ -101,12 +134,16 @@ export function operationPlanFor(seed: number): OperationPlan {
     skewMs: random.chance(0.4) ? random.integer(-hourMs, hourMs) : 0,
     rate: random.chance(0.3) ? 0.999 + random.fraction() * 0.002 : 1,
     isWorker: index < 2,
+    version: theme === 'drift' && random.chance(0.4) ? 2 : 1,
+    ...(isShort && random.chance(0.3) && { sweepEveryMs: leaseMs }),
   }))
+  const kinds = ['added', 'dropped', 'asked-otherwise'] as const
+  const drift = theme === 'drift' ? { kind: random.pick(kinds), step: random.integer(0, 3) } : undefined
   const operations = Array.from({ length: random.integer(1, 2) }, () => planOperation(random, leaseMs, isCalm))
-  const requests = planRequests(random, leaseMs, operations.length, processes.length, isCalm)
+  const requests = planRequests(random, ground, operations.length, processes.length, isCalm)
   const calm = { messageFaults: [], worldFaults: [], conflictChance: 0 }
-  const faults = isCalm ? calm : planFaults(random, ground, processes)
-  return { ...ground, processes, operations, requests, ...faults }
+  const faults = isCalm ? calm : planFaults(random, ground, processes, requests)
+  return { ...ground, processes, drift, operations, requests, ...faults }
 }
 
 function planOperation(random: SeededRandom, leaseMs: number, isCalm: boolean): PlannedOperation {
@@ -152,9 +189,11 @@ function planBehaviour(random: SeededRandom, leaseMs: number, kind: StepKind): B
   return { beforeMs: durationMs(), afterMs: durationMs(), does }
 }
 
+type Ground = Pick<OperationPlan, 'leaseMs' | 'latencyMs' | 'theme' | 'keepMs'>
+
 function planRequests(
   random: SeededRandom,
-  leaseMs: number,
+  { leaseMs, theme }: Ground,
   operations: number,
   processes: number,
   isCalm: boolean,
@@ -169,22 +208,36 @@ function planRequests(
     waitMs: random.chance(0.3) ? leaseMs : 0,
   })
   const indexes = Array.from({ length: operations }, (_, index) => index)
+  const some = (how: PlannedRequest['how'], chance: number, fromMs: number): PlannedRequest[] =>
+    indexes.flatMap((index) => (random.chance(chance) ? [request(index, how, random.fraction() * fromMs)] : []))
+  const isPeople = theme === 'people'
   return [
     ...indexes.map((index) => request(index, random.chance(0.8) ? 'run' : 'start', 0)),
-    ...indexes.flatMap((index) => (random.chance(0.5) ? [request(index, 'run', random.fraction() * leaseMs)] : [])),
-    ...indexes.flatMap((index) => (!isCalm && random.chance(0.2) ? [request(index, 'cancel', 20)] : [])),
+    ...some('run', 0.5, leaseMs),
+    ...(theme === 'expiry' || theme === 'mended' ? some('run', 0.9, leaseMs * 3) : []),
+    ...(isCalm ? [] : some('cancel', isPeople ? 0.6 : 0.2, isPeople ? leaseMs * 3 : 40)),
+    ...(isPeople ? [...some('resume', 0.8, leaseMs * 3), ...some('resume', 0.5, leaseMs * 3)] : []),
   ]
 }
 
 function planFaults(
   random: SeededRandom,
-  { leaseMs }: { readonly leaseMs: number },
+  ground: Ground,
   processes: readonly { readonly name: string }[],
+  requests: readonly PlannedRequest[],
 ): Pick<OperationPlan, 'messageFaults' | 'worldFaults' | 'conflictChance'> {
+  const { leaseMs } = ground
+  const revival = ground.theme === 'mended' && random.chance(0.5) ? [planRevival(random, ground, requests)] : []
   const count = (most: number): undefined[] => Array.from({ length: random.integer(0, most) }, () => undefined)
   return {
-    messageFaults: count(5).map(() => planMessageFault(random, leaseMs, random.pick(processes).name)),
-    worldFaults: count(4).map(() => planWorldFault(random, leaseMs, processes.length)),
+    messageFaults: [
+      ...count(5).map(() => planMessageFault(random, leaseMs, random.pick(processes).name)),
+      ...revival.map(({ process, delayMs }) => revivalOf(random, processes[process]!.name, delayMs)),
+    ],
+    worldFaults: [
+      ...count(4).map(() => planWorldFault(random, ground, processes.length)),
+      ...revival.map(({ forget }) => forget),
+    ],
     conflictChance: random.chance(0.2) ? 0.3 : 0,
   }
 }
@@ -205,10 +258,11 @@ function planMessageFault(random: SeededRandom, leaseMs: number, process: string
   return { process, message: random.integer(0, 24), does, ...(!isSilent && { delayMs }) }
 }
 
-function planWorldFault(random: SeededRandom, leaseMs: number, processes: number): OperationFault {
+function planWorldFault(random: SeededRandom, { leaseMs, theme, keepMs }: Ground, processes: number): OperationFault {
   const process = random.integer(0, processes - 1)
   const atMs = random.fraction() * leaseMs * 3.5
-  const kind = random.weighted({ crash: 8, pause: 7, jump: 1, outage: 2 })
+  const [sweep, mend] = [theme === 'expiry' ? 8 : 0.3, theme === 'mended' ? 8 : 0.3]
+  const kind = random.weighted({ crash: 8, pause: 7, jump: 1, outage: 2, sweep, mend })
   switch (kind) {
     case 'crash':
       return { kind, process, atMs, downMs: random.pick([10, leaseMs / 2, leaseMs * 2]) }
@@ -218,6 +272,10 @@ function planWorldFault(random: SeededRandom, leaseMs: number, processes: number
       return { kind, process, atMs, byMs: random.integer(-hourMs, hourMs) }
     case 'outage':
       return { kind, atMs, forMs: random.pick([50, 700, leaseMs * 1.2]) }
+    case 'sweep':
+      return { kind, process, atMs: Math.min(atMs + (keepMs < hourMs ? keepMs : 0), leaseMs * 5) }
+    case 'mend':
+      return { kind, process, atMs, key: random.integer(0, 1), action: random.pick(['release', 'forget']) }
   }
 }
 
@@ -226,9 +284,13 @@ export function* smallerOperationPlans(plan: OperationPlan): Generator<Operation
     for (const index of plan[list].keys()) yield { ...plan, [list]: plan[list].filter((_, other) => other !== index) }
   }
   if (plan.conflictChance > 0) yield { ...plan, conflictChance: 0 }
-  for (const [index, { name, skewMs, rate, isWorker }] of plan.processes.entries()) {
-    if (skewMs === 0 && rate === 1) continue
-    yield { ...plan, processes: plan.processes.with(index, { name, skewMs: 0, rate: 1, isWorker }) }
+  if (plan.drift) {
+    yield { ...plan, drift: undefined, processes: plan.processes.map((each) => ({ ...each, version: 1 })) }
+  }
+  for (const [index, { name, skewMs, rate, isWorker, version, sweepEveryMs }] of plan.processes.entries()) {
+    const isPlain = skewMs === 0 && rate === 1 && sweepEveryMs === undefined
+    if (!isPlain)
+      yield { ...plan, processes: plan.processes.with(index, { name, skewMs: 0, rate: 1, isWorker, version }) }
   }
   for (const [index, operation] of plan.operations.entries()) {
     for (const stages of smallerStages(operation.stages)) {
@@ -248,4 +310,31 @@ function* smallerStages(stages: PlannedOperation['stages']): Generator<PlannedOp
       if (step.unknowns > 0) yield put({ ...step, unknowns: 0 })
     }
   }
+}
+
+/** The stages as this version of the code has them. */
+export function stagesOf(plan: OperationPlan, operation: number, version: number): PlannedOperation['stages'] {
+  return plan.operations[operation]!.stages.map((stage) =>
+    stage.filter(({ name }) => versionsOf(plan, operation, name).includes(version)),
+  )
+}
+
+const both = [1, 2] as const
+
+export function versionsOf({ drift, operations }: OperationPlan, operation: number, step: string): readonly number[] {
+  if (!drift || drift.kind === 'asked-otherwise') return both
+  if (step !== driftingStep(operations[operation]!, drift)) return both
+  return drift.kind === 'added' ? [2] : [1]
+}
+
+/** What this version asks for the step with, if with anything. */
+export function askedWith(plan: OperationPlan, operation: number, step: string, version: number): string | undefined {
+  const { drift, operations } = plan
+  if (drift?.kind !== 'asked-otherwise' || step !== driftingStep(operations[operation]!, drift)) return undefined
+  return `version ${version}`
+}
+
+function driftingStep({ stages }: PlannedOperation, drift: Drift): string {
+  const steps = stages.flat()
+  return steps[drift.step % steps.length]!.name
 }

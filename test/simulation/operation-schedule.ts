@@ -42,11 +42,15 @@ export async function judgeOperationPlan(plan: OperationPlan, wrong: WrongOperat
   }
 }
 
-function judge({ history, rested, unclosed }: OperationRun, rejections: readonly unknown[]): Violation[] {
+function judge({ history, rested, unclosed, leftovers }: OperationRun, rejections: readonly unknown[]): Violation[] {
   const violations = [...checkStore(history.store, { seenBy: 'store' }), ...checkOperations(history)]
   if (!rested) violations.push({ assertion: 'everybody-answered', message: 'something goes on for ever' })
   for (const name of unclosed) {
     violations.push({ assertion: 'everybody-answered', message: `the close of ${name} never came back` })
+  }
+  if (leftovers > 0) {
+    const message = `${leftovers} entries and records were left when all retention was over and a sweep had been there`
+    violations.push({ assertion: 'storage-bounded', message })
   }
   for (const reason of rejections) violations.push({ assertion: 'no-unhandled-rejection', message: String(reason) })
   return violations

@@ -9,23 +9,33 @@ import type { Key } from '../../src/core/key.ts'
 import { createOnce } from '../../src/core/once.ts'
 import type { Once } from '../../src/core/once.ts'
 import type { Operation } from '../../src/core/operation.ts'
+import type { OperationStatus } from '../../src/core/operation-status.ts'
 import type { OperationOp, Step, StepContext, TransactionStep } from '../../src/core/operation-steps.ts'
+import { decodeOutcome } from '../../src/core/outcome.ts'
+import type { Outcome } from '../../src/core/outcome.ts'
 import { emptyHistory } from '../../src/testing/history-checker-history.ts'
 import { subjectOf } from '../../src/testing/history-checker-operations.ts'
-import type { Invocation, OperationAnswer, OperationHistory } from '../../src/testing/history-checker-operations.ts'
+import type {
+  Invocation,
+  OperationAnswer,
+  OperationEnd,
+  OperationHistory,
+  OperationRecord,
+} from '../../src/testing/history-checker-operations.ts'
 import { createNetwork } from '../../src/testing/simulation-network.ts'
 import type { Network } from '../../src/testing/simulation-network.ts'
 import type { SimulatedStep } from '../../src/testing/simulation-operations.ts'
 import { createOutside } from '../../src/testing/simulation-outside.ts'
 import type { Outside, OutsideFate } from '../../src/testing/simulation-outside.ts'
 import { createServer } from '../../src/testing/simulation-server.ts'
-import type { SimulatedServer, WrongStore } from '../../src/testing/simulation-server.ts'
+import type { OperationChange, SimulatedServer, WrongStore } from '../../src/testing/simulation-server.ts'
 import { connectStore } from '../../src/testing/simulation-store.ts'
 import type { SimulatedStore } from '../../src/testing/simulation-store.ts'
 import { createWorld } from '../../src/testing/simulation-world.ts'
 import type { Life, Process, World } from '../../src/testing/simulation-world.ts'
 import { noOperationCounts } from './operation-counts.ts'
 import type { OperationCounts } from './operation-counts.ts'
+import { askedWith, stagesOf, versionsOf } from './operation-plan.ts'
 import type { Behaviour, OperationFault, OperationPlan, PlannedRequest, PlannedStep } from './operation-plan.ts'
 
 type Op = OperationOp<SimulatedStep>
@@ -34,6 +44,8 @@ type Input = { readonly operation: number }
 /** What can be made wrong, to see whether the checker notices. */
 export interface WrongOperation {
   readonly store?: WrongStore
+  /** All processes say that they run this version. */
+  readonly version?: number
   /** Replaces what the function of the operation is given. */
   readonly op?: (op: Op) => Op
   /** Replaces the store as a process sees it. */
@@ -47,10 +59,13 @@ export interface OperationRun {
   readonly traceHash: number
   readonly rested: boolean
   readonly unclosed: readonly string[]
+  /** What was still stored when all retention was over and a sweep had been there; unless something is parked for ever. */
+  readonly leftovers: number
 }
 
 interface Running {
   readonly life: Life
+  readonly version: number
   readonly once: Once<SimulatedStore>
   readonly checkout: Operation<Input, unknown>
 }
@@ -81,15 +96,16 @@ export async function runOperationPlan(
 ): Promise<OperationRun> {
   const stage = setStage(plan, options.wrong ?? {}, options.drain ?? 'quick')
   const { world, history, counts } = stage
-  for (const [index, process] of stage.processes.entries()) start(stage, process, plan.processes[index]!.isWorker)
+  for (const [index, process] of stage.processes.entries()) start(stage, process, plan.processes[index]!)
   for (const request of plan.requests) world.after(request.atMs, () => ask(stage, request, 0))
   for (const fault of plan.worldFaults) world.after(fault.atMs, () => happen(stage, fault))
   world.after(plan.healAtMs, () => heal(stage))
   const rested = await world.run(plan.healAtMs + restMs)
+  const leftovers = await sweepAll(stage)
   Object.assign(counts, stage.network.counts)
   for (const { is } of history.answers) world.note(is?.length ?? 1)
   for (const { end } of history.operations) world.note(end?.text.length ?? 1)
-  return { plan, history, counts, traceHash: world.traceHash(), rested, unclosed: [...stage.closing] }
+  return { plan, history, counts, traceHash: world.traceHash(), rested, unclosed: [...stage.closing], leftovers }
 }
 
 /** Ten times what the longest chain of attempts, holds of workers and decisions takes. */
@@ -103,12 +119,7 @@ function setStage(plan: OperationPlan, wrong: WrongOperation, drain: 'quick' | '
   const outside = createOutside(world, { latencyMs, refusesOvertaken, lateMs: leaseMs * 1.7 })
   const history: OperationHistory = {
     store: emptyHistory(),
-    operations: plan.operations.map(({ stages }, index) => ({
-      key: keyString(keyFor(index)),
-      steps: stages.flatMap((steps, stageAt) =>
-        steps.map(({ name, kind, undoable, pivot }) => ({ name, kind, undoable, pivot, stage: stageAt })),
-      ),
-    })),
+    operations: [],
     invocations: [],
     ledger: outside.ledger,
     records: [],
@@ -127,7 +138,10 @@ function setStage(plan: OperationPlan, wrong: WrongOperation, drain: 'quick' | '
   const server = createServer(world, network, history.store, {
     conflictChance: plan.conflictChance,
     wrong: wrong.store,
-    onRecords: (change) => history.records.push(change),
+    onRecords(change) {
+      history.records.push(change)
+      registerLife(stage, change)
+    },
   })
   const processes = plan.processes.map(({ name, skewMs, rate }) => world.createProcess(name, { skewMs, rate }))
   const services = new Map<Process, Running>()
@@ -138,29 +152,52 @@ function setStage(plan: OperationPlan, wrong: WrongOperation, drain: 'quick' | '
 
 const crashedOnDecisionMs = 200
 
+/** A claim that found nothing of the operation begins another life of it. */
+function registerLife({ plan, history }: Stage, { key: name, after }: OperationChange): void {
+  if (!after || history.operations.some((each) => each.key === name && each.lifeFence === after.lifeFence)) return
+  const index = plan.operations.findIndex((_, each) => keyString(keyFor(each)) === name)
+  const life = 1 + history.operations.filter((each) => each.key === name).length
+  const steps = plan.operations[index]!.stages.flatMap((stage, stageAt) =>
+    stage.map(({ name: step, kind, undoable, pivot }) => {
+      return { name: step, kind, undoable, pivot, stage: stageAt, versions: versionsOf(plan, index, step) }
+    }),
+  )
+  history.operations.push({ key: name, life, lifeFence: after.lifeFence, steps })
+}
+
+/** The life that an attempt with this fence belongs to: a zombie belongs to its own. */
+function lifeOf({ history }: Stage, operation: number, fence: number): OperationRecord {
+  const name = keyString(keyFor(operation))
+  return history.operations.findLast((each) => each.key === name && each.lifeFence <= fence)!
+}
+
 function keyFor(operation: number): Key {
   return key('shop/operations/checkout', `${operation}`)
 }
 
-function start(stage: Stage, process: Process, isWorker: boolean): void {
+type Started = { readonly isWorker: boolean; readonly version: number; readonly sweepEveryMs?: number }
+
+function start(stage: Stage, process: Process, { isWorker, version, sweepEveryMs }: Started): void {
   const { plan, server, wrong } = stage
   const life = process.start()
-  const { leaseMs, attemptMs, storeTimeoutMs, attempts } = plan
+  const { leaseMs, keepMs, tombstoneMs, onExpired, attemptMs, storeTimeoutMs, attempts } = plan
   const connected = connectStore(server, life)
   const store = wrong.connection?.(connected, server) ?? connected
-  const once = createOnce({ store, scope: 'shop', clock: life.clock, random: life.random, storeTimeoutMs })
+  const ground = { store, scope: 'shop', clock: life.clock, random: life.random, storeTimeoutMs }
+  const once = createOnce({ ...ground, ...(sweepEveryMs && { sweepEveryMs }) })
   const backoff = { firstMs: 50, factor: 2, maxMs: leaseMs }
   const checkout = once.operation(
     'checkout',
-    { leaseMs, attemptMs, attempts, backoff },
+    { version: wrong.version ?? version, leaseMs, keepMs, tombstoneMs, onExpired, attemptMs, attempts, backoff },
     (given: OperationOp<never>, { operation }: Input) => {
       // The store's transactions of calls are others than those of steps, and `createOnce` knows the type of the former.
       const op = given as OperationOp<unknown> as Op
-      return perform(stage, life, wrong.op?.(op) ?? op, operation)
+      return perform(stage, running, wrong.op?.(op) ?? op, operation)
     },
   )
+  const running: Running = { life, version, once, checkout }
   if (isWorker) once.recover([checkout], { everyMs: leaseMs })
-  stage.services.set(process, { life, once, checkout })
+  stage.services.set(process, running)
 }
 
 function tell(stage: Stage, text: string): void {
@@ -177,8 +214,13 @@ function crash(stage: Stage, process: Process, downMs: number): void {
   world.after(Math.min(downMs, plan.healAtMs - world.now()), () => {
     if (process.life) return
     tell(stage, `${process.name} starts again`)
-    start(stage, process, true)
+    start(stage, process, { isWorker: true, version: newestOf(plan) })
   })
+}
+
+/** Who starts again has the code of the day. */
+function newestOf({ drift }: OperationPlan): number {
+  return drift ? 2 : 1
 }
 
 function happen(stage: Stage, fault: OperationFault): void {
@@ -189,6 +231,9 @@ function happen(stage: Stage, fault: OperationFault): void {
   }
   const process = processes[fault.process]!
   switch (fault.kind) {
+    case 'sweep':
+    case 'mend':
+      return intervene(stage, process, fault)
     case 'crash':
       return crash(stage, process, fault.downMs)
     case 'pause':
@@ -199,6 +244,21 @@ function happen(stage: Stage, fault: OperationFault): void {
       process.skewMs += fault.byMs
       return tell(stage, `the wall clock of ${process.name} jumps by ${fault.byMs} ms`)
   }
+}
+
+/** What a person does, or a machine in the night. */
+function intervene(stage: Stage, process: Process, fault: OperationFault & { kind: 'sweep' | 'mend' }): void {
+  const running = stage.services.get(process)
+  if (!running || (fault.kind === 'mend' && !stage.plan.operations[fault.key])) return
+  const { life, once } = running
+  if (fault.kind === 'sweep') {
+    stage.counts.sweeps++
+    tell(stage, `${process.name} sweeps`)
+    return life.arrive(0, () => void once.store.sweep({ limit: 100 }).catch(() => {}))
+  }
+  stage.counts.mends++
+  tell(stage, `somebody at ${process.name} wants to ${fault.action} operation ${fault.key}`)
+  life.arrive(0, () => void once[fault.action](keyFor(fault.key), 'by plan').catch(() => {}))
 }
 
 /** A client asks a process; when that fails or dies, it asks another one, as often as planned. */
@@ -230,8 +290,11 @@ function askNow(stage: Stage, { life, checkout }: Running, planned: PlannedReque
       ? checkout.run(id, { operation }).then(({ value }) => value)
       : how === 'start'
         ? checkout.start(id, { operation })
-        : checkout.cancel(id, 'by plan')
+        : how === 'cancel'
+          ? checkout.cancel(id, 'by plan')
+          : checkout.resume(id)
   if (how === 'cancel') counts.cancels++
+  if (how === 'resume') counts.resumes++
   const ended = ({ is, text }: Pick<OperationAnswer, 'is' | 'text'>): void => {
     Object.assign(answer, { is, text, endedAtMs: world.now() })
     if (is !== 'value' && is !== 'failure') again()
@@ -261,16 +324,16 @@ const expectedErrors = [
 ]
 
 /** The function of the operation, as it was planned. */
-async function perform(stage: Stage, life: Life, op: Op, operation: number): Promise<unknown> {
+async function perform(stage: Stage, running: Running, op: Op, operation: number): Promise<unknown> {
   const results: Record<string, unknown> = {}
-  for (const steps of stage.plan.operations[operation]!.stages) {
+  for (const steps of stagesOf(stage.plan, operation, running.version)) {
     await Promise.all(
       steps.map(async (planned) => {
         const { name, kind } = planned
         results[name] =
           kind === 'transaction'
-            ? await op.transaction(name, transactionStep(stage, life, operation, planned))
-            : await op.step(name, outsideStep(stage, life, operation, planned, kind))
+            ? await op.transaction(name, transactionStep(stage, running, operation, planned))
+            : await op.step(name, outsideStep(stage, running, operation, planned, kind))
       }),
     )
   }
@@ -279,23 +342,28 @@ async function perform(stage: Stage, life: Life, op: Op, operation: number): Pro
 
 function outsideStep(
   stage: Stage,
-  life: Life,
+  running: Running,
   operation: number,
   planned: PlannedStep,
   system: Exclude<PlannedStep['kind'], 'transaction'>,
 ): Step<number> {
   const { outside } = stage
   const { name, undoable, pivot, tries, timeoutMs } = planned
-  const subject = subjectOf(keyString(keyFor(operation)), name)
+  const { life } = running
+  // Who has forgotten an operation, or kept it for its time, asks for it anew: the other side has forgotten it, too.
+  const requestOf = ({ key: derived, fence }: StepContext) => {
+    const record = lifeOf(stage, operation, fence)
+    return { system, subject: subjectOf(record, name), key: `${derived}, life ${record.life}`, fence }
+  }
   const does = (which: 'run' | 'undo') => (context: StepContext) =>
-    behave(stage, life, operation, planned, which, context, (fate) =>
-      outside.send(life, { system, subject, does: which, key: context.key, fence: context.fence }, fate),
+    behave(stage, running, operation, planned, which, context, (fate) =>
+      outside.send(life, { ...requestOf(context), does: which }, fate),
     )
-  const lookup: Step<number>['lookup'] = ({ key: asked, fence, token }) => {
-    const { nth } = invoke(stage, life, operation, name, 'lookup', token)
+  const lookup: Step<number>['lookup'] = (context) => {
+    const { nth } = invoke(stage, running, operation, name, 'lookup', context)
     stage.counts.lookups++
     const isUnknown = nth < planned.unknowns && stage.world.now() < stage.plan.healAtMs
-    return outside.lookup(life, { system, subject, key: asked, fence }, isUnknown)
+    return outside.lookup(life, requestOf(context), isUnknown)
   }
   return {
     run: does('run'),
@@ -305,22 +373,33 @@ function outsideStep(
     ...(pivot && { pivot: true as const }),
     ...(tries > 1 && { retry: { attempts: tries, firstMs: 20 } }),
     ...(timeoutMs !== undefined && { timeoutMs }),
+    ...fingerprintOf(stage, running, operation, name),
   }
+}
+
+function fingerprintOf(
+  { plan }: Stage,
+  { version }: Running,
+  operation: number,
+  step: string,
+): { readonly fingerprint?: string } {
+  const asked = askedWith(plan, operation, step, version)
+  return asked === undefined ? {} : { fingerprint: asked }
 }
 
 function transactionStep(
   stage: Stage,
-  life: Life,
+  running: Running,
   operation: number,
   planned: PlannedStep,
 ): TransactionStep<number, SimulatedStep> {
   const { outside } = stage
-  const subject = subjectOf(keyString(keyFor(operation)), planned.name)
   const does = (which: 'run' | 'undo') => (tx: SimulatedStep, context: StepContext) =>
-    behave(stage, life, operation, planned, which, context, async (fate) => {
+    behave(stage, running, operation, planned, which, context, async (fate) => {
       if (fate === 'declined') throw new FinalError('planned: it was declined')
       // What a step comes to must be known before it commits, and where it will stand in the ledger is not.
       const ticket = stage.tickets++
+      const subject = subjectOf(lifeOf(stage, operation, context.fence), planned.name)
       await tx.writeLine(() => outside.commit(subject, which, ticket))
       return -1 - ticket
     })
@@ -328,30 +407,34 @@ function transactionStep(
     run: does('run'),
     ...(planned.undoable && { undo: does('undo') }),
     ...(planned.pivot && { pivot: true as const }),
+    ...fingerprintOf(stage, running, operation, planned.name),
   }
 }
 
 /** Writes down that a function was called, and how often it was before. */
 function invoke(
   stage: Stage,
-  life: Life,
+  { life, version }: Running,
   operation: number,
   step: string,
   does: Invocation['does'],
-  token: string,
+  { token, fence }: StepContext,
 ): { readonly invocation: Invocation; readonly nth: number } {
-  const { history, world, server, called } = stage
+  const { history, world, server, called, plan } = stage
   const name = keyString(keyFor(operation))
   const row = server.data.entries.get(name)
   const invocation: Invocation = {
     operation: name,
+    life: lifeOf(stage, operation, fence).life,
+    version,
+    asked: askedWith(plan, operation, step, version),
     step,
     does,
     process: life.process.name,
     token,
     atMs: world.now(),
     recordsSeen: history.records.length,
-    isHolder: row?.token === token && row.wrote === 'claim',
+    isHolder: row?.token === token && row.fence === fence && row.wrote === 'claim',
   }
   history.invocations.push(invocation)
   const nth = called.get(`${name} ${step} ${does}`) ?? 0
@@ -364,17 +447,17 @@ const works: Behaviour = { beforeMs: 0, afterMs: 0, does: 'works' }
 /** One call of a step or its undo, as it was planned. */
 async function behave(
   stage: Stage,
-  life: Life,
+  running: Running,
   operation: number,
   planned: PlannedStep,
   which: 'run' | 'undo',
   context: StepContext,
   send: (fate: OutsideFate) => Promise<number>,
 ): Promise<number> {
-  const { token } = context
+  const { life } = running
   // Where nothing is deduplicated, code that goes on after its time is over does twice what is tried again.
   const mayGoOn = (): boolean => planned.kind !== 'asked' || !context.signal.aborted
-  const { invocation, nth } = invoke(stage, life, operation, planned.name, which, token)
+  const { invocation, nth } = invoke(stage, running, operation, planned.name, which, context)
   const behaviour = (which === 'run' ? planned.runs : planned.undos)[nth] ?? works
   if (which === 'undo') stage.counts.undos++
   // What a transaction has not committed by then, nobody will ever see.
@@ -419,7 +502,7 @@ async function carryOut(
 function heal(stage: Stage): void {
   tell(stage, 'all faults are over')
   const judge = stage.world.createProcess('judge')
-  start(stage, judge, true)
+  start(stage, judge, { isWorker: true, version: newestOf(stage.plan) })
   void finishAll(stage, stage.services.get(judge)!).then(() => {
     for (const [{ name }, { once }] of stage.services) {
       stage.closing.add(name)
@@ -432,29 +515,57 @@ function heal(stage: Stage): void {
 const patienceMs = 600_000
 
 async function finishAll(stage: Stage, running: Running): Promise<void> {
-  const { plan, history } = stage
+  const { plan, server } = stage
   const { clock } = running.life
   const untilMs = clock.elapsed() + patienceMs
-  for (;;) {
+  for (let isOver = false; !isOver && clock.elapsed() <= untilMs;) {
     await sleep(clock, plan.leaseMs)
-    let isOver = true
-    for (const [index, { key: name }] of history.operations.entries()) {
-      const entry = stage.server.data.entries.get(name)
-      if (!entry || entry.wrote === 'settle') continue
+    isOver = true
+    for (const index of plan.operations.keys()) {
+      const name = keyString(keyFor(index))
+      const entry = server.data.entries.get(name)
+      if (entry?.wrote === 'settle' || presentOf(stage, index)?.isLeft) continue
+      // A claim that was taken back unheard leaves what was recorded with it to the next worker, which dismisses it.
+      if (!entry && !server.data.operations.has(name)) continue
       isOver = false
-      await decideParked(stage, running, index)
+      if (entry) await decideParked(stage, running, index)
     }
-    if (isOver || clock.elapsed() > untilMs) break
   }
-  for (const [index, operation] of history.operations.entries()) {
+  for (const operation of stage.history.operations) tellEnd(stage, operation)
+  for (const index of plan.operations.keys()) {
+    const present = presentOf(stage, index)
+    if (!present || present.end) continue
     const status = await running.checkout.status(`${index}`).catch(() => undefined)
-    if (!status) continue
-    const { state, outcome } = status
-    const value = outcome?.kind === 'value' ? outcome.value : undefined
-    const text = outcome?.kind === 'failure' ? outcome.error.message : JSON.stringify(value)
-    const results = (value as { results?: Record<string, unknown> } | undefined)?.results ?? {}
-    operation.end = { state, text: text ?? '', results: placesOf(stage, results) }
+    if (status) present.end = { state: status.state, text: '', results: {}, atMs: Infinity }
   }
+}
+
+/** The last life of the operation. */
+function presentOf({ history }: Stage, index: number): OperationRecord | undefined {
+  return history.operations.findLast(({ key: name }) => name === keyString(keyFor(index)))
+}
+
+/** What became of a life, by the audit trail of the entry. */
+function tellEnd(stage: Stage, operation: OperationRecord): void {
+  const { changes, operations } = stage.history.store
+  const { key: name, life, lifeFence } = operation
+  const next = stage.history.operations.find((each) => each.key === name && each.life === life + 1)
+  const untilFence = next?.lifeFence ?? Infinity
+  for (const { key: changed, before, after, atMs, by } of changes) {
+    const fence = (after ?? before)!.fence
+    if (changed !== name || fence < lifeFence || fence >= untilFence) continue
+    const cause = by === undefined ? undefined : operations[by]
+    if (!after && cause?.call === 'mend') operation.isForgotten = true
+    if (after?.wrote !== 'settle' || !after.outcome || operation.end) continue
+    operation.end = endOf(stage, decodeOutcome(after.outcome, undefined, key('shop', 'any')), atMs)
+  }
+}
+
+function endOf(stage: Stage, outcome: Outcome, atMs: number): OperationEnd {
+  if (outcome.kind === 'failure') return { state: 'failed', text: outcome.error.message, results: {}, atMs }
+  const value = outcome.kind === 'value' ? outcome.value : undefined
+  const results = (value as { results?: Record<string, unknown> } | undefined)?.results ?? {}
+  return { state: 'completed', text: JSON.stringify(value), results: placesOf(stage, results), atMs }
 }
 
 /** A transaction's line came into the ledger where nobody could tell beforehand. */
@@ -466,27 +577,53 @@ function placesOf({ outside }: Stage, results: Record<string, unknown>): Record<
 
 /** A person looks into the ledger of the other side when nothing is under way any more, and decides. */
 async function decideParked(stage: Stage, { checkout }: Running, index: number): Promise<void> {
-  const { server, outside, history, counts, plan } = stage
-  const operation = history.operations[index]!
-  const recorded = server.data.operations.get(operation.key)
-  const row = server.data.entries.get(operation.key)
+  const { server, outside, counts, plan } = stage
+  const operation = presentOf(stage, index)
+  const recorded = operation && server.data.operations.get(operation.key)
+  const row = operation && server.data.entries.get(operation.key)
   const isHeld = row?.wrote === 'claim' && row.leaseUntilMs > server.data.now()
-  if (!recorded || recorded.dueAtMs !== undefined || isHeld || stage.active > 0 || outside.underWay > 0) return
+  if (!recorded || recorded.dueAtMs !== undefined || isHeld || stage.active > 0 || outside.underWay() > 0) return
   const status = await checkout.status(`${index}`).catch(() => undefined)
   if (!status) return
   if (status.state !== 'parked' && status.state !== 'running') operation.shownAs = status.state
   if (status.state !== 'parked') return
   counts.parks++
+  if (plan.drift && isBeyondHelp(status)) {
+    operation.isLeft = true
+    counts.left++
+    return tell(stage, `a person finds that the code of ${index} has changed, and leaves it`)
+  }
   const deaf = plan.operations[index]!.stages.flat().filter(({ kind }) => kind === 'deaf')
   const decide = Object.fromEntries(
     deaf
       .filter(({ name }) => status.inDoubt.includes(name))
       .map(({ name }) => {
-        const found = outside.find(subjectOf(operation.key, name))
+        const found = outside.find(subjectOf(operation, name))
         return [name, found === undefined ? ('not-found' as const) : { found }]
       }),
   )
   outside.reconsider()
   tell(stage, `a person resumes ${index}: ${JSON.stringify(decide)}`)
   await checkout.resume(`${index}`, { decide }).catch(() => {})
+}
+
+/** Only the old code could undo the step that is not asked for any more, or go on with one that is asked for otherwise. */
+function isBeyondHelp({ steps, lastError = '' }: OperationStatus): boolean {
+  const stuck = steps.filter(({ state }) => state === 'stuck')
+  const isUnknown = stuck.some(({ error = '' }) => error.includes('no longer asks for this step'))
+  return isUnknown || (stuck.length === 0 && lastError.includes('asked for before with another fingerprint'))
+}
+
+async function sweepAll({ world, server, plan, history }: Stage): Promise<number> {
+  let leftovers = 0
+  const afterMs = plan.leaseMs + plan.keepMs + plan.tombstoneMs
+  world.after(afterMs, () => {
+    const life = world.createProcess('sweeper').start()
+    void server
+      .open(life)
+      .sweep({ limit: Number.MAX_SAFE_INTEGER })
+      .then(() => (leftovers = server.data.entries.size + server.data.operations.size))
+  })
+  await world.run(world.now() + afterMs)
+  return history.operations.some(({ isLeft }) => isLeft) ? 0 : leftovers
 }

@@ -94,15 +94,18 @@ const hourMs = 3_600_000
 /**
  * What a schedule is mostly about. Chance alone rarely brings together what belongs together: a claim that comes twice and an
  * effect that gave the key back in between (ghosts), a process that stands still while its effect is slow (zombies), retries
- * around the end of retention (expiry), duplicates that wait together in one process (crowd).
+ * around the end of retention (expiry), duplicates that wait together in one process (crowd), a key that is forgotten by hand under
+ * a slow effect whose claim then comes once more (lives).
  */
-type Theme = 'mixed' | 'ghosts' | 'zombies' | 'expiry' | 'crowd'
+type Theme = 'mixed' | 'ghosts' | 'zombies' | 'expiry' | 'crowd' | 'lives'
 
 export function planFor(seed: number): Plan {
   const random = seededRandom(seed)
   const weather = random.chance(0.08) ? 'calm' : 'faulty'
   const theme =
-    weather === 'calm' ? 'mixed' : random.weighted({ mixed: 54, ghosts: 12, zombies: 12, expiry: 12, crowd: 10 })
+    weather === 'calm'
+      ? 'mixed'
+      : random.weighted({ mixed: 50, ghosts: 11, zombies: 11, expiry: 11, crowd: 9, lives: 8 })
   const leaseMs = random.pick([600, 1_500, 4_000])
   const isShort = weather === 'faulty' && random.chance(theme === 'expiry' ? 1 : 0.25)
   const ground = {
@@ -120,9 +123,8 @@ export function planFor(seed: number): Plan {
   } as const
   const processes = planProcesses(random, leaseMs)
   const calls = planCalls(random, ground, processes.length)
-  const inTransactions = calls.some(({ how }) => how === 'transaction')
   const calm = { messageFaults: [], worldFaults: [], conflictChance: 0 }
-  const faults = weather === 'calm' ? calm : planFaults(random, ground, processes, inTransactions)
+  const faults = weather === 'calm' ? calm : planFaults(random, ground, processes, calls)
   return { ...ground, processes, calls, ...faults }
 }
 
@@ -144,7 +146,7 @@ export function redisPlanFor(seed: number): Plan {
   }
 }
 
-type Ground = Pick<Plan, 'weather' | 'theme' | 'leaseMs' | 'healAtMs' | 'keepMs'>
+type Ground = Pick<Plan, 'weather' | 'theme' | 'leaseMs' | 'latencyMs' | 'healAtMs' | 'keepMs'>
 
 function planProcesses(random: SeededRandom, leaseMs: number): PlannedProcess[] {
   return Array.from({ length: random.integer(2, 3) }, (_, index) => ({
@@ -158,7 +160,7 @@ function planProcesses(random: SeededRandom, leaseMs: number): PlannedProcess[] 
 function planCalls(random: SeededRandom, ground: Ground, processes: number): PlannedCall[] {
   const { leaseMs, weather, theme } = ground
   const isCrowd = theme === 'crowd'
-  const keysUsed = isCrowd ? 1 : random.weighted({ 1: 6, 2: 3, 3: 1 })
+  const keysUsed = isCrowd || theme === 'lives' ? 1 : random.weighted({ 1: 6, 2: 3, 3: 1 })
   const style = random.weighted(
     isCrowd ? { run: 50, transaction: 30, both: 20 } : { run: 70, transaction: 22, both: 8 },
   )
@@ -181,7 +183,12 @@ function planCalls(random: SeededRandom, ground: Ground, processes: number): Pla
 
 function planEffect(random: SeededRandom, { weather, theme, leaseMs }: Ground): PlannedEffect {
   const duration = (): number => {
-    const kind = random.weighted({ none: 3, short: 4, long: 3, longer: theme === 'zombies' ? 6 : 2 })
+    const kind = random.weighted({
+      none: 3,
+      short: 4,
+      long: 3,
+      longer: theme === 'zombies' || theme === 'lives' ? 6 : 2,
+    })
     if (kind === 'none') return 0
     if (kind === 'short') return random.fraction() * 60
     return kind === 'long' ? leaseMs * random.fraction() : leaseMs * (0.8 + random.fraction() * 1.4)
@@ -205,15 +212,21 @@ function planFaults(
   random: SeededRandom,
   ground: Ground,
   processes: readonly PlannedProcess[],
-  inTransactions: boolean,
+  calls: readonly PlannedCall[],
 ): Pick<Plan, 'messageFaults' | 'worldFaults' | 'conflictChance'> {
   const count = (most: number): undefined[] => Array.from({ length: random.integer(0, most) }, () => undefined)
+  const inTransactions = calls.some(({ how }) => how === 'transaction')
+  const revival = ground.theme === 'lives' ? [planRevival(random, ground, calls)] : []
   return {
     messageFaults: [
       ...count(4).map(() => planMessageFault(random, ground, random.pick(processes).name)),
       ...(ground.theme === 'ghosts' ? processes.map(({ name }) => planGhost(random, ground, name)) : []),
+      ...revival.map(({ process, delayMs }) => revivalOf(random, processes[process]!.name, delayMs)),
     ],
-    worldFaults: count(4).map(() => planWorldFault(random, ground, processes.length)),
+    worldFaults: [
+      ...count(4).map(() => planWorldFault(random, ground, processes.length)),
+      ...revival.map(({ forget }) => forget),
+    ],
     conflictChance: inTransactions && random.chance(0.2) ? 0.3 : 0,
   }
 }
@@ -238,6 +251,31 @@ function planMessageFault(random: SeededRandom, { leaseMs }: Ground, process: st
 function planGhost(random: SeededRandom, { leaseMs }: Ground, process: string): MessageFault {
   const delayMs = random.pick([150, 600, leaseMs * 0.7, leaseMs * (1 + random.fraction() * 2)])
   return { process, message: random.pick([0, 0, 1, 2]), does: 'duplicate', delayMs }
+}
+
+type Asking = Pick<PlannedCall, 'process' | 'atMs'> & { readonly key?: number; readonly operation?: number }
+
+/** What is asked for first at its process is forgotten by hand meanwhile, and soon after that its claim comes once more. */
+export function planRevival(
+  random: SeededRandom,
+  { leaseMs, latencyMs }: Pick<Plan, 'leaseMs' | 'latencyMs'>,
+  asked: readonly Asking[],
+): { readonly process: number; readonly delayMs: number; readonly forget: WorldFault & { readonly kind: 'mend' } } {
+  const { process } = random.pick(asked)
+  const ofProcess = asked.filter((each) => each.process === process)
+  const first = ofProcess.reduce((earliest, each) => (each.atMs < earliest.atMs ? each : earliest))
+  const afterMs = leaseMs * random.fraction()
+  const key = first.key ?? first.operation!
+  return {
+    process,
+    delayMs: afterMs + latencyMs[1] + random.fraction() * leaseMs * 0.2,
+    forget: { kind: 'mend', process, atMs: first.atMs + afterMs, key, action: 'forget' },
+  }
+}
+
+/** Its claim, that is, unless something else is claimed before it. */
+export function revivalOf(random: SeededRandom, process: string, delayMs: number): MessageFault {
+  return { process, of: 'claim', message: random.pick([0, 0, 0, 1]), does: 'duplicate', delayMs }
 }
 
 function planWorldFault(random: SeededRandom, ground: Ground, processes: number): WorldFault {

@@ -109,6 +109,6 @@ describe('the harness sees what is wrong', () => {
   })
 
   test('a run that met too little is invalid', () => {
-    expect(missedQuotas({ ...noCounts(), schedules: 10_000 })).toContain('takeovers: 0, at least 1080 expected')
+    expect(missedQuotas({ ...noCounts(), schedules: 10_000 })).toContain('takeovers: 0, at least 1100 expected')
   })
 })

@@ -2,9 +2,9 @@
 
 import { NotBegunError } from '../../src/core/errors.ts'
 import { keyString } from '../../src/core/key.ts'
-import type { Key } from '../../src/core/key.ts'
 import type { OperationOp, Step } from '../../src/core/operation-steps.ts'
-import type { Change, LedgerRecord } from '../../src/core/store.ts'
+import type { Change, Claim, LedgerRecord } from '../../src/core/store.ts'
+import type { MemoryOperation } from '../../src/stores/memory-operations.ts'
 import type { MemoryData } from '../../src/stores/memory.ts'
 import type { Assertion } from '../../src/testing/history-checker-violation.ts'
 import type { SimulatedStep } from '../../src/testing/simulation-operations.ts'
@@ -35,10 +35,13 @@ const wrongStep = (name: string, foundBy: Assertion, change: (step: AnyStep) => 
     }) as Op,
 })
 
-const asHolder = <C extends { readonly key: Key; readonly token: string }>(data: MemoryData, claim: C): C => ({
-  ...claim,
-  token: data.entries.get(keyString(claim.key))?.token ?? claim.token,
-})
+const asHolder = (data: MemoryData, claim: Claim): Claim => {
+  const { token, fence } = data.entries.get(keyString(claim.key)) ?? claim
+  return { ...claim, token, fence }
+}
+/** Whichever life of the operation the token is from. */
+const byToken = (data: MemoryData, claim: Claim): Claim =>
+  data.entries.get(keyString(claim.key))?.token === claim.token ? asHolder(data, claim) : claim
 
 function headOf({ content }: LedgerRecord): { readonly state?: string; readonly order?: number } {
   return JSON.parse(Buffer.from(content.subarray(0, content.indexOf(10))).toString()) as { state?: string }
@@ -63,6 +66,9 @@ const stores: readonly KnownWrongOperation[] = [
   })),
   wrongStore('lets a zombie write as the holder', 'holder-writes', (store, data) => ({
     advance: (claim, change) => store.advance(asHolder(data, claim), change),
+  })),
+  wrongStore('knows a holder by its token alone', 'holder-writes', (store, data) => ({
+    advance: (claim, change) => store.advance(byToken(data, claim), change),
   })),
   wrongStore('clears the records in a takeover', 'records-in-order', (store, data) => ({
     async enlist(key, request) {
@@ -125,6 +131,55 @@ const stores: readonly KnownWrongOperation[] = [
       return ledger && { ...ledger, records: records! }
     },
   })),
+  wrongStore('sweeps what is recorded of an operation that is not finished', 'records-kept', (store, data) => ({
+    async sweep(options) {
+      for (const [name, { settled }] of data.operations) if (!settled) data.operations.delete(name)
+      return store.sweep(options)
+    },
+  })),
+  wrongStore('keeps what was recorded when its entry is swept', 'storage-bounded', (store, data) => ({
+    async sweep(options) {
+      const before = [...data.operations]
+      const swept = await store.sweep(options)
+      for (const [name, operation] of before) if (!data.operations.has(name)) data.operations.set(name, operation)
+      return swept
+    },
+  })),
+  wrongStore('lets an operation expire that is not finished', 'operation-ends', (store) => ({
+    enlist: (key, request) => store.enlist(key, { ...request, retention: { keepMs: 100, tombstoneMs: 0 } }),
+  })),
+  wrongStore('begins a new life with the records of the one before', 'ends-whole', (store, data) => {
+    const kept = new Map<string, MemoryOperation['records']>()
+    return {
+      async enlist(key, request) {
+        const name = keyString(key)
+        const before = data.operations.get(name)?.records
+        if (before && before.size > 0) kept.set(name, before)
+        const verdict = await store.enlist(key, request)
+        const [operation, records] = [data.operations.get(name), kept.get(name)]
+        if (verdict.is === 'granted' && verdict.how === 'fresh' && operation && records) {
+          data.operations.set(name, { ...operation, records })
+        }
+        return verdict
+      },
+    }
+  }),
+  wrongStore('makes due what is parked, when somebody asks for it', 'parked-stays', (store, data) => ({
+    async enlist(key, request) {
+      const verdict = await store.enlist(key, request)
+      const operation = data.operations.get(keyString(key))
+      if (verdict.is === 'granted' && operation) {
+        data.operations.set(keyString(key), { ...operation, dueAtMs: data.now() + request.leaseMs })
+      }
+      return verdict
+    },
+  })),
+  wrongStore('does not tell who asks that it is parked', 'parked-stays', (store, data) => ({
+    async ledger(key) {
+      const ledger = await store.ledger(key)
+      return ledger && { ...ledger, dueAtMs: ledger.dueAtMs ?? data.now() }
+    },
+  })),
   {
     name: 'commits a step without its record',
     foundBy: 'step-once',
@@ -172,6 +227,8 @@ const stores: readonly KnownWrongOperation[] = [
 ]
 
 const uses: readonly KnownWrongOperation[] = [
+  { name: 'says that it is of a newer version than it is', foundBy: 'newer-untouched', version: 2 },
+  wrongStep('does not say what a step is asked with', 'step-as-asked', ({ fingerprint: _asked, ...step }) => step),
   wrongStep('hands out another key for each attempt', 'step-once', (step) => ({
     ...step,
     run: (context) => step.run({ ...context, key: context.token, signal: context.signal }),

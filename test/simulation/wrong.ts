@@ -5,6 +5,7 @@ import { OnceError } from '../../src/core/errors.ts'
 import { deriveKey, keyString } from '../../src/core/key.ts'
 import type { Key } from '../../src/core/key.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
+import type { Claim } from '../../src/core/store.ts'
 import type { MemoryData, MemoryEntry } from '../../src/stores/memory.ts'
 import type { Assertion } from '../../src/testing/history-checker-violation.ts'
 import type { WrongStore } from '../../src/testing/simulation-server.ts'
@@ -23,10 +24,13 @@ const wrongOnce = (name: string, foundBy: Assertion, once: (service: Service) =>
 })
 
 const rowOf = (data: MemoryData, key: Key): MemoryEntry | undefined => data.entries.get(keyString(key))
-const asHolder = <C extends { readonly key: Key; readonly token: string }>(data: MemoryData, claim: C): C => ({
-  ...claim,
-  token: rowOf(data, claim.key)?.token ?? claim.token,
-})
+const asHolder = (data: MemoryData, claim: Claim): Claim => {
+  const { token, fence } = rowOf(data, claim.key) ?? claim
+  return { ...claim, token, fence }
+}
+/** Whichever life of the key the token is from. */
+const byToken = (data: MemoryData, claim: Claim): Claim =>
+  rowOf(data, claim.key)?.token === claim.token ? asHolder(data, claim) : claim
 
 /** The same data seen by a claim that has already made up its mind: the row is not there. */
 function blindTo(data: MemoryData): MemoryData {
@@ -55,6 +59,12 @@ const stores: readonly KnownWrong[] = [
   })),
   wrongStore('fences by the state alone', 'holder-writes', (store, data) => ({
     settle: (claim, outcome, retention) => store.settle(asHolder(data, claim), outcome, retention),
+  })),
+  wrongStore('knows a settling holder by its token alone', 'holder-writes', (store, data) => ({
+    settle: (claim, outcome, retention) => store.settle(byToken(data, claim), outcome, retention),
+  })),
+  wrongStore('knows an extending holder by its token alone', 'holder-writes', (store, data) => ({
+    extend: (claim, leaseMs) => store.extend(byToken(data, claim), leaseMs),
   })),
   wrongStore('extends for anybody', 'holder-writes', (store, data) => ({
     extend: (claim, leaseMs) => store.extend(asHolder(data, claim), leaseMs),
@@ -86,13 +96,14 @@ const stores: readonly KnownWrong[] = [
       return entry?.state === 'abandoned' && isOther ? { is: 'busy', retryAfterMs: 1 } : store.claim(key, request)
     },
   })),
-  wrongStore('keeps the token in a takeover', 'one-execution-a-claim', (store, data) => ({
+  wrongStore('keeps token and fence in a takeover', 'one-execution-a-claim', (store, data) => ({
     async claim(key, request) {
-      const before = rowOf(data, key)?.token
+      const before = rowOf(data, key)
       const verdict = await store.claim(key, request)
       if (verdict.is !== 'granted' || verdict.how !== 'taken-over' || before === undefined) return verdict
-      data.entries.set(keyString(key), { ...rowOf(data, key)!, token: before })
-      return { ...verdict, claim: { ...verdict.claim, token: before } }
+      const { token, fence } = before
+      data.entries.set(keyString(key), { ...rowOf(data, key)!, token, fence })
+      return { ...verdict, claim: { ...verdict.claim, token, fence } }
     },
   })),
   wrongStore('does not compare fingerprints', 'own-answer', (store, data) => ({
