@@ -129,6 +129,18 @@ describe('once.transaction', () => {
     expect(charges()).toBe(1)
   })
 
+  test('a conflict that the effect lets out is tried again, and never stored as its answer', async () => {
+    let runs = 0
+    const storing = createOnce({ store, scope: 'payments', onThrow: 'store' })
+    const result = await storing.transaction('42', (tx) => {
+      charge(tx)
+      if (++runs < 3) throw new OnceError('TRANSACTION_CONFLICT', { message: 'could not serialize access' })
+      return 'charged'
+    })
+    expect(result).toMatchObject({ value: 'charged', replayed: false })
+    expect([runs, charges()]).toEqual([3, 1])
+  })
+
   test('a conflict that never ends is told, and nothing was executed', async () => {
     const hopeless = withGranted((granted) => ({
       ...granted,

@@ -109,7 +109,7 @@ async function tryTransaction<T, Tx>(
   const { attempt } = verdict.claim
   publish('claimed', call.key, { attempt, how: verdict.how, durationMs: ground.clock.elapsed() - startedMs })
   const ended = await runEffect(ground, call, verdict.claim, (op) => effect(granted.tx, op))
-  const outcome = outcomeOf(ended, call)
+  const outcome = outcomeOf(protocol, ended, call)
   if (!outcome) {
     await takeBack(ground, granted, ended.is === 'hung' ? 'abandon' : 'rollback')
     publish('released', call.key, { attempt, how: 'forget', durationMs: ground.clock.elapsed() - startedMs })
@@ -188,10 +188,12 @@ async function runEffect(ground: Ground, call: Call, claim: Claim, effect: (op: 
 }
 
 /** What is to be committed; undefined when all of it is to be taken back. In a transaction nothing is ever in doubt. */
-function outcomeOf(ended: Ended, call: Call): Outcome | undefined {
+function outcomeOf({ ground }: Protocol, ended: Ended, call: Call): Outcome | undefined {
   if (ended.is === 'returned') return { kind: 'value', value: ended.value }
   if (ended.is === 'hung') return undefined
-  const store = ended.thrown instanceof FinalError || call.settings.onThrow === 'store'
+  // What the database took back because of others is no answer of the effect: all of it may run again.
+  const isConflict = (ground.store as Partial<Transactional<unknown>>).isConflict?.(ended.thrown) ?? false
+  const store = ended.thrown instanceof FinalError || (call.settings.onThrow === 'store' && !isConflict)
   return store ? { kind: 'failure', error: failureOf(ended.thrown) } : undefined
 }
 
@@ -208,7 +210,7 @@ async function runWithin<T>(
   if (verdict.is !== 'granted') return protocol.answer(call, verdict, startedMs)
   const { claim } = verdict
   const ended = await runEffect(ground, call, claim, effect)
-  const outcome = outcomeOf(ended, call)
+  const outcome = outcomeOf(protocol, ended, call)
   if (!outcome) {
     await store.undoClaim(claim).catch(() => {}) // then the transaction is broken, and rolls back as a whole
     throw ended.thrown
@@ -226,7 +228,7 @@ function runWithinSync<T>(protocol: Protocol, call: Call, store: SyncInTransacti
   if (verdict.is !== 'granted') return protocol.answer(call, verdict, startedMs)
   const { claim } = verdict
   const ended = endSync(() => effect(createOp(claim, () => new AbortController().signal)), call.key)
-  const outcome = outcomeOf(ended, call)
+  const outcome = outcomeOf(protocol, ended, call)
   if (!outcome) {
     store.undoClaim(claim)
     throw ended.thrown

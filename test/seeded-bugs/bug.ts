@@ -3,7 +3,16 @@
 
 import type { Assertion } from '../../src/testing/history-checker-violation.ts'
 
-export type Group = 'claim, lease, fence' | 'transactions' | 'stores' | 'http' | 'operations' | 'gateway'
+export type Group =
+  | 'claim, lease, fence'
+  | 'transactions'
+  | 'stores'
+  | 'writes'
+  | 'http'
+  | 'operations'
+  | 'gateway'
+  | 'dashboard'
+  | 'program'
 
 export interface SeededBug {
   /** What is wrong, in a few words: the name of the row. */
@@ -17,24 +26,37 @@ export interface SeededBug {
 
 export type CaughtBy =
   /** An assertion of the history checker, within so many schedules of npm run simulate. */
-  | { readonly simulation: Assertion; readonly schedulesMax: number }
+  | { readonly simulation: Assertion; readonly of: 'keys' | 'operations'; readonly schedulesMax: number }
   /** A test of a file by its name, as it is written there (a case of the store contract: as it is written in the contract). */
-  | { readonly file: string; readonly test: string; readonly server?: Server }
+  | { readonly file: string; readonly test: string; readonly needs?: Needs }
 
-/** Rows that need a server are not part of a quick run. */
-export type Server = 'postgres' | 'redis' | 'mariadb' | 'dynamodb' | 'mongodb'
+type Row = Omit<SeededBug, 'group' | 'file'>
+
+export function bugsIn(file: string, group: Group, rows: readonly Row[]): SeededBug[] {
+  return rows.map((row) => ({ ...row, group, file }))
+}
+
+/** Rows that need a server, or processes that take their time, are not part of a quick run. */
+export type Needs = 'postgres' | 'redis' | 'mariadb' | 'dynamodb' | 'mongodb' | 'time'
 
 // Nearly all are found within three hundred; ten times that leaves room for a generator that changes.
 const schedulesMaxUsual = 3_000
 
 export function bySimulation(simulation: Assertion, schedulesMax: number = schedulesMaxUsual): CaughtBy {
-  return { simulation, schedulesMax }
+  return { simulation, of: 'keys', schedulesMax }
 }
 
-export function byTest(file: string, test: string, server?: Server): CaughtBy {
-  return { file, test, ...(server && { server }) }
+/** The same in schedules of operations. */
+export function byOperations(simulation: Assertion, schedulesMax: number = schedulesMaxUsual): CaughtBy {
+  return { simulation, of: 'operations', schedulesMax }
+}
+
+export function byTest(file: string, test: string, needs?: Needs): CaughtBy {
+  return { file, test, ...(needs && { needs }) }
 }
 
 export function describeCaughtBy(caughtBy: CaughtBy): string {
-  return 'simulation' in caughtBy ? `simulation: ${caughtBy.simulation}` : `${caughtBy.file}: "${caughtBy.test}"`
+  return 'simulation' in caughtBy
+    ? `simulation of ${caughtBy.of}: ${caughtBy.simulation}`
+    : `${caughtBy.file}: "${caughtBy.test}"`
 }

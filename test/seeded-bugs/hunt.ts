@@ -2,11 +2,12 @@
 // Caught means that the named assertion failed, not that anything did.
 
 import { spawn } from 'node:child_process'
-import { existsSync, readFileSync, realpathSync, rmSync } from 'node:fs'
-import { join, relative } from 'node:path'
-import type { CaughtBy, SeededBug } from './bug.ts'
+import { join } from 'node:path'
+import type { CaughtBy, Needs, SeededBug } from './bug.ts'
 import type { Copy } from './copy.ts'
 import type { Found } from './simulate.ts'
+import { standTests } from './standing-tests.ts'
+import type { RunTest, TestAnswer } from './standing-tests-process.ts'
 
 export type Hunted =
   | { readonly is: 'caught'; readonly after: string }
@@ -14,32 +15,54 @@ export type Hunted =
   /** The test needs a server that this machine does not have. */
   | { readonly is: 'skipped'; readonly why: string }
 
+export interface Hunter {
+  /** Puts the bug in, and says whether its assertion noticed. */
+  hunt(bug: SeededBug): Promise<Hunted>
+  /** Tests of a file on the source as it is. */
+  runTests(file: string, names: readonly string[]): Promise<readonly RunTest[]>
+  simulate(what: 'keys' | 'operations', assertion: string, schedulesMax: number): Promise<Hunted>
+  close(): void
+}
+
 // The slowest row takes half a minute (a server that starts on a busy machine); after this something hangs.
 const huntMsMax = 180_000
-/** A bug that makes a test hang is caught by that, and soon; every test that is named here takes a second on its own. */
-const testMsMax = 15_000
 
-export async function hunt(copy: Copy, bug: SeededBug): Promise<Hunted> {
-  let mend = (): void => {}
-  try {
-    mend = copy.seed(bug)
-    return await check(copy, bug.caughtBy)
-  } catch (error) {
-    return { is: 'missed', why: String(error) }
-  } finally {
-    mend()
+export function hunterIn(copy: Copy): Hunter {
+  const tests = standTests(copy, huntMsMax)
+  const check = async (bug: SeededBug, caughtBy: CaughtBy): Promise<Hunted> => {
+    if ('simulation' in caughtBy) return simulate(copy, caughtBy.of, caughtBy.simulation, caughtBy.schedulesMax)
+    const { file, test, needs } = caughtBy
+    return judge(await tests.ask({ file, names: [test], changed: bug.file }), needs)
+  }
+  return {
+    async hunt(bug) {
+      let mend = (): void => {}
+      try {
+        mend = copy.seed(bug)
+        return await check(bug, bug.caughtBy)
+      } catch (error) {
+        return { is: 'missed', why: String(error) }
+      } finally {
+        mend()
+      }
+    },
+    runTests: async (file, names) => (await tests.ask({ file, names })).tests,
+    simulate: (...asked) => simulate(copy, ...asked),
+    close: () => tests.close(),
   }
 }
 
-function check(copy: Copy, caughtBy: CaughtBy): Promise<Hunted> {
-  return 'simulation' in caughtBy
-    ? simulate(copy, caughtBy.simulation, caughtBy.schedulesMax)
-    : runNamedTest(copy, caughtBy.file, caughtBy.test)
+function judge({ tests, said }: TestAnswer, needs: Needs | undefined): Hunted {
+  const failed = tests.find(({ status }) => status === 'failed')
+  if (failed) return { is: 'caught', after: firstLine(failed.message) }
+  if (tests.length === 0) return { is: 'missed', why: `the test was not run: ${firstLine(said)}` }
+  if (tests.some(({ status }) => status === 'passed')) return { is: 'missed', why: 'the test passed' }
+  return { is: needs ? 'skipped' : 'missed', why: 'the test was skipped, as its server is not here' }
 }
 
-export async function simulate(copy: Copy, assertion: string, schedulesMax: number): Promise<Hunted> {
+async function simulate(copy: Copy, what: string, assertion: string, schedulesMax: number): Promise<Hunted> {
   const program = join(copy.path, 'test/seeded-bugs/simulate.ts')
-  const { output, errors } = await run(copy, [program, assertion, String(schedulesMax)])
+  const { output, errors } = await run(copy, [program, what, assertion, String(schedulesMax)])
   if (!output.startsWith('{')) return { is: 'missed', why: `the simulation broke down: ${lastLine(errors)}` }
   const found = JSON.parse(output) as Found
   if (found.after !== undefined)
@@ -48,75 +71,15 @@ export async function simulate(copy: Copy, assertion: string, schedulesMax: numb
   return { is: 'missed', why: `not found in ${schedulesMax} schedules${others}` }
 }
 
-async function runNamedTest(copy: Copy, file: string, name: string): Promise<Hunted> {
-  const { tests, said } = await runTests(copy, [file], [name])
-  const named = tests.filter(({ title }) => title.includes(name))
-  const failed = named.find(({ status }) => status === 'failed')
-  if (failed) return { is: 'caught', after: firstLine(failed.message) }
-  if (named.length === 0) return { is: 'missed', why: `the test was not run: ${said}` }
-  if (named.some(({ status }) => status === 'passed')) return { is: 'missed', why: 'the test passed' }
-  return { is: 'skipped', why: 'the test was skipped, as its server is not here' }
-}
-
-export interface RunTest {
-  /** From the root of the project. */
-  readonly file: string
-  readonly title: string
-  readonly status: string
-  readonly message: string
-}
-
-interface Report {
-  readonly testResults: readonly {
-    readonly name: string
-    readonly message: string
-    readonly assertionResults: readonly {
-      /** With the names of the groups it stands in. */
-      readonly fullName: string
-      readonly status: string
-      readonly failureMessages?: readonly string[]
-    }[]
-  }[]
-}
-
-/** Runs the tests of these names in these files. */
-export async function runTests(
-  copy: Copy,
-  files: readonly string[],
-  names: readonly string[],
-  limitMs: number = huntMsMax,
-): Promise<{ readonly tests: readonly RunTest[]; readonly said: string }> {
-  const report = join(copy.path, 'report.json')
-  rmSync(report, { force: true })
-  const vitest = join(copy.path, 'node_modules/vitest/vitest.mjs')
-  const pattern = names.map((name) => name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')).join('|')
-  const flags = [`--testTimeout=${testMsMax}`, '--reporter=json', `--outputFile=${report}`, '-t', pattern]
-  const { output, errors } = await run(copy, [vitest, 'run', ...files, ...flags], limitMs)
-  const said = lastLine(errors) || lastLine(output)
-  if (!existsSync(report)) return { tests: [], said }
-  const { testResults } = JSON.parse(readFileSync(report, 'utf8')) as Report
-  const broken = testResults.find(({ assertionResults }) => assertionResults.length === 0)
-  const tests = testResults.flatMap(({ name: file, assertionResults }) =>
-    assertionResults
-      .filter(({ fullName }) => names.some((name) => fullName.includes(name)))
-      .map(({ fullName, status, failureMessages = [] }) => ({
-        file: relative(realpathSync(copy.path), realpathSync(file)),
-        title: fullName,
-        status,
-        message: failureMessages.join('\n'),
-      })),
-  )
-  return { tests, said: broken ? firstLine(broken.message) : said }
-}
-
 interface Ran {
   readonly output: string
   readonly errors: string
 }
 
 /** In a process group of its own, so that whatever hangs goes with all that it has started. */
-function run(copy: Copy, args: readonly string[], limitMs: number = huntMsMax): Promise<Ran> {
-  const env = { ...process.env, NODE_NO_WARNINGS: '1' }
+function run(copy: Copy, args: readonly string[]): Promise<Ran> {
+  // The types are taken out of the source once, and not by every process anew.
+  const env = { ...process.env, NODE_NO_WARNINGS: '1', NODE_COMPILE_CACHE: join(copy.path, 'compiled') }
   const child = spawn(process.execPath, args, {
     cwd: copy.path,
     env,
@@ -127,9 +90,9 @@ function run(copy: Copy, args: readonly string[], limitMs: number = huntMsMax): 
   child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()))
   child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()))
   const timer = setTimeout(() => {
-    errors += `\nit was ended after ${limitMs} ms`
+    errors += `\nit was ended after ${huntMsMax} ms`
     process.kill(-child.pid!, 'SIGKILL')
-  }, limitMs)
+  }, huntMsMax)
   return new Promise((resolve, reject) => {
     child.on('error', reject)
     child.on('close', () => {
@@ -142,7 +105,7 @@ function run(copy: Copy, args: readonly string[], limitMs: number = huntMsMax): 
 const colours = /\u001b\[[0-9;]*m/g // oxlint-disable-line no-control-regex
 
 function firstLine(text: string): string {
-  return (text.replaceAll(colours, '').split('\n', 1)[0] ?? '').slice(0, 160)
+  return (text.replaceAll(colours, '').trim().split('\n', 1)[0] ?? '').slice(0, 160)
 }
 
 function lastLine(text: string): string {

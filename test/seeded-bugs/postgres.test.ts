@@ -1,8 +1,9 @@
-// What a seeded bug asked for, and the contract cannot ask of every store: only this server tells what its connections hold.
+// What seeded bugs asked for, and the contract cannot ask of every store: what only this server tells of its connections, and
+// where its periods end.
 
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { key } from '../../src/core/key.ts'
-import { bytesOf, finish, request } from '../../src/testing/contract-case.ts'
+import { bytesOf, finish, request, take } from '../../src/testing/contract-case.ts'
 import { type PostgresGround, startPostgresGround } from '../postgres-subject.ts'
 import { needs } from '../servers/needs.ts'
 
@@ -24,6 +25,25 @@ needs('postgres', { ours: true }).describe('the connections of the PostgreSQL st
       `select count(*)::integer as open from pg_stat_activity where state like 'idle in transaction%'`,
     )
     expect(rows).toEqual([{ open: 0 }])
+    await subject.destroy()
+  })
+})
+
+needs('postgres', { ours: true }).describe('the periods of the PostgreSQL store', () => {
+  const periodMs = 3_600_000
+
+  test('an entry that outlives a period by a millisecond is not emptied with it', async () => {
+    await using ground = await startPostgresGround({ periodMs })
+    const subject = await ground.createSubject()
+    const { store } = subject
+    // Forgotten a millisecond after the end of the first period.
+    const retention = { keepMs: 1, tombstoneMs: periodMs - 1_000 }
+    await take(store, key('periods', 'edge'), { leaseMs: 1_000, retention })
+    await ground.advance(periodMs)
+    while ((await store.sweep!({ limit: 1_000 })).more);
+    expect((await store.claim(key('periods', 'edge'), request())).is).toBe('expired')
+    await ground.advance(1)
+    expect((await store.claim(key('periods', 'edge'), request())).is).toBe('granted')
     await subject.destroy()
   })
 })

@@ -2,7 +2,7 @@
 //
 // Puts each bug of the table into a copy of the source and sees whether its named assertion notices. First the same assertions
 // must hold on the sound source: one that always fails would catch everything. Exit code 1 when a bug was missed.
-// --quick leaves out what needs a server; --only runs the rows whose id, group or file has the text.
+// --quick leaves out what needs a server, or time; --only runs the rows whose id, group or file has the text.
 
 import { writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
@@ -11,9 +11,9 @@ import { makeRunFolder } from '../servers/run-folder.ts'
 import { describeCaughtBy } from './bug.ts'
 import type { SeededBug } from './bug.ts'
 import { makeCopy } from './copy.ts'
-import type { Copy } from './copy.ts'
-import { hunt, runTests, simulate } from './hunt.ts'
-import type { Hunted } from './hunt.ts'
+import { hunterIn } from './hunt.ts'
+import type { Hunted, Hunter } from './hunt.ts'
+import type { RunTest } from './standing-tests-process.ts'
 import { seededBugs } from './table.ts'
 
 interface Wanted {
@@ -34,10 +34,10 @@ function readWanted(): Wanted {
   const workers = Number(values.workers)
   if (!Number.isSafeInteger(workers) || workers < 1)
     throw new Error(`expected --workers to be a positive integer, got "${values.workers}"`)
-  const needsServer = ({ caughtBy }: SeededBug): boolean => 'server' in caughtBy && caughtBy.server !== undefined
   const bugs = seededBugs.filter(
     (bug) =>
-      (!values.quick || !needsServer(bug)) && [bug.id, bug.group, bug.file].some((text) => text.includes(values.only)),
+      (!values.quick || !('needs' in bug.caughtBy)) &&
+      [bug.id, bug.group, bug.file].some((text) => text.includes(values.only)),
   )
   return { bugs, workers, json: values.json }
 }
@@ -45,28 +45,50 @@ function readWanted(): Wanted {
 /** Says why a row's assertion does not hold on the sound source already: then nothing that it catches would count. */
 type Unsound = (bug: SeededBug) => string | undefined
 
-// All tests of the table in one run, some ten servers among them.
-const soundMsMax = 900_000
-
-async function runOnSoundSource(copy: Copy, bugs: readonly SeededBug[]): Promise<Unsound> {
-  const named = bugs.flatMap(({ caughtBy }) => ('test' in caughtBy ? [caughtBy] : []))
-  const isSimulated = bugs.some(({ caughtBy }) => 'simulation' in caughtBy)
-  const unique = (texts: readonly string[]): string[] => [...new Set(texts)]
-  const [files, names] = [unique(named.map(({ file }) => file)), unique(named.map(({ test }) => test))]
-  // Without a name, vitest would run everything.
-  const { tests, said } = names.length > 0 ? await runTests(copy, files, names, soundMsMax) : { tests: [], said: '' }
-  if (tests.length < names.length) throw new Error(`the tests of the sound source were not run: ${said}`)
-  // No assertion has this name, so this runs to its end and tells all that is broken.
-  const simulated = isSimulated ? await simulate(copy, 'none', 1_000) : undefined
+async function runOnSoundSource(hunters: readonly Hunter[], bugs: readonly SeededBug[]): Promise<Unsound> {
+  const broken = await simulateSound(hunters[0]!, bugs)
+  const tests = await runSoundTests(hunters, bugs)
   return ({ caughtBy }) => {
-    if ('simulation' in caughtBy) {
-      return simulated?.is === 'missed' && simulated.why.includes('broke') ? simulated.why : undefined
-    }
-    const failed = tests.find(
-      ({ file, title, status }) => file === caughtBy.file && title.includes(caughtBy.test) && status === 'failed',
-    )
+    if ('simulation' in caughtBy) return broken.get(caughtBy.of)
+    const named = tests.filter(({ file, title }) => file === caughtBy.file && title.includes(caughtBy.test))
+    if (named.length === 0) return 'it could not be run on the sound source'
+    const failed = named.find(({ status }) => status === 'failed')
     return failed && `it fails on the sound source, too: ${failed.message.split('\n', 1)[0]}`
   }
+}
+
+/** What is broken, in the simulations that a row relies on. Nearly all rows are caught within this many schedules. */
+async function simulateSound(hunter: Hunter, bugs: readonly SeededBug[]): Promise<ReadonlyMap<string, string>> {
+  const broken = new Map<string, string>()
+  for (const what of new Set(bugs.flatMap(({ caughtBy }) => ('simulation' in caughtBy ? [caughtBy.of] : [])))) {
+    // No assertion has this name, so this runs to its end and tells all that is broken.
+    const simulated = await hunter.simulate(what, 'none', 500)
+    if (simulated.is === 'missed' && simulated.why.includes('broke')) broken.set(what, simulated.why)
+  }
+  return broken
+}
+
+async function runSoundTests(hunters: readonly Hunter[], bugs: readonly SeededBug[]): Promise<readonly RunTest[]> {
+  const named = bugs.flatMap(({ caughtBy }) => ('test' in caughtBy ? [caughtBy] : []))
+  const found: RunTest[] = []
+  await share(hunters, [...Map.groupBy(named, ({ file }) => file)], async (hunter, [file, rows]) => {
+    found.push(...(await hunter.runTests(file, [...new Set(rows.map(({ test }) => test))])))
+  })
+  return found
+}
+
+/** Each takes the next as soon as it is free. */
+async function share<Task>(
+  hunters: readonly Hunter[],
+  tasks: readonly Task[],
+  work: (hunter: Hunter, task: Task) => Promise<void>,
+): Promise<void> {
+  const waiting = tasks.values()
+  await Promise.all(
+    hunters.map(async (hunter) => {
+      for (const task of waiting) await work(hunter, task)
+    }),
+  )
 }
 
 interface Row {
@@ -75,21 +97,16 @@ interface Row {
   readonly seconds: number
 }
 
-async function huntAll(copies: readonly Copy[], bugs: readonly SeededBug[], unsound: Unsound): Promise<Row[]> {
+async function huntAll(hunters: readonly Hunter[], bugs: readonly SeededBug[], unsound: Unsound): Promise<Row[]> {
   const rows: Row[] = []
-  const waiting = [...bugs]
-  await Promise.all(
-    copies.map(async (copy) => {
-      for (let bug = waiting.shift(); bug; bug = waiting.shift()) {
-        const beganMs = performance.now()
-        const why = unsound(bug)
-        const hunted = why === undefined ? await hunt(copy, bug) : ({ is: 'missed', why } as const)
-        const row = { bug, hunted, seconds: (performance.now() - beganMs) / 1_000 }
-        rows.push(row)
-        say(describeRow(row))
-      }
-    }),
-  )
+  await share(hunters, bugs, async (hunter, bug) => {
+    const beganMs = performance.now()
+    const why = unsound(bug)
+    const hunted = why === undefined ? await hunter.hunt(bug) : ({ is: 'missed', why } as const)
+    const row = { bug, hunted, seconds: (performance.now() - beganMs) / 1_000 }
+    rows.push(row)
+    say(describeRow(row))
+  })
   return rows
 }
 
@@ -110,14 +127,15 @@ async function main(): Promise<void> {
   // One for all runs of the tests: a data folder of a server is made once, and not once for each row. It goes with this
   // process, however that ends.
   const folder = await makeRunFolder()
-  const copies = Array.from({ length: workers }, () => makeCopy(folder.path))
   process.env['ONCEONLY_RUN_DIR'] = folder.path
+  const hunters = Array.from({ length: workers }, () => hunterIn(makeCopy(folder.path)))
   try {
-    const unsound = await runOnSoundSource(copies[0]!, bugs)
+    const unsound = await runOnSoundSource(hunters, bugs)
     say(`the sound source has been gone through (${((performance.now() - beganMs) / 1_000).toFixed(1)} s)`)
-    const rows = await huntAll(copies, bugs, unsound)
+    const rows = await huntAll(hunters, bugs, unsound)
     report(rows, (performance.now() - beganMs) / 1_000, json)
   } finally {
+    for (const hunter of hunters) hunter.close()
     await folder.remove()
   }
 }

@@ -1,7 +1,8 @@
-// node test/seeded-bugs/simulate.ts ASSERTION SCHEDULES: runs schedules until one breaks this assertion, and says after how
+// node test/seeded-bugs/simulate.ts WHAT ASSERTION SCHEDULES: runs schedules of keys or operations until one breaks this assertion, and says after how
 // many, and what else was broken on the way. It stands in the copy, so that it runs the source with the bug in it.
 
-import { runSchedule } from '../simulation/schedule.ts'
+import { keySimulation, operationSimulation } from '../simulation/simulations.ts'
+import type { Judgement } from '../simulation/simulations.ts'
 
 export interface Found {
   /** How many schedules it took; undefined when it was not found. */
@@ -9,15 +10,20 @@ export interface Found {
   readonly alsoBroken: readonly string[]
 }
 
-async function find(assertion: string, schedulesMax: number): Promise<Found> {
+const schedules: Readonly<Record<string, (seed: number) => Promise<Judgement>>> = {
+  keys: (seed) => keySimulation.judgePlan(keySimulation.planFor(seed)),
+  operations: (seed) => operationSimulation.judgePlan(operationSimulation.planFor(seed)),
+}
+
+async function find(what: string, assertion: string, schedulesMax: number): Promise<Found> {
   const alsoBroken = new Set<string>()
   for (let seed = 1; seed <= schedulesMax; seed++) {
-    const { violations } = await runSchedule(seed)
+    const { violations } = await schedules[what]!(seed)
     if (violations.some((each) => each.assertion === assertion)) return { after: seed, alsoBroken: [...alsoBroken] }
     for (const each of violations) alsoBroken.add(each.assertion)
   }
   return { alsoBroken: [...alsoBroken] }
 }
 
-const [assertion = '', schedulesMax = '0'] = process.argv.slice(2)
-process.stdout.write(JSON.stringify(await find(assertion, Number(schedulesMax))))
+const [what = '', assertion = '', schedulesMax = '0'] = process.argv.slice(2)
+process.stdout.write(JSON.stringify(await find(what, assertion, Number(schedulesMax))))

@@ -9,7 +9,9 @@ import { root, seeded } from './copy.ts'
 import { seededBugs } from './table.ts'
 
 const read = (path: string): string => readFileSync(join(root, path), 'utf8')
-const contract = globSync('src/testing/contract-*.ts', { cwd: root }).map(read).join('\n')
+const contracts = globSync(['src/testing/contract-*.ts', 'test/writes/contract-*.ts'], { cwd: root })
+  .map(read)
+  .join('\n')
 
 test.each(seededBugs)('$id: its find is in the source once, and changes it', (bug) => {
   const sound = read(bug.file)
@@ -19,8 +21,8 @@ test.each(seededBugs)('$id: its find is in the source once, and changes it', (bu
 test.each(seededBugs)('$id: what must catch it exists', ({ caughtBy }) => {
   if ('simulation' in caughtBy) return expect(assertions).toContain(caughtBy.simulation)
   // The name may be put together from parts, so only its ends are looked for; a name that fits no test is MISSED by the run.
-  const ends = [caughtBy.test.slice(0, 12), caughtBy.test.slice(-12)]
-  const text = read(caughtBy.file) + contract
+  const ends = [caughtBy.test.slice(0, 9), caughtBy.test.slice(-9)]
+  const text = read(caughtBy.file) + contracts
   expect(
     ends.some((end) => text.includes(end)),
     describeCaughtBy(caughtBy),

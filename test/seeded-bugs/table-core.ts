@@ -1,0 +1,336 @@
+// Bugs in the idea itself: claims, leases, fences, waiting, transactions.
+
+import { bugsIn, bySimulation, byTest } from './bug.ts'
+import type { SeededBug } from './bug.ts'
+
+const inKeyFuzz = 'test/fuzz/keys.test.ts'
+const inOnce = 'src/core/once.test.ts'
+const inTransaction = 'src/core/transaction.test.ts'
+
+export const coreBugs: readonly SeededBug[] = [
+  ...bugsIn('src/core/once.ts', 'claim, lease, fence', [
+    {
+      id: 'an attempt that was fenced off still answers with its value',
+      find: `  if (fenced === 'lost') throw claimLost(held, call.settings, { cause: plan.thrown })\n`,
+      replace: '',
+      caughtBy: bySimulation('same-answer'),
+    },
+    {
+      id: 'the answer is given before the outcome is settled',
+      find: '  try {\n    fenced = await attempt.settle(stored.bytes, call.request.retention)',
+      replace:
+        "  try {\n    fenced = 'done' as string\n    void attempt.settle(stored.bytes, call.request.retention).catch(() => {})",
+      caughtBy: bySimulation('answer-after-settle'),
+    },
+    {
+      id: 'the key of an effect that hangs is given back while it still runs',
+      find: `if (ended.is === 'hung') return { do: 'left-to-lease', thrown }`,
+      replace: `if (ended.is === 'hung') return { do: 'open', thrown }`,
+      caughtBy: bySimulation('release-fits-effect'),
+    },
+    {
+      id: 'an effect that is in doubt is given back as if it had failed',
+      find: `if (thrown instanceof InDoubtError || settings.onThrow === 'doubt')`,
+      replace: `if (settings.onThrow === 'doubt')`,
+      caughtBy: bySimulation('release-fits-effect'),
+    },
+    {
+      id: 'a failure forgets the attempt instead of opening the key',
+      find: `return { do: 'open', thrown }`,
+      replace: `return { do: 'forget', thrown }`,
+      caughtBy: bySimulation('release-fits-effect'),
+    },
+    {
+      id: 'a final failure is not stored, and runs again',
+      find: `if (thrown instanceof FinalError) return { do: 'settle', outcome: { kind: 'failure', error: thrown }, thrown }\n`,
+      replace: '\n',
+      caughtBy: bySimulation('release-fits-effect'),
+    },
+    {
+      id: 'a process that stood still starts the effect although its lease is over',
+      find: '  await stillHeld(ground, verdict.claim, call.settings, askedMs)\n',
+      replace: '',
+      caughtBy: byTest(
+        inOnce,
+        'a process that stood still from asking until its lease was over does not start what another has taken',
+      ),
+    },
+    {
+      id: 'the first caller is given its own object and every replay the stored one',
+      find: 'const { outcome } = stored',
+      replace: 'const { outcome } = plan',
+      caughtBy: byTest(inOnce, 'the first caller is given what every replay is given'),
+    },
+    {
+      id: 'what an effect came to is in what is logged',
+      find: '    kind: outcome.kind,\n    durationMs',
+      replace: '    kind: outcome.kind,\n    ...{ outcome },\n    durationMs',
+      caughtBy: byTest(inOnce, 'the life of a key is told, with a hash and never with the key or the value'),
+    },
+    {
+      id: 'a heartbeat outlives an attempt that was left to its lease',
+      find: '    attempt.leave()\n    protocol.wake(call)',
+      replace: '    protocol.wake(call)',
+      caughtBy: bySimulation('quiet-after-end'),
+    },
+  ]),
+  ...bugsIn('src/core/claiming.ts', 'claim, lease, fence', [
+    {
+      id: 'a store that does not answer runs the effect all the same',
+      find: `    if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') disown()\n    throw error`,
+      replace: `    const claim = { key, token: request.token, attempt: 1, fence: 1 }\n    return { verdict: { is: 'granted', how: 'fresh', claim }, askedMs }`,
+      caughtBy: bySimulation('claim-before-effect'),
+    },
+    {
+      id: 'a claim that nobody heard of blocks its key for a lease',
+      find: `    if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') disown()\n`,
+      replace: '',
+      caughtBy: byTest(inOnce, 'a claim that landed although its reply was lost does not block the key'),
+    },
+    {
+      id: 'a claim that lands late is kept by nobody',
+      find: `    if (verdict.is === 'granted') disown()\n`,
+      replace: '',
+      caughtBy: byTest(inOnce, 'a claim that lands after its caller gave up is released when it does'),
+    },
+  ]),
+  ...bugsIn('src/core/protocol.ts', 'claim, lease, fence', [
+    {
+      id: 'the token is the name of the process',
+      find: 'askOnce({ ...call.request, token: random.uuid() })',
+      replace: "askOnce({ ...call.request, token: '00000000-0000-4000-8000-000000000001' })",
+      caughtBy: bySimulation('one-execution-a-claim'),
+    },
+    {
+      id: 'no fingerprint is taken of what is asked',
+      find: 'const asked = fingerprint(options.fingerprint)',
+      replace: 'const asked = fingerprint(undefined)',
+      caughtBy: bySimulation('own-answer'),
+    },
+    {
+      id: 'nobody wakes the duplicates when the effect ends',
+      find: 'wake: (call) => waiting.wake(call.group),',
+      replace: 'wake: () => {},',
+      caughtBy: byTest(inOnce, 'the end of a local effect wakes its duplicates without a poll'),
+    },
+    {
+      id: 'an expired key says nothing about itself and is replayed as undefined',
+      find: `      if (verdict.is === 'settled') return replay(call, verdict, startedMs)`,
+      replace: `      if (verdict.is === 'settled') return replay(call, verdict, startedMs)\n      if (verdict.is === 'expired') return { value: undefined as never, replayed: true, attempt: 1 }`,
+      caughtBy: byTest(
+        inOnce,
+        'after keepMs a retry is told EXPIRED and nothing runs; after the tombstone the key is new',
+      ),
+    },
+  ]),
+  ...bugsIn('src/core/waiting.ts', 'claim, lease, fence', [
+    {
+      id: 'a grant is told to every duplicate that waits',
+      find: `if (asked.verdict.is !== 'granted') {`,
+      replace: `if (asked.verdict.is) {`,
+      caughtBy: bySimulation('one-execution-a-claim'),
+    },
+    {
+      id: 'a leader that leaves hands the lead to nobody',
+      find: `      group.leader?.answer('lead')\n`,
+      replace: '',
+      caughtBy: byTest(
+        inOnce,
+        'when the first is released, exactly one waiter takes over and the others get its outcome',
+      ),
+    },
+    {
+      id: 'every duplicate polls for itself',
+      find: '      if (group.leader) {',
+      replace: '      if (group.leader === member) {',
+      caughtBy: byTest(inOnce, 'a thousand local duplicates share one wait, not a thousand polls'),
+    },
+  ]),
+  ...bugsIn('src/core/attempt.ts', 'claim, lease, fence', [
+    {
+      id: 'a heartbeat outlives the deadline of its effect',
+      find: '    stopHeartbeat()\n    return deadlinePassed',
+      replace: '    return deadlinePassed',
+      caughtBy: bySimulation('quiet-after-end'),
+    },
+    {
+      id: 'a heartbeat that is told that the claim is lost goes on',
+      find: `    if (fenced === 'lost') return end('lost')\n`,
+      replace: '',
+      caughtBy: bySimulation('told-when-lost'),
+    },
+    {
+      id: 'there is no heartbeat',
+      find: 'const periodMs = leaseMs / 3',
+      replace: 'const periodMs = leaseMs * 300',
+      caughtBy: bySimulation('calm-is-free'),
+    },
+    {
+      id: 'a lease that ran out in silence is not noticed',
+      find: `    if (leftMs() < 1) return end('silent')\n`,
+      replace: '',
+      caughtBy: bySimulation('told-when-lost'),
+    },
+    {
+      id: 'a settle that nobody confirmed is taken for done',
+      find: 'if (fenced !== undefined) return fenced',
+      replace: `return fenced ?? 'done'`,
+      caughtBy: bySimulation('answer-after-settle'),
+    },
+    {
+      id: 'a settle whose reply was lost is not repeated',
+      find: '  const writing = repeat(ground, once, untilMs)\n',
+      replace: '  const writing = Promise.resolve(untilMs < 0 ? await once() : undefined)\n',
+      caughtBy: byTest(inOnce, 'a settle whose reply is lost is repeated and recognised'),
+    },
+  ]),
+  ...bugsIn('src/core/effect.ts', 'claim, lease, fence', [
+    {
+      id: 'an effect that ignores its signal hangs its caller',
+      find: `    cancelTimer = clock.schedule(() => ended.resolve({ is: 'hung', thrown: error }), options.graceMs)\n`,
+      replace: '',
+      caughtBy: bySimulation('everybody-answered'),
+    },
+    {
+      id: 'every attempt hands another key to the systems behind it',
+      find: 'this.keyFor = (name) => deriveKey(claim.key, name)',
+      replace: 'this.keyFor = (name) => deriveKey({ ...claim.key, id: claim.token }, name)',
+      caughtBy: bySimulation('same-derived-key'),
+    },
+    {
+      id: 'the signal of an effect that lost its claim does not abort',
+      find: '    controller?.abort(error)\n',
+      replace: '',
+      caughtBy: bySimulation('told-when-lost'),
+    },
+  ]),
+  ...bugsIn('src/core/store-call.ts', 'claim, lease, fence', [
+    {
+      id: 'a store that never answers hangs its caller',
+      find: 'over = true',
+      replace: 'if (!over) return',
+      caughtBy: bySimulation('everybody-answered'),
+    },
+  ]),
+  ...bugsIn('src/core/sweeping.ts', 'claim, lease, fence', [
+    {
+      id: 'expiry never runs',
+      find: 'for (let more = true; more && !closing.aborted;) more = await sweepStep(ground, store)',
+      replace: 'for (let more = false; more && !closing.aborted;) more = await sweepStep(ground, store)',
+      caughtBy: byTest(inOnce, 'sweepEveryMs expires entries in the background, until close'),
+    },
+  ]),
+  ...bugsIn('src/core/key.ts', 'claim, lease, fence', [
+    {
+      id: 'a derived key forgets the scope: two tenants share it',
+      find: `uuidOf(['keyFor', parent.scope, parent.id, name])`,
+      replace: `uuidOf(['keyFor', parent.id, name])`,
+      caughtBy: byTest('src/core/key.test.ts', 'a derived key depends on scope, id and name'),
+    },
+    {
+      id: 'parts of a key run into each other',
+      find: 'return [length, bytes]',
+      replace: 'return [bytes]',
+      caughtBy: byTest(inKeyFuzz, 'no parts of a key imitate the frame between them'),
+    },
+    {
+      id: 'a key is trimmed',
+      find: 'return Object.freeze({ scope, id })',
+      replace: 'return Object.freeze({ scope, id: id.trim() })',
+      caughtBy: byTest('src/core/key.test.ts', 'a key keeps every byte: nothing is trimmed, folded or truncated'),
+    },
+  ]),
+  ...bugsIn('src/core/fingerprint.ts', 'claim, lease, fence', [
+    {
+      id: 'a text and the bytes of it have one fingerprint',
+      find: '`text\\n${asked}`',
+      replace: '`bytes\\n${asked}`',
+      caughtBy: byTest('src/core/fingerprint.test.ts', 'bytes, text, JSON and nothing never meet'),
+    },
+  ]),
+  ...bugsIn('src/core/events.ts', 'claim, lease, fence', [
+    {
+      id: 'the key is in what is logged',
+      find: 'keyHash: key && hashKey(key)',
+      replace: 'keyHash: key && `${key.scope}/${key.id}`',
+      caughtBy: byTest(inOnce, 'the life of a key is told, with a hash and never with the key or the value'),
+    },
+  ]),
+  ...bugsIn('src/core/outcome.ts', 'claim, lease, fence', [
+    {
+      id: 'an outcome that cannot be read is replayed as nothing',
+      find: "      throw new Error(`it begins with byte ${stored[0] ?? 'none'}, which no version of onceonly writes`)",
+      replace: `      return { kind: 'value', value: undefined }`,
+      caughtBy: byTest(inOnce, 'unreadable stored data is an error, never a second run'),
+    },
+  ]),
+]
+
+export const transactionBugs: readonly SeededBug[] = bugsIn('src/core/transaction.ts', 'transactions', [
+  {
+    id: 'a commit that nobody confirmed is told as not executed',
+    find: `    throw new OnceError('OUTCOME_UNKNOWN', {\n      message:\n        \`The transaction`,
+    replace: `    throw new OnceError('STORE_UNAVAILABLE', {\n      message:\n        \`The transaction`,
+    caughtBy: bySimulation('not-executed-left-nothing'),
+  },
+  {
+    id: 'a COMMIT that nobody answered is taken for done',
+    find: `    return await bounded(ground.calls, () => granted.commit(stored.bytes, call.request.retention))\n`,
+    replace: `    return await bounded(ground.calls, () => granted.commit(stored.bytes, call.request.retention)).catch(() => 'done' as const)\n`,
+    caughtBy: bySimulation('answer-has-effect'),
+  },
+  {
+    id: 'a final failure is committed together with the writes that led to it',
+    find: `    if (stored.outcome.kind === 'failure') await bounded(ground.calls, () => granted.undoEffect())\n`,
+    replace: '',
+    caughtBy: bySimulation('transaction-once'),
+  },
+  {
+    id: 'a serialization failure is thrown at the caller instead of tried again',
+    find: `      if (!store.isConflict(error)) throw error\n`,
+    replace: `      throw error\n`,
+    caughtBy: byTest(inTransaction, 'a conflict with others is tried again, as the rollback took the effect along'),
+  },
+  {
+    id: 'a serialization failure is stored as the answer',
+    find: `(call.settings.onThrow === 'store' && !isConflict)`,
+    replace: `call.settings.onThrow === 'store'`,
+    caughtBy: byTest(
+      inTransaction,
+      'a conflict that the effect lets out is tried again, and never stored as its answer',
+    ),
+  },
+  {
+    id: 'a commit that was lost is answered as done',
+    find: `if ((await commit(ground, call, granted, stored)) === 'lost') throw lostInTransaction(call.key)`,
+    replace: `await commit(ground, call, granted, stored)`,
+    caughtBy: bySimulation('answer-has-effect', 20_000),
+  },
+  {
+    id: 'the transaction of an effect that still runs goes back to the pool',
+    find: `ended.is === 'hung' ? 'abandon' : 'rollback'`,
+    replace: `ended.is === 'hung' ? 'rollback' : 'rollback'`,
+    caughtBy: byTest(
+      inTransaction,
+      'an effect that hangs past its deadline is rolled back, and what it writes later reaches nobody',
+    ),
+  },
+  {
+    id: 'any throw is stored as the answer of a transaction',
+    find: `return store ? { kind: 'failure', error: failureOf(ended.thrown) } : undefined`,
+    replace: `return store || ended.thrown ? { kind: 'failure', error: failureOf(ended.thrown) } : undefined`,
+    caughtBy: byTest(inTransaction, 'a throw takes effect and claim back'),
+  },
+  {
+    id: 'a transaction that began too late is left open',
+    find: `    if (began.granted) ground.background(takeBack(ground, began.granted, 'rollback'))\n`,
+    replace: '',
+    caughtBy: bySimulation('no-wedge'),
+  },
+  {
+    id: 'a rollback that is never answered hangs the caller',
+    find: '    await bounded(ground.calls, () => granted[how]())',
+    replace: '    await granted[how]()',
+    caughtBy: byTest(inTransaction, 'a rollback that is never answered hangs nobody, and the connection is cut off'),
+  },
+])

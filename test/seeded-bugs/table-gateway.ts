@@ -1,0 +1,351 @@
+// Bugs in the gateway, in its dashboard and in the program around them.
+
+import { bugsIn, byTest } from './bug.ts'
+import type { SeededBug } from './bug.ts'
+
+const inFaults = 'test/gateway/faults.test.ts'
+const inForwarding = 'test/gateway/forwarding.test.ts'
+const inHostile = 'test/gateway/hostile.test.ts'
+const inDisagreement = 'test/gateway/disagreement.test.ts'
+const reset = 'an upstream that resets the connection without an answer'
+const half = 'an upstream that breaks off inside a body with a length'
+const inDoubt =
+  'is 502 and unknown, nothing is stored, and the key is claimed until its lease ends; then the request is sent again'
+const notInTheLog = 'neither key, tenant, query, header nor body is in the log'
+
+const upstream: readonly SeededBug[] = [
+  ...bugsIn('src/gateway/upstream.ts', 'gateway', [
+    {
+      id: 'an answer whose end cannot be told is stored as complete',
+      find: `call.unframed = !head.isFramed && !endsWithHead(status)`,
+      replace: `call.unframed = !head.isFramed && endsWithHead(status)`,
+      caughtBy: byTest(
+        inFaults,
+        'an answer that ends with its connection is passed on and not stored: nobody can tell whether it is complete',
+      ),
+    },
+    {
+      id: 'a POST is sent again after its bytes were sent',
+      find: '    createExchangeHandler(options, call),\n',
+      replace: `    Object.assign(
+      createExchangeHandler(options, call),
+      call.cause !== 'again' && { onResponseError: () => ((call.cause = 'again'), forward(pool, options, call)) },
+    ),\n`,
+      caughtBy: byTest(
+        inFaults,
+        'a kept connection that is closed under a request is no reason to send the request again, with a key or without',
+      ),
+    },
+    {
+      id: 'the first half of an answer is stored as the whole of it',
+      find: '    call.doubt = problem\n    return call.decided ? cut(call) : void res.destroy()',
+      replace: '    return void res.end()',
+      caughtBy: byTest(inFaults, `an upstream that breaks off before the last chunk ${inDoubt}`),
+    },
+    {
+      id: 'an upstream that could not be reached leaves its key taken',
+      find: '  call.context?.notBegun()\n',
+      replace: '  call.doubt = gatewayProblems.unreachable\n',
+      caughtBy: byTest(
+        inFaults,
+        'an upstream that cannot be reached is 502, nothing is remembered, and the key is free for another request',
+      ),
+    },
+    {
+      id: 'a body is complete for the upstream before its digest was found right',
+      find: '    if (context) last = chunk\n    else yield chunk',
+      replace: '    yield chunk',
+      caughtBy: byTest(
+        inForwarding,
+        'a large body with a key and its digest streams, too; one that is not what the digest says is never complete upstream',
+      ),
+    },
+  ]),
+  ...bugsIn('src/gateway/upstream-headers.ts', 'gateway', [
+    {
+      id: 'what belongs to one connection is passed on to the upstream',
+      find: 'if (notToUpstream.has(lower) || forwardedNames.has(lower)',
+      replace: 'if (forwardedNames.has(lower)',
+      caughtBy: byTest(inForwarding, 'the request as it came, without what belongs to the connection'),
+    },
+    {
+      id: 'what belongs to one connection is passed on to the client',
+      find: 'if (notToClient.has(lower) || nominated.has(lower)) continue',
+      replace: 'if (notToClient.has(lower)) continue',
+      caughtBy: byTest(inDisagreement, 'every Connection line takes out what it names'),
+    },
+    {
+      id: 'what the client says about itself is believed',
+      find: 'const came = rules.trustForwarded ? req.headers : {}',
+      replace: 'const came = req.headers',
+      caughtBy: byTest(inForwarding, 'with trustForwarded false what came in Forwarded is kept or replaced'),
+    },
+    {
+      id: 'the Host of the client is what the upstream is told',
+      find: `  'host',\n  'content-length',\n  // Node has`,
+      replace: `  'content-length',\n  // Node has`,
+      caughtBy: byTest(inHostile, 'nothing in a request chooses the upstream a Host'),
+    },
+    {
+      id: 'a header with an underscore passes for one that only the gateway writes',
+      find: `return name.toLowerCase().replaceAll('_', '-')`,
+      replace: 'return name.toLowerCase()',
+      caughtBy: byTest(inDisagreement, 'are not told by a client what only the gateway says'),
+    },
+  ]),
+]
+
+const requests: readonly SeededBug[] = [
+  ...bugsIn('src/gateway/gateway-requests.ts', 'gateway', [
+    {
+      id: 'the authority of an absolute form is passed on',
+      find: 'return { target: path + query, path }',
+      replace: 'return { target: url, path }',
+      caughtBy: byTest(inHostile, 'nothing in a request chooses the upstream an absolute form'),
+    },
+    {
+      id: 'a Connection header takes the key out on the way to the service',
+      find: 'if (essential.has(name)) return { refused: gatewayProblems.badRequest }',
+      replace: 'if (essential.has(name)) continue',
+      caughtBy: byTest(inHostile, 'a Connection header that would take Idempotency-Key out is refused'),
+    },
+    {
+      id: 'a transfer coding that two readers read in two ways is let through',
+      find: `if (coding !== undefined && coding.toLowerCase() !== 'chunked') return`,
+      replace: `if (coding !== undefined && !coding.toLowerCase().includes('chunked')) return`,
+      caughtBy: byTest(inHostile, 'another coding before chunked'),
+    },
+  ]),
+  ...bugsIn('src/gateway/gateway-routes.ts', 'gateway', [
+    {
+      id: 'another way to write a path leads around its rule',
+      find: `    if (segment === '..') segments.pop()\n    else if`,
+      replace: `    if`,
+      caughtBy: byTest('src/gateway/gateway-routes.test.ts', 'a path pattern'),
+    },
+  ]),
+  ...bugsIn('src/gateway/gateway-tenants.ts', 'gateway', [
+    {
+      id: 'of two tenants in one request the first one counts',
+      find: ` || linesOf(req, name) > 1) return undefined`,
+      replace: `) return undefined`,
+      caughtBy: byTest(inHostile, 'two tenants: refused'),
+    },
+    {
+      id: 'a credential that names the tenant is in the store',
+      find: `return credentialName.test(name) ? hash('sha256', value, 'base64url') : value`,
+      replace: 'return value',
+      caughtBy: byTest(
+        inHostile,
+        'the same key of two tenants is two keys; a credential that names the tenant is not in the store',
+      ),
+    },
+  ]),
+  ...bugsIn('src/gateway/gateway-record.ts', 'gateway', [
+    {
+      id: 'the query is in the log',
+      find: '    path: splitTarget(target).path,',
+      replace: '    path: target,',
+      caughtBy: byTest(inHostile, notInTheLog),
+    },
+    {
+      id: 'the key is in the log',
+      find: 'if (context) return hashKey(context.key)',
+      replace: 'if (context) return context.key.id',
+      caughtBy: byTest(inHostile, notInTheLog),
+    },
+    {
+      id: 'the body is in the log',
+      find: '...(cause !== undefined && { cause }),',
+      replace: `cause: Buffer.from(call.body ?? []).toString(),`,
+      caughtBy: byTest(inHostile, notInTheLog),
+    },
+  ]),
+]
+
+const keys: readonly SeededBug[] = [
+  ...bugsIn('src/gateway/gateway-listener.ts', 'gateway', [
+    {
+      id: 'a key is given back when the upstream resets the connection',
+      find: 'if (call.doubt) throw new InDoubtError(',
+      replace: 'if (call.doubt) throw new Error(',
+      caughtBy: byTest(inFaults, `${reset} ${inDoubt}`),
+    },
+    {
+      id: 'an answer that broke off is told as the answer of the service',
+      find: 'return call.doubt ? inDoubt(exchange, call, leaseMs) : conclude(exchange, call, delivery)',
+      replace: 'return conclude(exchange, call, delivery)',
+      caughtBy: byTest(inFaults, `${half} ${inDoubt}`),
+    },
+    {
+      id: 'a client that goes away takes its request with a key along',
+      find: 'if (!call.context || call.decided) call.abort?.()',
+      replace: 'call.abort?.()',
+      caughtBy: byTest(inFaults, 'a client that goes away does not lose the outcome of a request with a key'),
+    },
+  ]),
+  ...bugsIn('src/gateway/gateway.ts', 'gateway', [
+    {
+      id: 'the gateway and the service behind it share their keys',
+      find: 'scope: `gateway:${service}`',
+      replace: 'scope: service',
+      caughtBy: byTest(
+        inForwarding,
+        'a service with onceonly on the same store and the same key: one effect, and both remember',
+      ),
+    },
+    {
+      id: 'two services behind two gateways share their keys',
+      find: 'scope: `gateway:${service}`',
+      replace: `scope: 'gateway:default'`,
+      caughtBy: byTest(inForwarding, 'two gateways in a row, and two services of one store'),
+    },
+    {
+      id: 'what is to become of a request in doubt is not passed on to the exchange',
+      find: `  'onTakeover',\n`,
+      replace: '',
+      caughtBy: byTest(inFaults, `${reset} is asked once for ever with onTakeover refuse`),
+    },
+    {
+      id: 'a drain waits for nothing',
+      find: '      await calls.quiet(settings.drainMs)\n',
+      replace: '',
+      caughtBy: byTest(
+        'test/gateway/processes.test.ts',
+        'what is under way is finished and stored, nothing more is accepted, and the program ends with 0',
+        'time',
+      ),
+    },
+    {
+      id: 'a drain gives back the keys of what still runs',
+      find: '      await upstream.close()\n',
+      replace:
+        '      calls.forEach(({ context, res }) => (context?.notBegun(), res.end()))\n      await upstream.close()\n',
+      caughtBy: byTest(
+        'test/gateway/processes.test.ts',
+        'a request that does not end is left when the time of --drain is over: exit 1, and its key stays claimed',
+        'time',
+      ),
+    },
+  ]),
+]
+
+export const gatewayBugs: readonly SeededBug[] = [...upstream, ...requests, ...keys]
+
+const inAdmin = 'src/gateway/admin.test.ts'
+const onlyWithToken = 'an answer is its status and its size; what it says only with the token'
+const byHand = 'needs the token and a reason, is only for what is parked, and is audited before it takes effect'
+const needsToken = 'need the right token, by POST, as JSON, with a reason, and of a reasonable size'
+
+export const dashboardBugs: readonly SeededBug[] = [
+  ...bugsIn('src/gateway/admin-guard.ts', 'dashboard', [
+    {
+      id: 'keys are shown to whoever can reach the dashboard',
+      find: 'refuseReading: async (request) => (local ? undefined : refuseToken(request))',
+      replace: 'refuseReading: async (request) => (local || request ? undefined : refuseToken(request))',
+      caughtBy: byTest(
+        inAdmin,
+        'where others can reach it, keys are shown only with the token; health and metrics to all',
+      ),
+    },
+    {
+      id: 'a change needs no token',
+      find: 'refuseChange: refuseToken',
+      replace: 'refuseChange: async (request) => (token === undefined ? refuseToken(request) : undefined)',
+      caughtBy: byTest(inAdmin, needsToken),
+    },
+    {
+      id: 'any token will do',
+      find: 'return matches(given) ? undefined : wrong',
+      replace: 'return undefined',
+      caughtBy: byTest(inAdmin, needsToken),
+    },
+    {
+      id: 'a page of another site may ask, and change what it likes',
+      find: 'return foreign && !visit ?',
+      replace: 'return foreign && !visit && site === undefined && origin === undefined ?',
+      caughtBy: byTest(inAdmin, 'a page of another origin is told nothing; a person who follows a link sees the page'),
+    },
+    {
+      id: 'a name that was rebound to this machine is served',
+      find: `if (local && !names.has(host.replace(/:\\d+$/, '')))`,
+      replace: `if (local && host === '')`,
+      caughtBy: byTest(inAdmin, 'a name that was rebound to this machine is not served'),
+    },
+    {
+      id: 'scripts that stand in a key may run on the page',
+      find: `"default-src 'none'; script-src 'self';`,
+      replace: `"default-src 'none'; script-src 'self' 'unsafe-inline';`,
+      caughtBy: byTest(inAdmin, 'every answer forbids inline scripts, other origins, frames and caches'),
+    },
+  ]),
+  ...bugsIn('src/gateway/admin.ts', 'dashboard', [
+    {
+      id: 'a form of another site can send a change',
+      find: `if (!/^application\\/json\\b/.test(request.headers['content-type'] ?? '')) {`,
+      replace: `if (/^multipart/.test(request.headers['content-type'] ?? '')) {`,
+      caughtBy: byTest(inAdmin, needsToken),
+    },
+    {
+      id: 'what an answer says is shown to whoever may see the keys',
+      find: `    '/api/outcome': {\n      method: 'GET',\n      needs: 'change',`,
+      replace: `    '/api/outcome': {\n      method: 'GET',\n      needs: 'reading',`,
+      caughtBy: byTest(inAdmin, 'without a token at the start nothing can be changed, whatever is sent'),
+    },
+  ]),
+  ...bugsIn('src/gateway/admin-guard.ts', 'dashboard', [
+    {
+      id: 'tokens can be guessed as fast as they can be sent',
+      find: '    else patience.wrong(address)\n',
+      replace: '',
+      caughtBy: byTest(
+        'src/gateway/admin-guard.test.ts',
+        'whoever guesses is slowed down; the right token is let in, from there after a wait, from elsewhere at once',
+      ),
+    },
+  ]),
+  ...bugsIn('src/gateway/operation-by-hand.ts', 'dashboard', [
+    {
+      id: 'an operation is let go on before that is on record',
+      find: '    await note(store, entry, reason)\n    await operation.resume(key.id)\n',
+      replace: '    await operation.resume(key.id)\n    await note(store, entry, reason)\n',
+      caughtBy: byTest(
+        'test/seeded-bugs/dashboard.test.ts',
+        'an operation whose resumption cannot be put on record stays parked',
+      ),
+    },
+    {
+      id: 'an operation that is not parked is let go on by hand',
+      find: `const changed = status.state === 'parked'`,
+      replace: `const changed = status.state !== 'completed'`,
+      caughtBy: byTest(inAdmin, byHand),
+    },
+  ]),
+  ...bugsIn('src/gateway/admin-entries.ts', 'dashboard', [
+    {
+      id: 'lists have the answers in them',
+      find: `return { kind: 'response', status, bytes: body.length,`,
+      replace: `return { kind: 'response', status, bytes: body.length, ...{ text: Buffer.from(body).toString() },`,
+      caughtBy: byTest(inAdmin, onlyWithToken),
+    },
+  ]),
+]
+
+export const programBugs: readonly SeededBug[] = [
+  ...bugsIn('src/cli/words.ts', 'program', [
+    {
+      id: 'a key steers the terminal of whoever looks at it',
+      find: 'return given.replace(unprintable, (character)',
+      replace: 'return given.replace(/\\u0000/g, (character)',
+      caughtBy: byTest('src/cli/words.test.ts', 'what comes from a store is shown and never obeyed by the terminal'),
+    },
+  ]),
+  ...bugsIn('src/cli/keys-outcome.ts', 'program', [
+    {
+      id: 'what an effect came to is told to whoever lists the keys',
+      find: 'what: `a failure that is itself the answer, ${size(bytes)}`',
+      replace: 'what: `a failure that is itself the answer: ${message}`',
+      caughtBy: byTest('src/cli/keys-outcome.test.ts', 'the few words hold nothing of what is inside'),
+    },
+  ]),
+]

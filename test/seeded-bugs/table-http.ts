@@ -1,0 +1,245 @@
+// Bugs at the edge: keys, fingerprints, stored answers.
+
+import { bugsIn, byTest } from './bug.ts'
+import type { SeededBug } from './bug.ts'
+
+const inKeyFuzz = 'test/fuzz/keys.test.ts'
+const inStored = 'src/http/stored-response.test.ts'
+const inRequest = 'src/http/request-fingerprint.test.ts'
+const inAdapters = 'src/http/adapters.test.ts'
+const inHoles = 'src/http/holes.test.ts'
+const parts = 'method, path, query, media type, content coding and body each make another request'
+export const httpBugs: readonly SeededBug[] = [
+  ...bugsIn('src/http/key-header.ts', 'http', [
+    {
+      id: 'joined header lines are accepted',
+      find: 'const bare = /^[\\x21\\x23-\\x2b\\x2d-\\x3a\\x3c-\\x5b\\x5d-\\x7e]+$/',
+      replace: 'const bare = /^[\\x20\\x21\\x23-\\x3a\\x3c-\\x5b\\x5d-\\x7e]+$/',
+      caughtBy: byTest('src/http/key-header.test.ts', 'is refused: "a,b"'),
+    },
+    {
+      id: 'of two header lines the first one counts',
+      find: `if (lines.length !== 1) return`,
+      replace: `if (lines.length === 0) return`,
+      caughtBy: byTest('src/http/key-header.test.ts', 'no line, an empty one and more than one are never a key'),
+    },
+    {
+      id: 'the length of a key is not bounded',
+      find: 'if (key.length > rules.keyLengthMax) return',
+      replace: 'if (key.length > rules.keyLengthMax * 1_000) return',
+      caughtBy: byTest('src/http/key-header.test.ts', 'the length is that of the key, not of the field'),
+    },
+  ]),
+  ...bugsIn('src/http/request-fingerprint.ts', 'http', [
+    {
+      id: 'fingerprint without the method',
+      find: '    request.method,\n    path,',
+      replace: '    path,',
+      caughtBy: byTest(inRequest, parts),
+    },
+    {
+      id: 'fingerprint without the path',
+      find: '    request.method,\n    path,',
+      replace: '    request.method,',
+      caughtBy: byTest(inRequest, parts),
+    },
+    {
+      id: 'fingerprint without the query',
+      find: `settings.fingerprint.query === 'bytes' ? query : canonicalQuery(query)`,
+      replace: `settings.fingerprint.query === 'bytes' ? query : ''`,
+      caughtBy: byTest(inRequest, parts),
+    },
+    {
+      id: 'fingerprint without the body',
+      find: '    bodyPart(settings, request, body),\n',
+      replace: '',
+      caughtBy: byTest(inRequest, parts),
+    },
+    {
+      id: 'the parts of a request run into each other',
+      find: 'return JSON.stringify(parts)',
+      replace: `return parts.join('')`,
+      caughtBy: byTest(inKeyFuzz, 'no two requests meet, whatever character moves from one part to the next'),
+    },
+    {
+      id: 'the order of repeated parameters is lost',
+      find: 'parameters.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))',
+      replace: 'parameters.sort((a, b) => (a.parameter < b.parameter ? -1 : 1))',
+      caughtBy: byTest(inRequest, 'a query keeps its meaning'),
+    },
+  ]),
+  ...bugsIn('src/http/strict-json.ts', 'http', [
+    {
+      id: 'a number that a double cannot hold is fingerprinted by its value',
+      find: '      if (!isExact(found)) return false\n',
+      replace: '      continue\n',
+      caughtBy: byTest(inRequest, 'never equates numbers beyond a double'),
+    },
+    {
+      id: 'of two members with one name the last one counts',
+      find: 'if (!above || above.has(name)) return false',
+      replace: 'if (!above) return false',
+      caughtBy: byTest(inRequest, 'never equates a member twice'),
+    },
+  ]),
+  ...bugsIn('src/http/stored-response.ts', 'http', [
+    {
+      id: 'an answer is kept as JSON and not as its octets',
+      find: '  const { status, message, body } = answer\n',
+      replace:
+        '  const { status, message } = answer\n  const body = Buffer.from(JSON.stringify(JSON.parse(Buffer.from(answer.body).toString() || "0")))\n',
+      caughtBy: byTest(inStored, 'what is stored is read back as it was'),
+    },
+    {
+      id: 'Set-Cookie is replayed to whoever asks',
+      find: `if (lower === 'set-cookie') return options.replaySetCookie`,
+      replace: `if (lower === 'set-cookie') return true`,
+      caughtBy: byTest(inStored, 'what belongs to one connection, one client or one moment is not kept'),
+    },
+    {
+      id: 'hop-by-hop headers are replayed',
+      find: 'if (notKept.has(lower) || nominated.has(lower) || lower === replayHeader) return false',
+      replace: 'if (lower === replayHeader) return false',
+      caughtBy: byTest(inStored, 'what belongs to one connection, one client or one moment is not kept'),
+    },
+    {
+      id: 'headers that Connection names are replayed',
+      find: ' || nominated.has(lower)',
+      replace: '',
+      caughtBy: byTest(inStored, 'what belongs to one connection, one client or one moment is not kept'),
+    },
+    {
+      id: 'a stored answer that is cut off is replayed as if it were whole',
+      find: `    if (bodyStart > bytes.length) throw new Error('it is cut off')\n`,
+      replace: '    if (bodyStart > bytes.length) return { is: "not-stored" }\n',
+      caughtBy: byTest(inStored, 'what cannot be read is an error and never an empty answer'),
+    },
+  ]),
+  ...bugsIn('src/http/node-response.ts', 'http', [
+    {
+      id: 'a partial body is stored as complete',
+      find: `  if (hold.is === 'whole' && declaredLength(hold, hold.bytes) !== hold.bytes) beginStream(hold)\n`,
+      replace: '',
+      caughtBy: byTest(
+        'src/http/node-response.test.ts',
+        'an answer that is shorter or longer than it said is not replayed as if it were whole',
+      ),
+    },
+    {
+      id: 'an answer leaves before it is settled',
+      find: `  if (phase === 'passing' || hold.ended || refused) return Reflect.apply(own.end, res, written) as Internals\n  implicitHead(hold)`,
+      replace: `  if (phase === 'passing' || hold.ended || refused) return Reflect.apply(own.end, res, written) as Internals\n  res.socket?.write('HTTP/1.1 102 Processing\\r\\n\\r\\n')\n  implicitHead(hold)`,
+      caughtBy: byTest('src/http/node-response.test.ts', 'nothing leaves before the answer is settled'),
+    },
+  ]),
+  ...bugsIn('src/http/scoped-key.ts', 'http', [
+    {
+      id: 'unscoped tenant',
+      find: '${service}/${escapePart(tenant)}$',
+      replace: '${service}/$',
+      caughtBy: byTest(inKeyFuzz, 'two owners in one service never share a key'),
+    },
+    {
+      id: 'the name of a tenant can reach into that of another',
+      find: 'return /^[A-Za-z0-9_.~-]*$/.test(part) ? part : encodeURIComponent(part)',
+      replace: 'return part',
+      caughtBy: byTest(inKeyFuzz, 'two owners in one service never share a key'),
+    },
+  ]),
+  ...bugsIn('src/http/context.ts', 'http', [
+    {
+      id: 'the refusal of a rate limiter is replayed for a day',
+      find: `  if (unheard.has(status)) return 'open'\n`,
+      replace: '',
+      caughtBy: byTest(
+        'src/http/frameworks.test.ts',
+        'behind, a replay is free, a refusal is not stored, and its headers are those of the moment',
+      ),
+    },
+    {
+      id: 'an error of the server is stored as the answer',
+      find: `return status >= (policy === 'success-only' ? 400 : 500) ? 'open' : 'store'`,
+      replace: `return status >= (policy === 'success-only' ? 400 : 600) ? 'open' : 'store'`,
+      caughtBy: byTest(inHoles, 'hole 16: an answer that cannot be made after the effect leaves no key running'),
+    },
+    {
+      id: 'the word of the handler about its answer is ignored',
+      find: '  if (wish.fate) return wish.fate\n',
+      replace: '',
+      caughtBy: byTest(inAdapters, 'a handler overrules the policy: release, store, notBegun'),
+    },
+  ]),
+  ...bugsIn('src/http/node-exchange.ts', 'http', [
+    {
+      id: 'an answer leaves before its transaction is committed',
+      find: '    return await held.produced\n',
+      replace: '    const produced = await held.produced\n    held.letGo([])\n    return produced\n',
+      caughtBy: byTest('test/seeded-bugs/http.test.ts', 'an answer whose commit fails reaches no client'),
+    },
+    {
+      id: 'of joined lines of keys the first one counts',
+      find: `if (typeof joined === 'string' && !joined.includes(',')) return [joined]`,
+      replace: `if (typeof joined === 'string') return [joined.split(',')[0]!]`,
+      caughtBy: byTest('src/http/abuse.test.ts', 'a key of two lines is refused and runs nothing'),
+    },
+  ]),
+  ...bugsIn('src/http/exchange.ts', 'http', [
+    {
+      id: 'what a refused request wrote in its transaction is committed with the refusal',
+      find: '  if (settings.transaction && status >= 400) giveBack(attempt, finalAnswer(bytes))\n',
+      replace: '',
+      caughtBy: byTest(
+        inAdapters,
+        'in a transaction the answer leaves after the commit; a 5xx takes all back, a 4xx is all that is kept',
+      ),
+    },
+    {
+      id: 'whoever writes a digest down is given the answer to another body',
+      find: `  if (body.is === 'claimed' && !(await body.verify())) return refuse(ground, 'digestMismatch')\n`,
+      replace: '',
+      caughtBy: byTest(
+        'src/http/node-request.test.ts',
+        'a digest that does not hold is refused, stores nothing, and tells the handler',
+      ),
+    },
+    {
+      id: 'a request without a tenant is taken for one of everybody',
+      find: `  if (settings.scope !== 'global' && !tenant) return refuse(ground, 'scopeMissing')\n`,
+      replace: '',
+      caughtBy: byTest('test/gateway/hostile.test.ts', 'no tenant: refused'),
+    },
+    {
+      id: 'an answer that is not there is told as an empty one',
+      find: `if (stored.is === 'not-stored') return refuse(ground, 'notStored')`,
+      replace: `if (stored.is === 'not-stored') return answerWith(ground, { status: 200, headers: [], body: new Uint8Array() })`,
+      caughtBy: byTest(
+        'test/gateway/faults.test.ts',
+        'an answer that ends with its connection is passed on and not stored: nobody can tell whether it is complete',
+      ),
+    },
+    {
+      id: 'a store that is down lets the handler run unprotected',
+      find: `const failOpen = ground.settings.onStoreDown === 'execute' && !ground.settings.transaction`,
+      replace: `const failOpen = !ground.settings.transaction`,
+      caughtBy: byTest(
+        inHoles,
+        'hole 5: a store that is down or does not answer is a 503, and the handler does not run',
+      ),
+    },
+    {
+      id: 'half an answer is stored when the handler breaks off',
+      find: `produced.is === 'stream' ? produced.status : 500`,
+      replace: `produced.is === 'stream' ? produced.status : 200`,
+      caughtBy: byTest(
+        inAdapters,
+        'a handler that breaks off in the middle leaves neither half an answer nor a wedged key',
+      ),
+    },
+    {
+      id: 'keys of one route replay the answers of another',
+      find: 'fingerprint, onThrow',
+      replace: "fingerprint: 'none', onThrow",
+      caughtBy: byTest(inHoles, 'hole 7: the mount path is part of the request: a refund does not replay an order'),
+    },
+  ]),
+]

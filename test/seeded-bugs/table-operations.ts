@@ -1,0 +1,197 @@
+// Bugs in operations: steps, undos, records.
+
+import { bugsIn, byOperations, byTest } from './bug.ts'
+import type { SeededBug } from './bug.ts'
+
+const inMemory = 'src/stores/memory.test.ts'
+const inOperation = 'src/core/operation.test.ts'
+export const operationBugs: readonly SeededBug[] = [
+  ...bugsIn('src/core/operation-undo.ts', 'operations', [
+    {
+      id: 'undo in the wrong order',
+      find: 'journal.steps().toReversed()',
+      replace: '[...journal.steps()]',
+      caughtBy: byTest(inOperation, 'a final failure undoes in reverse, each once, and is stored as the answer'),
+    },
+    {
+      id: 'an unknown step is not compensated',
+      find: `['began', 'done', 'undoing', 'stuck']`,
+      replace: `['done', 'undoing', 'stuck']`,
+      caughtBy: byTest(inOperation, 'when its attempts are exhausted it goes back, and a step in doubt is told so'),
+    },
+    {
+      id: 'a failed undo is swallowed',
+      find: `{ ...last, forward: forwardOf(last), state: 'stuck', error: message }`,
+      replace: `{ ...last, forward: forwardOf(last), state: 'undone' }`,
+      caughtBy: byTest(
+        inOperation,
+        'an undo that keeps failing is parked with its error, the others still run, and resume goes on',
+      ),
+    },
+    {
+      id: 'undo twice: that it was done is not written down',
+      find: `  await asked.step.undo!(told)\n  await journal.write({ step: { ...kept, forward, state: 'undone' } })`,
+      replace: `  await asked.step.undo!(told)`,
+      caughtBy: byTest(
+        inOperation,
+        'a process that dies while it goes back is succeeded by one that goes on with the undos',
+      ),
+    },
+  ]),
+  ...bugsIn('src/core/operation-steps.ts', 'operations', [
+    {
+      id: 'a committed step runs again in the next attempt',
+      find: `const isDone = record?.state === 'done' || record?.forward === 'done'`,
+      replace: `const isDone = record?.forward === 'done'`,
+      caughtBy: byTest(
+        inOperation,
+        'a later attempt is given the stored result of a step that is done, and its run is not called',
+      ),
+    },
+    {
+      id: 'a step begins before that is written down',
+      find: `  await journal.write({ step: { ...record, state: 'began' } })\n`,
+      replace: '',
+      caughtBy: byTest(inOperation, 'with a lookup, what was found is taken, and the step is not run'),
+    },
+    {
+      id: 'a random downstream key for each attempt of a step',
+      find: 'key: deriveKey(key, part),',
+      replace: 'key: deriveKey(key, `${part}:${attempt}`),',
+      caughtBy: byTest(
+        inOperation,
+        'the derived key of a step is the same on every attempt, and differs from step to step',
+      ),
+    },
+    {
+      id: 'a lookup that cannot tell is taken for not found',
+      find: `if (looked === 'not-found') return 'run'`,
+      replace: `if (looked === 'not-found' || looked === 'unknown') return 'run'`,
+      caughtBy: byTest(inOperation, 'with a lookup that cannot tell, nothing is run and it stays in doubt'),
+    },
+    {
+      id: 'a step in doubt is run again although its author said stop',
+      find: `if (step.inDoubt !== 'stop') return 'run'`,
+      replace: `if (step.inDoubt !== undefined || !step.lookup) return 'run'`,
+      caughtBy: byTest(inOperation, "with inDoubt 'stop' the operation parks until a person decides"),
+    },
+    {
+      id: 'a pivot does not hold',
+      find: 'return journal.steps().some((step) => step.pivot &&',
+      replace: 'return journal.steps().some((step) => step.pivot && !step.pivot &&',
+      caughtBy: byTest(
+        inOperation,
+        'after a pivot there is no way back: it goes on, and parks when its attempts are exhausted',
+      ),
+    },
+    {
+      id: 'a step with another fingerprint is answered with the stored one',
+      find: 'if (!record || tookNoEffect || record.fingerprint === asked) return',
+      replace: 'if (!record || tookNoEffect || record.fingerprint !== undefined || asked !== undefined) return',
+      caughtBy: byTest(inOperation, 'a step asked with another fingerprint is a MISMATCH, and runs nothing'),
+    },
+  ]),
+  ...bugsIn('src/core/operation-asked.ts', 'operations', [
+    {
+      id: 'undos begin while siblings still run',
+      find: '      await Promise.all(running.values())\n      return late',
+      replace: '      return late',
+      caughtBy: byTest(inOperation, 'undos wait for parallel siblings to end'),
+    },
+    {
+      id: 'the last step ends an operation whose other steps still run',
+      find: 'record.name === lastName && running.size === 1',
+      replace: 'record.name === lastName',
+      caughtBy: byTest(
+        inOperation,
+        'a step that another one runs beside is recorded by itself, though the function returns its promise',
+      ),
+    },
+  ]),
+  ...bugsIn('src/core/operation-outgoing.ts', 'operations', [
+    {
+      id: 'a step goes on before what it wrote is written',
+      find: '      await send(batch.map(({ news }) => news))\n',
+      replace: '      void send(batch.map(({ news }) => news)).catch(() => {})\n',
+      caughtBy: byOperations('began-before-run'),
+    },
+  ]),
+  ...bugsIn('src/core/operation-run.ts', 'operations', [
+    {
+      id: 'the record of the last step is left out when the operation is settled',
+      find: 'news: last ? { step: last.record } : {}, last }',
+      replace: 'news: {}, last }',
+      caughtBy: byTest(
+        inOperation,
+        'a function that returns the very promise of a step: its record and the end are one write',
+      ),
+    },
+  ]),
+  ...bugsIn('src/core/operation-transactions.ts', 'operations', [
+    {
+      id: 'a step is recorded outside of its transaction',
+      find: 'await journal.commit({ step: done(bytes) }, (change) => commitWithin(context, begun, change))',
+      replace: `await journal.write({ step: done(bytes) })
+    await commitWithin(context, begun, { records: [], then: { to: 'running', leaseMs: settings.leaseMs } })`,
+      caughtBy: byOperations('ends-whole'),
+    },
+    {
+      id: 'a step whose COMMIT nobody answered is run again at once',
+      find: 'if (!store.isConflict(error) || tries',
+      replace: `if ((!store.isConflict(error) && (error as OnceError).code !== 'OUTCOME_UNKNOWN') || tries`,
+      caughtBy: byOperations('step-once'),
+    },
+  ]),
+  ...bugsIn('src/core/operation-journal.ts', 'operations', [
+    {
+      id: 'a wish to cancel is not heard',
+      find: `cancelReason ??= await ground.cancelReason()`,
+      replace: `void 0`,
+      caughtBy: byOperations('cancel-heard'),
+    },
+    {
+      id: 'an attempt that does not know what it wrote undoes what it knows',
+      find: `        unconfirmed ??= error\n`,
+      replace: '',
+      caughtBy: byOperations('undo-once'),
+    },
+    {
+      id: 'an attempt that was taken over goes on with its steps',
+      find: `    if (advanced === 'lost') throw claimLost(claim, settings)\n`,
+      replace: '',
+      caughtBy: byTest(inOperation, 'an operation that was taken over cannot write a step, and its signal aborts'),
+    },
+  ]),
+  ...bugsIn('src/stores/memory-operations.ts', 'operations', [
+    {
+      id: 'memory: a takeover resets the steps',
+      find: `const before = verdict.how !== 'fresh' || known?.lifeFence === fence ? known : undefined`,
+      replace: `const before = verdict.how === 'reopened' || known?.lifeFence === fence ? known : undefined`,
+      caughtBy: byTest(inOperation, 'with a lookup, what was found is taken, and the step is not run'),
+    },
+    {
+      id: 'memory: a release forgets the steps',
+      find: `const before = verdict.how !== 'fresh' || known`,
+      replace: `const before = verdict.how === 'taken-over' || known`,
+      caughtBy: byTest(
+        inOperation,
+        'a later attempt is given the stored result of a step that is done, and its run is not called',
+      ),
+    },
+    {
+      id: 'memory: a record that comes late overwrites a later one',
+      find: '    if ((before.get(name)?.revision ?? 0) >= revision) continue\n',
+      replace: '',
+      caughtBy: byTest(inMemory, 'a record that comes late never overwrites a later one'),
+    },
+    {
+      id: 'memory: a record is written without a look at the token',
+      find: `if (!operation || moved(decide, claim, change.then) === 'lost') return 'lost'`,
+      replace: `if (!operation || moved(decide, claim, change.then) === undefined) return 'lost'`,
+      caughtBy: byTest(
+        inMemory,
+        'after a takeover the old holder can write no record, and can neither settle nor give back',
+      ),
+    },
+  ]),
+]

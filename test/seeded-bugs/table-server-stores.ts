@@ -1,0 +1,522 @@
+// Bugs in the stores on a server: what only its language, its clock or its transactions can get wrong.
+
+import { bugsIn, byTest } from './bug.ts'
+import type { SeededBug } from './bug.ts'
+
+const inPostgres = 'src/stores/postgres.test.ts'
+const inPeriods = 'src/stores/postgres-periods.test.ts'
+const twoLives = 'in one batch the old life of a token is lost, and its new life is served'
+const lateStep = 'a step of a holder whose claim came again after its operation was forgotten does not begin'
+export const postgresBugs: readonly SeededBug[] = [
+  ...bugsIn('src/stores/postgres-functions.ts', 'stores', [
+    {
+      id: 'postgres: commit without a fence',
+      find: `h.id = an_id and h.token = a_token\n      and h.state = 'r' and \${ofClaim('h')}`,
+      replace: `h.id = an_id\n      and h.state = 'r'`,
+      caughtBy: byTest(inPostgres, "after a takeover the old holder's settle is lost and changes nothing", 'postgres'),
+    },
+    {
+      id: 'postgres: no mismatch check',
+      find: `      elsif entry.fingerprint <> a_fingerprint then`,
+      replace: `      elsif entry.fingerprint <> a_fingerprint and false then`,
+      caughtBy: byTest(
+        inPostgres,
+        'another fingerprint on a key that is settled is a mismatch and harms nothing, whatever the policies',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: the fence of a takeover is the old one',
+      find: 'entry.fence := greatest(now_us, entry.fence + 1);',
+      replace: 'entry.fence := entry.fence;',
+      caughtBy: byTest(inPostgres, 'every takeover is one more attempt with a greater fence', 'postgres'),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres-functions.ts', 'stores', [
+    {
+      id: 'postgres: a heartbeat without the token',
+      find: `h.token = c.token and h.fence = c.fence and h.state = 'r'`,
+      replace: `h.state = 'r'`,
+      caughtBy: byTest(
+        inPostgres,
+        'of many writes at once, those of holders that were taken over are lost and change nothing',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: token without fence: a claim delivered once more revives the holder of a life that is over',
+      find: `(\${row}.fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))`,
+      replace: `(\${row}.fence = a_fence or true)`,
+      caughtBy: byTest(
+        inPostgres,
+        'a claim that comes again after its entry is over does not revive the old holder',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: token without fence in what is written together',
+      find: `h.token = c.token and h.fence = c.fence and h.state = 'r'`,
+      replace: `h.token = c.token and h.state = 'r'`,
+      caughtBy: byTest('src/stores/postgres-operations.test.ts', twoLives, 'postgres'),
+    },
+    {
+      id: 'postgres: who was written in a batch is told by the token alone',
+      find: `if tokens[n] = written_tokens[turn] and fences[n] = written_fences[turn] then`,
+      replace: `if tokens[n] = written_tokens[turn] then`,
+      caughtBy: byTest('src/stores/postgres-operations.test.ts', twoLives, 'postgres'),
+    },
+    {
+      id: 'postgres: a claim waits for a transaction that has its key',
+      find: `if not locked and not pg_try_advisory_xact_lock(`,
+      replace: `if not locked and false and not pg_try_advisory_xact_lock(`,
+      caughtBy: byTest(
+        inPostgres,
+        'a key claimed in an open transaction is granted to nobody else, and nobody hangs',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: of claims of one key in one batch each looks into another table, and each is granted',
+      find: `b.answer = 'absent' and b.nth = 1 and pg_try`,
+      replace: `b.answer = 'absent' and pg_try`,
+      caughtBy: byTest(
+        inPeriods,
+        'of claims of one key with retentions of different tables, one is granted, in one batch or two sessions',
+        'postgres',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres-periods.ts', 'stores', [
+    {
+      id: 'postgres: an entry is put into a table that is emptied a millisecond too early',
+      find: 'where p.ends_at_ms >= ${forgottenAtMs} order by',
+      replace: 'where p.ends_at_ms >= ${forgottenAtMs} - 1 order by',
+      caughtBy: byTest(
+        'test/seeded-bugs/postgres.test.ts',
+        'an entry that outlives a period by a millisecond is not emptied with it',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: an entry that outlives its period stays in the table that is emptied then',
+      find: 'elsif entry.lease_until_ms + entry.keep_ms + entry.tombstone_ms > entry.sweep_at_ms then',
+      replace: 'elsif entry.sweep_at_ms < 0 then',
+      caughtBy: byTest(
+        inPeriods,
+        'every write that prolongs an entry moves it: a repeated claim, a takeover, a release, a longer retention',
+        'postgres',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres-operation-functions.ts', 'stores', [
+    {
+      id: 'postgres: a record that comes late overwrites a later one',
+      find: `\n  where s.revision < excluded.revision;`,
+      replace: ';',
+      caughtBy: byTest(inPostgres, 'a record that comes late never overwrites a later one', 'postgres'),
+    },
+    {
+      id: 'postgres: the step of a holder that was taken over is committed',
+      find: `if answers[1] <> 'done' and verb <> plain_verb then`,
+      replace: `if answers[1] = 'never' and verb <> plain_verb then`,
+      caughtBy: byTest(
+        inPostgres,
+        'a step whose holder is taken over while it runs is rolled back at its commit',
+        'postgres',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres-operations.ts', 'stores', [
+    {
+      id: 'postgres: a step begins by the token, whatever the fence',
+      find: ` and e.fence = \${integer('fence', fence)}\n`,
+      replace: '\n',
+      caughtBy: byTest(inPostgres, lateStep, 'postgres'),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres-durability.ts', 'stores', [
+    {
+      id: 'postgres: a server that does not sync its commits is accepted',
+      find: `...(found.synchronous_commit === 'off' ? ['synchronous_commit is off'] : []),`,
+      replace: '',
+      caughtBy: byTest(
+        'src/stores/postgres-server.test.ts',
+        'synchronous_commit = off, an unlogged table and another encoding are refused',
+        'postgres',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres-names.ts', 'stores', [
+    {
+      id: 'postgres: now() for clock_timestamp()',
+      find: 'extract(epoch from clock_timestamp())',
+      replace: 'extract(epoch from now())',
+      caughtBy: byTest(
+        inPostgres,
+        'a key whose lease is over is taken over: next attempt, new token, greater fence',
+        'postgres',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres-transactions.ts', 'stores', [
+    {
+      id: 'postgres: a COMMIT that nobody answered is told as rolled back',
+      find: `throw commitUnknown(key, error)`,
+      replace: `throw commitRefused(key, error)`,
+      caughtBy: byTest(
+        inPostgres,
+        'a connection cut after COMMIT is OUTCOME_UNKNOWN, and the retry is told the outcome: one effect in the end',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: a client returns to the pool inside a transaction',
+      find: `    await rollback(connection)\n    return { verdict }`,
+      replace: `    connection.release()\n    return { verdict }`,
+      caughtBy: byTest(
+        'test/seeded-bugs/postgres.test.ts',
+        'a begin that is refused gives its connection back without a transaction on it',
+        'postgres',
+      ),
+    },
+  ]),
+]
+
+const inRedis = 'src/stores/redis.test.ts'
+export const redisBugs: readonly SeededBug[] = [
+  ...bugsIn('src/stores/redis-script.ts', 'stores', [
+    {
+      id: 'redis: DEL without the token',
+      find: `if isExpired(entry) or not isHeldBy(entry, verb, fence, token) then return 0 end`,
+      replace: `if isExpired(entry) then return 0 end`,
+      caughtBy: byTest(inRedis, "after a takeover the old holder's release open is lost and changes nothing", 'redis'),
+    },
+    {
+      id: 'redis: token without fence: a claim delivered once more revives the holder of a life that is over',
+      find: 'if find(entry, fence, ${fields.fence[0]}, true) == ${fields.fence[0]} then return true end',
+      replace: 'if fence then return true end',
+      caughtBy: byTest(
+        inRedis,
+        'a claim that comes again after its entry was given back does not revive the old holder',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: no mismatch check for running keys',
+      find: `  if sub(entry, \${at('fingerprint')}) ~= sub(rest, 38, 80) then return entry end\n`,
+      replace: '',
+      caughtBy: byTest(
+        inRedis,
+        'another fingerprint on a key that is open is a mismatch and harms nothing, whatever the policies',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: a running key is taken over',
+      find: `if not isOpen and (nowText < sub(entry, \${at('lease')}) or`,
+      replace: `if not isOpen and (nowText < '0' or`,
+      caughtBy: byTest(inRedis, 'a key is not taken over while its lease lasts', 'redis'),
+    },
+    {
+      id: 'redis: SET, then EXPIRE with the lease: what is settled is gone too early',
+      find: `  write(name, settled, forgotten)`,
+      replace: `  call('SET', name, settled, 'PX', '1')\n  written = true`,
+      caughtBy: byTest(
+        inRedis,
+        'a settled key is replayed until its time is over, then it is expired, then absent',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: data that went back is not noticed',
+      find: `elseif mark < tonumber(ARGV[2]) then\n  evidence = 'went-back'`,
+      replace: `elseif mark < 0 then\n  evidence = 'went-back'`,
+      caughtBy: byTest(
+        'src/stores/redis-data-loss.test.ts',
+        'a server that came back with an older dataset is found by the writes that are missing; what it knows is replayed',
+        'redis',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis-safety.ts', 'stores', [
+    {
+      id: 'redis: a server that forgets keys when its memory is full is accepted',
+      find: `if (evictionPolicy === 'noeviction') return undefined`,
+      replace: `if (evictionPolicy !== undefined) return undefined`,
+      caughtBy: byTest(
+        'src/stores/redis-safety.test.ts',
+        'refuses a server that evicts, unless eviction is accepted, and has written nothing',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: a server without an append-only file is accepted',
+      find: '  if (!appendOnly) {',
+      replace: '  if (appendOnly === null) {',
+      caughtBy: byTest(
+        'src/stores/redis-safety.test.ts',
+        'refuses a server without an append-only file, unless durability is relaxed',
+        'redis',
+      ),
+    },
+  ]),
+]
+
+const inMysql = 'src/stores/mysql.test.ts'
+const inMysqlOperations = 'src/stores/mysql-operations.test.ts'
+export const mysqlBugs: readonly SeededBug[] = [
+  ...bugsIn('src/stores/mysql-schema.ts', 'stores', [
+    {
+      id: 'mysql: commit without a fence',
+      find: "set is_held = is_there and e_token = a_token and (e_fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))",
+      replace: 'set is_held = is_there',
+      caughtBy: byTest(inMysql, "after a takeover the old holder's extend is lost and changes nothing", 'mariadb'),
+    },
+    {
+      id: 'mysql: keys are folded by the column',
+      find: `  scope varbinary(255) not null,\n  id varbinary(255) not null,\n  state`,
+      replace: `  scope varbinary(255) not null,\n  id varchar(255) character set utf8mb4 collate utf8mb4_general_ci not null,\n  state`,
+      caughtBy: byTest(
+        inMysql,
+        'keys that differ in case, blanks, accents, form or width are different keys',
+        'mariadb',
+      ),
+    },
+    {
+      id: 'mysql: the fence of a takeover is the old one',
+      find: 'set e_fence = greatest(now_us, e_fence + 1);',
+      replace: 'set e_fence = e_fence;',
+      caughtBy: byTest(inMysql, 'every takeover is one more attempt with a greater fence', 'mariadb'),
+    },
+    {
+      id: 'mysql: a key is cut off by its column',
+      find: `  scope varbinary(255) not null,\n  id varbinary(255) not null,\n  state`,
+      replace: `  scope varbinary(255) not null,\n  id varbinary(254) not null,\n  state`,
+      caughtBy: byTest(inMysql, 'keys of 255 bytes that differ in their last byte are different keys', 'mariadb'),
+    },
+  ]),
+  ...bugsIn('src/stores/mysql-operation-procedures.ts', 'stores', [
+    {
+      id: 'mysql: a takeover resets the steps',
+      find: 'if is_there and (o_life_fence = a_fence or not is_fresh) then',
+      replace: 'if is_there and o_life_fence = a_fence then',
+      caughtBy: byTest(
+        inMysql,
+        'after a takeover the old holder can write no record, and can neither settle nor give back',
+        'mariadb',
+      ),
+    },
+    {
+      id: 'mysql: an enlisting that is repeated clears what was recorded since',
+      find: 'if is_there and (o_life_fence = a_fence or not is_fresh) then',
+      replace: 'if is_there and not is_fresh then',
+      caughtBy: byTest(inMysql, 'an enlisting repeated with its token keeps what was recorded since', 'mariadb'),
+    },
+    {
+      id: 'mysql: the records of a holder that was taken over are written with its end',
+      find: `  if answer = 'done' then\n    if records is not null then`,
+      replace: `  if answer is not null then\n    if records is not null then`,
+      caughtBy: byTest(
+        inMysql,
+        'after a takeover the old holder can write no record, and can neither settle nor give back',
+        'mariadb',
+      ),
+    },
+    {
+      id: 'mysql: the step of a holder that was taken over is committed',
+      find: `  if answer in ('done', 'cancelled') then\n    commit;\n  else\n    rollback;`,
+      replace: `  if answer in ('done', 'cancelled') then\n    commit;\n  else\n    commit;`,
+      caughtBy: byTest(
+        inMysql,
+        'a step whose holder is taken over while it runs is rolled back at its commit',
+        'mariadb',
+      ),
+    },
+    {
+      id: 'mysql: a step begins by the token, whatever the fence',
+      find: 'e.token = a_token and e.fence = a_fence and',
+      replace: 'e.token = a_token and',
+      caughtBy: byTest(inMysql, lateStep, 'mariadb'),
+    },
+    {
+      id: 'mysql: a step commits although its transaction had ended',
+      find: '  release savepoint onceonly_step;\n',
+      replace: '',
+      caughtBy: byTest(
+        inMysqlOperations,
+        'what a step writes after its transaction was rolled back is not committed alone',
+        'mariadb',
+      ),
+    },
+    {
+      id: 'mysql: a due operation is handed to every worker that asks',
+      find: 'set o.due_at_ms = now_ms + a_hold_ms where',
+      replace: 'set o.due_at_ms = o.due_at_ms where',
+      caughtBy: byTest(
+        inMysql,
+        'a hundred due operations are shared by workers that ask at once, each given to one',
+        'mariadb',
+      ),
+    },
+    {
+      id: 'mysql: a sweep takes the records of operations that go on',
+      find: 'elseif e_expires_at_ms is null or e_expires_at_ms <= now_ms then',
+      replace: 'elseif true then',
+      caughtBy: byTest(
+        inMysql,
+        'a sweep leaves the records of an operation that has run for longer than it would be kept',
+        'mariadb',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/mysql-statements.ts', 'stores', [
+    {
+      id: 'mysql: a record that comes late overwrites a later one',
+      find: '= if(r.revision > ${steps}.revision, ${value}, ${steps}.${column})`',
+      replace: '= ${value}`',
+      caughtBy: byTest(inMysql, 'a record that comes late never overwrites a later one', 'mariadb'),
+    },
+    {
+      id: 'mysql: a settle that is repeated in a batch looks at the token and not at the fence',
+      find: "if(e.token = a.token and e.fence = a.fence and e.state = 's'",
+      replace: "if(e.token = a.token and e.state = 's'",
+      caughtBy: byTest(inMysqlOperations, twoLives, 'mariadb'),
+    },
+    {
+      id: 'mysql: a batch of records looks at the tokens and not at the fences',
+      find: "e.fence = a.fence and e.state = 'r' and ${now} < e.lease_until_ms + e.keep_ms\n      limit",
+      replace: "e.state = 'r' and ${now} < e.lease_until_ms + e.keep_ms\n      limit",
+      caughtBy: byTest(inMysqlOperations, twoLives, 'mariadb'),
+    },
+  ]),
+]
+
+const inDynamodb = 'src/stores/dynamodb.test.ts'
+export const dynamodbBugs: readonly SeededBug[] = [
+  ...bugsIn('src/stores/dynamodb-writes.ts', 'stores', [
+    {
+      id: 'dynamodb: commit without a fence',
+      find: 'return { condition: `${condition} AND #fence = :fence`,',
+      replace:
+        'return { condition: `(${condition} AND #fence = :fence) OR (attribute_exists(#token) AND #wrote = :claim AND #expiresAtMs > :sure)`,',
+      caughtBy: byTest(inDynamodb, "after a takeover the old holder's settle is lost and changes nothing", 'dynamodb'),
+    },
+    {
+      id: 'dynamodb: token without fence: a claim delivered once more revives the holder of a life that is over',
+      find: 'return { condition: `${condition} AND #fence = :fence`,',
+      replace: 'return { condition: `${condition} AND (#fence = :fence OR attribute_exists(#fence))`,',
+      caughtBy: byTest(
+        inDynamodb,
+        'a claim that comes again after its entry is over does not revive the old holder',
+        'dynamodb',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/dynamodb-claims.ts', 'stores', [
+    {
+      id: 'dynamodb: read-then-write claim',
+      find: `'attribute_not_exists(#key)'`,
+      replace: `'attribute_exists(#key) OR attribute_not_exists(#key)'`,
+      caughtBy: byTest(
+        inDynamodb,
+        'of 1,000 concurrent claims of one key, one is granted and the others are busy',
+        'dynamodb',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/dynamodb-entries.ts', 'stores', [
+    {
+      id: 'dynamodb: lease by local clock',
+      find: 'return { now, sure: now - clockSkewMs, clockSkewMs }',
+      replace: 'return { now, sure: now, clockSkewMs }',
+      caughtBy: byTest(
+        'src/stores/dynamodb-clock.test.ts',
+        'the lease of a process that is behind is not cut short by one that is ahead',
+        'dynamodb',
+      ),
+    },
+  ]),
+]
+
+const inMongodb = 'src/stores/mongodb.test.ts'
+export const mongodbBugs: readonly SeededBug[] = bugsIn('src/stores/mongodb-entries.ts', 'stores', [
+  {
+    id: 'mongodb: commit without a fence',
+    find: `return { ...held, $expr: { $and: [held['$expr'], { $eq: [fenceOfDocument, claim.fence] }] } }`,
+    replace: `return Object.fromEntries(Object.entries(held).filter(([name]) => name !== 'token'))`,
+    caughtBy: byTest(inMongodb, "after a takeover the old holder's settle is lost and changes nothing", 'mongodb'),
+  },
+  {
+    id: 'mongodb: token without fence: a claim delivered once more revives the holder of a life that is over',
+    find: `return { ...held, $expr: { $and: [held['$expr'], { $eq: [fenceOfDocument, claim.fence] }] } }`,
+    replace: 'return held',
+    caughtBy: byTest(
+      inMongodb,
+      'a claim that comes again after its entry is over does not revive the old holder',
+      'mongodb',
+    ),
+  },
+  {
+    id: 'mongodb: a takeover of what has changed since it was read',
+    find: 'return { _id: idOf(key), token, revision }',
+    replace: `return { _id: idOf(key), ...(revision < 0 && { token }) }`,
+    caughtBy: byTest(inMongodb, 'of concurrent claims of an abandoned key, one takes it over', 'mongodb'),
+  },
+])
+
+export const redisPostgresBugs: readonly SeededBug[] = [
+  ...bugsIn('src/stores/redis-postgres-entry.ts', 'stores', [
+    {
+      id: 'redis over postgres: whatever Redis says is believed',
+      find: `  if (!timingSafeEqual(code, bytes.subarray(0, codeLength))) return undefined\n`,
+      replace: `  if (!timingSafeEqual(code, code)) return undefined\n`,
+      caughtBy: byTest('src/stores/redis-postgres-lies.test.ts', 'every single bit of an entry counts', 'redis'),
+    },
+    {
+      id: 'redis over postgres: the cached answer is not bound to the request',
+      find: `const parts = [key.scope, key.id, fingerprint]`,
+      replace: `const parts = [key.scope, key.id, fingerprint.slice(43)]`,
+      caughtBy: byTest(
+        'src/stores/redis-postgres-faults.test.ts',
+        'a hit with another fingerprint is decided by the database',
+        'redis',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis-postgres.ts', 'stores', [
+    {
+      id: 'redis over postgres: an answer is remembered before it is committed',
+      find: `  const fenced = await write()\n  if (fenced === 'done' && asked`,
+      replace: `  const writing = write()\n  const fenced = asked ? 'done' : await writing\n  await sleep(systemClock, 200)\n  if (asked`,
+      caughtBy: byTest('src/stores/redis-postgres-lies.test.ts', 'a settle that was lost is not remembered', 'redis'),
+    },
+    {
+      id: 'redis over postgres: what is forgotten by hand is still told by Redis',
+      find: `      const before = await inspected.mend(key, action, reason)\n      await cache.bar(key)\n`,
+      replace: `      const before = await inspected.mend(key, action, reason)\n`,
+      caughtBy: byTest('src/stores/redis-postgres-lies.test.ts', 'a name is barred after the change, too', 'redis'),
+    },
+  ]),
+  ...bugsIn('src/stores/redis-postgres-cache.ts', 'stores', [
+    {
+      id: 'redis over postgres: an answer is told however long ago it was sealed',
+      find: 'leftMs > marginMs && leftMs <= ageMaxMs',
+      replace: 'leftMs > marginMs',
+      caughtBy: byTest(
+        'src/stores/redis-postgres-lies.test.ts',
+        'a database whose clock is set back has its answers remembered no longer than ageMaxMs',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis over postgres: an answer is told after it has expired',
+      find: 'const leftMs = (cached?.untilMs ?? 0) - known.time.latestMs\n',
+      replace: 'const leftMs = (cached ? ageMaxMs : 0) + 0 * known.time.latestMs\n',
+      caughtBy: byTest(
+        'src/stores/redis-postgres-lies.test.ts',
+        'an answer comes from Redis until shortly before it expires, and not one millisecond after',
+        'redis',
+      ),
+    },
+  ]),
+]
