@@ -17,7 +17,7 @@ import { pollUntil } from '../../test/servers/poll.ts'
 import { key, newId } from '../core/key.ts'
 import { createOnce } from '../core/once.ts'
 import type { Advanced, BegunStep, Change, Claim, LedgerRecord, StepLedger } from '../core/store.ts'
-import { bytesOf, grantedOf, hourMs, leaseMs, minuteMs, request, retention, times } from '../testing/contract-case.ts'
+import { bytesOf, hourMs, leaseMs, minuteMs, request, retention, times } from '../testing/contract-case.ts'
 import { procedureName } from './mysql-names.ts'
 import type { ProcedureName } from './mysql-names.ts'
 import { mysqlStore } from './mysql.ts'
@@ -202,38 +202,6 @@ needs('mariadb', { ours: true }).describe('operations in MySQL', () => {
       await write(1, 'began')
       await write(2, 'another done')
       for (const claim of claims) expect(await recorded(store, claim)).toEqual({ order: 'done' })
-    })
-
-    test('in one batch the old life of a token is lost, and its new life is served', async () => {
-      const store = mysqlStore({ pool })
-      const asked = times(10).map(() => ({ ...request(), input: bytesOf('input') }))
-      const enlist = (): Promise<Claim[]> =>
-        Promise.all(asked.map(async (each, n) => grantedOf(await store.enlist(key('lives', `${n}`), each))))
-      const zombies = await enlist()
-      for (const zombie of zombies) await store.mend(zombie.key, 'forget', 'a test')
-      await ground.advance(1)
-      const heirs = await enlist()
-      const both = zombies.flatMap((zombie, n) => [
-        { claim: zombie, content: bytesOf('zombie') },
-        { claim: heirs[n]!, content: bytesOf('heir') },
-      ])
-      const answers = zombies.flatMap(() => ['lost', 'done'])
-      expect(await Promise.all(both.map(({ claim }) => store.extend(claim, leaseMs)))).toEqual(answers)
-      const records = (content: Uint8Array): Change => ({
-        records: [{ name: 'a', revision: 1, content }],
-        then: { to: 'running', leaseMs },
-      })
-      const advances = both.map(({ claim, content }) => store.advance(claim, records(content)))
-      expect(await Promise.all(advances)).toEqual(answers)
-      // Twice: the second time it is the look at what is settled already that must tell them apart.
-      for (let round = 0; round < 2; round++) {
-        const settles = both.map(({ claim, content }) => store.settle(claim, content, retention))
-        expect(await Promise.all(settles)).toEqual(answers)
-      }
-      for (const heir of heirs) {
-        expect((await store.ledger(heir.key))!.records).toMatchObject([{ content: bytesOf('heir') }])
-        expect(await store.claim(heir.key, request())).toMatchObject({ is: 'settled', outcome: bytesOf('heir') })
-      }
     })
 
     test('a name that is too long is refused and not cut off, and one of 255 bytes is kept', async () => {

@@ -1,14 +1,11 @@
 // What is PostgreSQL's own about operations: what they leave there (while they are not finished everything, for as long as it
-// takes; then nothing), what finding them costs, and batches in which two lives of one token meet.
+// takes; then nothing), and what finding them costs.
 
 import type pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createPool, type PostgresGround, startPostgresGround } from '../../test/postgres-subject.ts'
 import { needs } from '../../test/servers/needs.ts'
-import { key } from '../core/key.ts'
 import { createOnce } from '../core/once.ts'
-import type { Change, Claim } from '../core/store.ts'
-import { bytesOf, grantedOf, leaseMs, request, times } from '../testing/contract-case.ts'
 import { postgresStore } from './postgres.ts'
 
 const retention = { keepMs: 3_600_000, tombstoneMs: 3_600_000 }
@@ -50,38 +47,6 @@ needs('postgres', { ours: true }).describe('operations in PostgreSQL', () => {
       steps: [{ name: 'a', state: 'done' }],
     })
     await once.close()
-  })
-
-  test('in one batch the old life of a token is lost, and its new life is served', async () => {
-    const store = postgresStore({ pool })
-    const asked = times(10).map(() => ({ ...request(), input: bytesOf('input') }))
-    const enlist = (): Promise<Claim[]> =>
-      Promise.all(asked.map(async (each, n) => grantedOf(await store.enlist(key('lives', `${n}`), each))))
-    const zombies = await enlist()
-    for (const zombie of zombies) await store.mend(zombie.key, 'forget', 'a test')
-    await ground.advance(1)
-    const heirs = await enlist()
-    const both = zombies.flatMap((zombie, n) => [
-      { claim: zombie, content: bytesOf('zombie') },
-      { claim: heirs[n]!, content: bytesOf('heir') },
-    ])
-    const answers = zombies.flatMap(() => ['lost', 'done'])
-    expect(await Promise.all(both.map(({ claim }) => store.extend(claim, leaseMs)))).toEqual(answers)
-    const records = (content: Uint8Array): Change => ({
-      records: [{ name: 'a', revision: 1, content }],
-      then: { to: 'running', leaseMs },
-    })
-    const advances = both.map(({ claim, content }) => store.advance(claim, records(content)))
-    expect(await Promise.all(advances)).toEqual(answers)
-    // Twice: the second time it is the look at what is settled already that must tell them apart.
-    for (let round = 0; round < 2; round++) {
-      const settles = both.map(({ claim, content }) => store.settle(claim, content, retention))
-      expect(await Promise.all(settles)).toEqual(answers)
-    }
-    for (const heir of heirs) {
-      expect((await store.ledger(heir.key))!.records).toMatchObject([{ content: bytesOf('heir') }])
-      expect(await store.claim(heir.key, request())).toMatchObject({ is: 'settled', outcome: bytesOf('heir') })
-    }
   })
 
   test('unfinished operations are found without reading those that are settled, with and without ANALYZE', async () => {

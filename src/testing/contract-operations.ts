@@ -282,6 +282,39 @@ const fencing: readonly ContractCase[] = [
     },
   },
   {
+    // Stores that write together what comes together: both have the same token, and come in the same write.
+    name: 'of two lives of a token that write at once, the old one is lost and the new one is served',
+    guarantee: 'operations',
+    async run(subject) {
+      const { store } = subject
+      const asked = times(10).map((n) => ({ subject: key(scope, `life ${n}`), request: { ...request(), input } }))
+      const enlistAll = async (): Promise<Claim[]> => {
+        const verdicts = asked.map((each) => operationsOf(store).enlist(each.subject, each.request))
+        return (await Promise.all(verdicts)).map(grantedOf)
+      }
+      const zombies = await enlistAll()
+      for (const { key: forgotten } of zombies) await inspectableOf(subject).mend(forgotten, 'forget', 'a test')
+      await subject.advance(1)
+      const heirs = await enlistAll()
+      const atOnce = async <T>(write: (claim: Claim, by: string) => Promise<T>): Promise<void> => {
+        const answers = zombies.flatMap((zombie, n) => [write(zombie, 'zombie'), write(heirs[n]!, 'heir')])
+        assert.deepEqual(
+          await Promise.all(answers),
+          zombies.flatMap(() => ['lost', 'done']),
+        )
+      }
+      await atOnce((claim) => store.extend(claim, leaseMs))
+      await atOnce((claim, by) => advance(store, claim, [record('charge', 1, by)]))
+      await atOnce((claim, by) => store.settle(claim, bytesOf(by), retention))
+      // Again: now it is the look at what is settled already that must tell them apart.
+      await atOnce((claim, by) => store.settle(claim, bytesOf(by), retention))
+      for (const heir of heirs) {
+        assert.deepEqual(await contents(store, heir.key), { charge: 'heir' })
+        assertSettled(await enlist(store, heir.key), bytesOf('heir'))
+      }
+    },
+  },
+  {
     name: 'a holder whose lease is over may still write while nobody has taken over, and its lease is new then',
     guarantee: 'operations',
     async run({ store, advance: pass }) {

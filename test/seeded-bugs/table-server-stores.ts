@@ -5,7 +5,7 @@ import type { SeededBug } from './bug.ts'
 
 const inPostgres = 'src/stores/postgres.test.ts'
 const inPeriods = 'src/stores/postgres-periods.test.ts'
-const twoLives = 'in one batch the old life of a token is lost, and its new life is served'
+const twoLives = 'of two lives of a token that write at once, the old one is lost and the new one is served'
 const lateStep = 'a step of a holder whose claim came again after its operation was forgotten does not begin'
 export const postgresBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/postgres-functions.ts', 'stores', [
@@ -57,13 +57,13 @@ export const postgresBugs: readonly SeededBug[] = [
       id: 'postgres: token without fence in what is written together',
       find: `h.token = c.token and h.fence = c.fence and h.state = 'r'`,
       replace: `h.token = c.token and h.state = 'r'`,
-      caughtBy: byTest('src/stores/postgres-operations.test.ts', twoLives, 'postgres'),
+      caughtBy: byTest(inPostgres, twoLives, 'postgres'),
     },
     {
       id: 'postgres: who was written in a batch is told by the token alone',
       find: `if tokens[n] = written_tokens[turn] and fences[n] = written_fences[turn] then`,
       replace: `if tokens[n] = written_tokens[turn] then`,
-      caughtBy: byTest('src/stores/postgres-operations.test.ts', twoLives, 'postgres'),
+      caughtBy: byTest(inPostgres, twoLives, 'postgres'),
     },
     {
       id: 'postgres: a claim waits for a transaction that has its key',
@@ -380,13 +380,13 @@ export const mysqlBugs: readonly SeededBug[] = [
       id: 'mysql: a settle that is repeated in a batch looks at the token and not at the fence',
       find: "if(e.token = a.token and e.fence = a.fence and e.state = 's'",
       replace: "if(e.token = a.token and e.state = 's'",
-      caughtBy: byTest(inMysqlOperations, twoLives, 'mariadb'),
+      caughtBy: byTest(inMysql, twoLives, 'mariadb'),
     },
     {
       id: 'mysql: a batch of records looks at the tokens and not at the fences',
       find: "e.fence = a.fence and e.state = 'r' and ${now} < e.lease_until_ms + e.keep_ms\n      limit",
       replace: "e.state = 'r' and ${now} < e.lease_until_ms + e.keep_ms\n      limit",
-      caughtBy: byTest(inMysqlOperations, twoLives, 'mariadb'),
+      caughtBy: byTest(inMysql, twoLives, 'mariadb'),
     },
   ]),
 ]
