@@ -100,7 +100,7 @@ export function beginAttempt(ground: Ground, claim: Claim, settings: Settings, e
     settle: (outcome, retention) => writeLast('settle', () => store.settle(claim, outcome, retention)),
     release: (how) => writeLast('release', () => store.release(claim, how)),
     advance: (change, ledger) =>
-      (change.then.to === 'running' ? write : writeLast)('advance', () => ledger.advance(claim, change)),
+      (change.becomes.to === 'running' ? write : writeLast)('advance', () => ledger.advance(claim, change)),
     leave: stopHeartbeat,
   }
 }

@@ -203,8 +203,8 @@ async function mayGoOn(context: OperationContext, journal: Journal, ledger: Ledg
   })
 }
 
-async function giveUp(context: OperationContext, held: Claim, then: Change['then']): Promise<void> {
-  await inStore(context, 'advance', held.key, () => context.store.advance(held, { records: [], then }))
+async function giveUp(context: OperationContext, held: Claim, becomes: Change['becomes']): Promise<void> {
+  await inStore(context, 'advance', held.key, () => context.store.advance(held, { records: [], becomes }))
 }
 
 async function conclude(
@@ -224,8 +224,8 @@ async function conclude(
     return { value: valueOf(call.key, stored), replayed: false, attempt }
   }
   // What the operation failed with matters more than whether that could be written: the lease will end.
-  const then = plan.do === 'wait' ? ({ to: 'open', afterMs: plan.afterMs } as const) : ({ to: 'open' } as const)
-  await journal.end(plan.news, then).catch(() => {})
+  const becomes = plan.do === 'wait' ? ({ to: 'open', afterMs: plan.afterMs } as const) : ({ to: 'open' } as const)
+  await journal.end(plan.news, becomes).catch(() => {})
   publish('released', call.key, { attempt, how: 'open', durationMs: durationMs() })
   throw plan.thrown
 }

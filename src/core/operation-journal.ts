@@ -32,7 +32,7 @@ export interface Journal {
   /** The same as one step of a transaction: `commit` writes the change. */
   commit(news: News, commit: (change: Change) => Promise<Advanced>): Promise<void>
   /** The last write of this attempt. */
-  end(news: News, then: Exclude<Change['then'], { to: 'running' }>): Promise<void>
+  end(news: News, becomes: Exclude<Change['becomes'], { to: 'running' }>): Promise<void>
 }
 
 export interface News {
@@ -76,14 +76,14 @@ export function openJournal(ground: JournalGround): Journal {
   }
   const carryOut = async (
     all: readonly News[],
-    then: Change['then'],
+    becomes: Change['becomes'],
     send: (change: Change) => Promise<Advanced>,
   ): Promise<void> => {
     // The first write brings the course with it: from then on the version of the code is known to others.
     const next = all.findLast((news) => news.course)?.course ?? (isNews ? course : undefined)
     const written = all.flatMap(({ step }) => (step ? [stepRecord(step)] : []))
     const records = (next ? [courseRecord(next), ...written] : written).map(revised)
-    const advanced = await send({ records, then }).catch((error: unknown) => {
+    const advanced = await send({ records, becomes }).catch((error: unknown) => {
       // What a store has refused for good was not written.
       if (error instanceof OnceError && error.retryable) {
         unconfirmed ??= error
@@ -93,7 +93,7 @@ export function openJournal(ground: JournalGround): Journal {
       throw error
     })
     if (advanced === 'lost') throw claimLost(claim, settings)
-    if (advanced === 'cancelled' && then.to === 'running') cancelReason ??= await ground.cancelReason()
+    if (advanced === 'cancelled' && becomes.to === 'running') cancelReason ??= await ground.cancelReason()
     learn(all)
   }
   const advance = async (change: Change): Promise<Advanced> => (await ground.attempt).advance(change, ground.store)
@@ -116,7 +116,7 @@ export function openJournal(ground: JournalGround): Journal {
     nextOrder: () => ++lastOrder,
     write,
     commit: (news, commit) => carryOut([news], running, commit),
-    end: (news, then) => carryOut([news], then, advance),
+    end: (news, becomes) => carryOut([news], becomes, advance),
   }
 }
 

@@ -52,8 +52,8 @@ async function goOn(
     for (const step of decided) await journal.write({ step })
   } catch (error) {
     // As it was: held until its lease is over, it could not be resumed with the right decision.
-    const then = { to: 'open', ...(ledger?.dueAtMs !== undefined && { afterMs: 0 }) } as const
-    await journal.end({}, then).catch(() => {})
+    const becomes = { to: 'open', ...(ledger?.dueAtMs !== undefined && { afterMs: 0 }) } as const
+    await journal.end({}, becomes).catch(() => {})
     throw error
   }
   const { parked: _parked, failuresBack: _failuresBack, ...course } = journal.course

@@ -962,7 +962,7 @@ describe('reviewed', () => {
     let isLost = true
     const advance: typeof store.advance = async (claim, change) => {
       const answer = await store.advance(claim, change)
-      if (change.then.to === 'running' && isLost) throw new Error('the reply was lost')
+      if (change.becomes.to === 'running' && isLost) throw new Error('the reply was lost')
       return answer
     }
     const once = process({ store: Object.assign({}, store, { advance }), storeTimeoutMs: 100 })
@@ -1037,7 +1037,7 @@ describe('reviewed', () => {
     const { process, data } = world()
     const store = memoryStore({ data })
     const advance: typeof store.advance = async (claim, change) => {
-      if (change.then.to === 'settled' && change.then.outcome.length > 1_000) {
+      if (change.becomes.to === 'settled' && change.becomes.outcome.length > 1_000) {
         throw new OnceError('OUTCOME_NOT_STORED', { message: 'too large for this store' })
       }
       return store.advance(claim, change)
@@ -1289,7 +1289,7 @@ describe('what is written together', () => {
     })
     expect(await checkout.run('1', {})).toMatchObject({ value: 'paid', replayed: false })
     expect(names()).toEqual([['', 'charge'], ['charge']])
-    expect(changes.at(-1)?.then.to).toBe('settled')
+    expect(changes.at(-1)?.becomes.to).toBe('settled')
     // Whoever else waits for the step is told when that is written, and not before.
     expect(heard).toEqual(['heard after 2 writes'])
     expect(await checkout.status('1')).toMatchObject({ state: 'completed', steps: [{ name: 'charge', state: 'done' }] })
@@ -1306,7 +1306,7 @@ describe('what is written together', () => {
       return charge
     }
     const once = here.process({ store })
-    failing(({ then }) => (then.to === 'settled' ? new Error('the network is gone') : undefined))
+    failing(({ becomes }) => (becomes.to === 'settled' ? new Error('the network is gone') : undefined))
     const first = define(once, body).run('1', {})
     const refused = codeOf(first)
     await here.clock.advance(60_000)

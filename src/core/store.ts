@@ -236,7 +236,7 @@ export interface WrittenRecord extends LedgerRecord {
 
 export interface Change {
   readonly records: readonly LedgerRecord[]
-  readonly then:
+  readonly becomes:
     /** Go on, with the lease anew. */
     | { readonly to: 'running'; readonly leaseMs: number }
     | { readonly to: 'settled'; readonly outcome: Uint8Array; readonly retention: Retention }

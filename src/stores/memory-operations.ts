@@ -75,27 +75,27 @@ export function operationsIn(data: MemoryData, decide: MemoryDecisions): StepLed
 
 function advance(data: MemoryData, decide: MemoryDecisions, claim: Claim, change: Change): Advanced {
   const operation = data.operations.get(keyString(claim.key))
-  if (!operation || moved(decide, claim, change.then) === 'lost') return 'lost'
-  const { then } = change
+  if (!operation || moved(decide, claim, change.becomes) === 'lost') return 'lost'
+  const { becomes } = change
   const now = data.now()
   const dueAtMs =
-    then.to === 'running'
+    becomes.to === 'running'
       ? operation.dueAtMs
-      : then.to === 'open' && then.afterMs !== undefined
-        ? now + then.afterMs
+      : becomes.to === 'open' && becomes.afterMs !== undefined
+        ? now + becomes.afterMs
         : undefined
   data.operations.set(keyString(claim.key), {
     ...operation,
     records: withRecords(operation.records, change.records, now),
     dueAtMs,
-    settled: then.to === 'settled',
+    settled: becomes.to === 'settled',
   })
   return operation.cancelReason === undefined ? 'done' : 'cancelled'
 }
 
-function moved(decide: MemoryDecisions, claim: Claim, then: Change['then']): Fenced {
-  if (then.to === 'running') return decide.extend(claim, then.leaseMs)
-  if (then.to === 'settled') return decide.settle(claim, then.outcome, then.retention)
+function moved(decide: MemoryDecisions, claim: Claim, becomes: Change['becomes']): Fenced {
+  if (becomes.to === 'running') return decide.extend(claim, becomes.leaseMs)
+  if (becomes.to === 'settled') return decide.settle(claim, becomes.outcome, becomes.retention)
   return decide.release(claim, 'open')
 }
 

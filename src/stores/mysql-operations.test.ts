@@ -23,14 +23,14 @@ import type { ProcedureName } from './mysql-names.ts'
 import { mysqlStore } from './mysql.ts'
 
 const scope = 'operations/checkout'
-const running: Change['then'] = { to: 'running', leaseMs }
-const settled: Change['then'] = { to: 'settled', outcome: bytesOf('the end'), retention }
+const running: Change['becomes'] = { to: 'running', leaseMs }
+const settled: Change['becomes'] = { to: 'settled', outcome: bytesOf('the end'), retention }
 
 function record(name: string, revision: number, content: string): LedgerRecord {
   return { name, revision, content: bytesOf(content) }
 }
 
-const done: Change = { records: [record('order', 1, 'done')], then: running }
+const done: Change = { records: [record('order', 1, 'done')], becomes: running }
 
 async function enlisted(store: StepLedger, id: string = newId()): Promise<Claim> {
   const verdict = await store.enlist(key(scope, id), { ...request(), input: bytesOf('input') })
@@ -131,8 +131,8 @@ needs('mariadb', { ours: true }).describe('operations in MySQL', () => {
       const work = async (): Promise<void> => {
         const claims = await Promise.all(times(4).map(() => enlisted(store)))
         await Promise.all(claims.map((claim) => store.advance(claim, done)))
-        await store.advance(claims[0]!, { records: [record('order', 2, 'done')], then: settled })
-        await store.advance(claims[1]!, { records: [], then: { to: 'open', afterMs: 0 } })
+        await store.advance(claims[0]!, { records: [record('order', 2, 'done')], becomes: settled })
+        await store.advance(claims[1]!, { records: [], becomes: { to: 'open', afterMs: 0 } })
         await (await begun(store, claims[2]!)).commit(done)
         await store.requestCancel(claims[2]!.key, 'a test')
         await store.ledger(claims[2]!.key)
@@ -174,7 +174,7 @@ needs('mariadb', { ours: true }).describe('operations in MySQL', () => {
       const names = times(3).map((n) => `step ${n}`)
       const answers = await Promise.all(
         claims.flatMap((claim) =>
-          names.map((name) => store.advance(claim, { records: [record(name, 1, name)], then: running })),
+          names.map((name) => store.advance(claim, { records: [record(name, 1, name)], becomes: running })),
         ),
       )
       expect(answers).toEqual([
@@ -196,7 +196,9 @@ needs('mariadb', { ours: true }).describe('operations in MySQL', () => {
       const claims = await Promise.all(times(5).map(() => enlisted(store)))
       const write = (revision: number, content: string): Promise<Advanced[]> =>
         Promise.all(
-          claims.map((claim) => store.advance(claim, { records: [record('order', revision, content)], then: running })),
+          claims.map((claim) =>
+            store.advance(claim, { records: [record('order', revision, content)], becomes: running }),
+          ),
         )
       await write(2, 'done')
       await write(1, 'began')
@@ -207,10 +209,10 @@ needs('mariadb', { ours: true }).describe('operations in MySQL', () => {
     test('a name that is too long is refused and not cut off, and one of 255 bytes is kept', async () => {
       const store = mysqlStore({ pool })
       const claim = await enlisted(store)
-      const tooLong = store.advance(claim, { records: [record('x'.repeat(256), 1, 'x')], then: running })
+      const tooLong = store.advance(claim, { records: [record('x'.repeat(256), 1, 'x')], becomes: running })
       await expect(tooLong).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
       const names = ['a', 'b'].map((last) => `${'x'.repeat(254)}${last}`)
-      await store.advance(claim, { records: names.map((name) => record(name, 1, name)), then: running })
+      await store.advance(claim, { records: names.map((name) => record(name, 1, name)), becomes: running })
       expect(Object.keys(await recorded(store, claim)).toSorted()).toEqual(names)
     })
   })
@@ -274,7 +276,7 @@ needs('mariadb', { ours: true }).describe('operations in MySQL', () => {
       const store = mysqlStore({ pool: strict })
       const claim = await enlisted(store, 'strict')
       for (const revision of [1, 2, 3]) {
-        await store.advance(claim, { records: [record('order', revision, String(revision))], then: running })
+        await store.advance(claim, { records: [record('order', revision, String(revision))], becomes: running })
         // Over both connections, so that no snapshot of an earlier look is left on either.
         for (const ledger of await Promise.all([recorded(store, claim), recorded(store, claim)])) {
           expect(ledger).toEqual({ order: String(revision) })
@@ -283,7 +285,7 @@ needs('mariadb', { ours: true }).describe('operations in MySQL', () => {
       const step = await begun(store, claim)
       await step.tx.query(`insert into effects values ('strict')`)
       expect(await mysqlStore({ pool }).extend(claim, leaseMs)).toBe('done')
-      expect(await step.commit({ records: [record('order', 4, 'committed')], then: running })).toBe('done')
+      expect(await step.commit({ records: [record('order', 4, 'committed')], becomes: running })).toBe('done')
       expect(await recorded(mysqlStore({ pool }), claim)).toEqual({ order: 'committed' })
       expect(await countEffects(pool, 'strict')).toBe(1)
       expect(await store.requestCancel(claim.key, 'enough')).toBe(true)
@@ -446,7 +448,7 @@ needs('mariadb', { ours: true }).describe('operations in MySQL', () => {
         outcome: bytesOf('x'),
         retention: { keepMs: minuteMs, tombstoneMs: 0 },
       } as const
-      expect(await store.advance(short, { records: [record('a', 1, 'x')], then: settledShort })).toBe('done')
+      expect(await store.advance(short, { records: [record('a', 1, 'x')], becomes: settledShort })).toBe('done')
       await store.release(gone, 'forget')
       await ground.advance(leaseMs + minuteMs)
       for (const found of await store.due(scope, { limit: 10, holdMs: minuteMs })) await store.dismiss(found)
@@ -480,7 +482,7 @@ needs('mariadb', { ours: true }).describe('operations on other servers', () => {
     const names = ['', 'a', 'A', 'a ', 'ä', 'a\u0308', 'ß', 'ss', '🙂', '🙃', '\\', `'`, '"', '%', '0', '00']
     const claims = await Promise.all(names.map((name) => enlisted(store, name || 'empty')))
     const records = names.map((name) => record(name, 1, `of ${name}`))
-    await Promise.all(claims.map((claim) => store.advance(claim, { records, then: running })))
+    await Promise.all(claims.map((claim) => store.advance(claim, { records, becomes: running })))
     for (const claim of claims) {
       expect(await recorded(store, claim)).toEqual(Object.fromEntries(names.map((name) => [name, `of ${name}`])))
     }
@@ -497,8 +499,8 @@ needs('mariadb', { ours: true }).describe('operations on other servers', () => {
     const pool = createPool(url)
     const store = mysqlStore({ pool })
     const claims = await Promise.all(times(5).map(() => enlisted(store)))
-    const fits: Change = { records: [record('large', 1, 'x'.repeat(500_000))], then: running }
-    const tooLarge: Change = { records: [record('large', 2, 'x'.repeat(600_000))], then: running }
+    const fits: Change = { records: [record('large', 1, 'x'.repeat(500_000))], becomes: running }
+    const tooLarge: Change = { records: [record('large', 2, 'x'.repeat(600_000))], becomes: running }
     const answers = await Promise.all(claims.map((claim) => store.advance(claim, fits)))
     expect(new Set(answers)).toEqual(new Set(['done']))
     for (const claim of claims) expect((await recorded(store, claim))['large']).toHaveLength(500_000)
@@ -509,8 +511,8 @@ needs('mariadb', { ours: true }).describe('operations on other servers', () => {
     await step.tx.query(`insert into effects values ('large')`)
     await expect(step.commit(tooLarge)).rejects.toMatchObject({ ...notStored, executed: 'no' })
     expect(await countEffects(pool, 'large')).toBe(0)
-    const large: Change['then'] = { to: 'settled', outcome: new Uint8Array(450_000), retention }
-    expect(await store.advance(claims[0]!, { records: [record('small', 1, 'x')], then: large })).toBe('done')
+    const large: Change['becomes'] = { to: 'settled', outcome: new Uint8Array(450_000), retention }
+    expect(await store.advance(claims[0]!, { records: [record('small', 1, 'x')], becomes: large })).toBe('done')
     // A server that is given less later cannot send what it has: an error, never "nothing is recorded".
     await pool.query('set global max_allowed_packet = 262144')
     const later = createPool(url)

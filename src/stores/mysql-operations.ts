@@ -96,7 +96,7 @@ function ledgerOf<Client>(ground: OperationsGround<Client>): StepLedger {
     async advance(claim, change) {
       const call = advanceCall(claim, change)
       const ask = (): Promise<string> =>
-        change.then.to === 'running' ? goOn(call) : alone(advanceStatement(table, 'advance', call))
+        change.becomes.to === 'running' ? goOn(call) : alone(advanceStatement(table, 'advance', call))
       try {
         refuseTooLarge(call.length, await ready(connections), claim.key, 'record')
         return await advanceUntilKnown(clock, ask)

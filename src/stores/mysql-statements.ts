@@ -68,15 +68,15 @@ export interface AdvanceCall extends Call {
 }
 
 /** The values are in the order of the procedures' parameters, without the records. */
-export function advanceCall(claim: Claim, { records, then }: Change): AdvanceCall {
-  const verb = ({ running: 'extend', settled: 'settle', open: 'open' } as const)[then.to]
+export function advanceCall(claim: Claim, { records, becomes }: Change): AdvanceCall {
+  const verb = ({ running: 'extend', settled: 'settle', open: 'open' } as const)[becomes.to]
   const { values } =
-    then.to === 'running'
-      ? writeCall(claim, then.leaseMs)
-      : then.to === 'settled'
-        ? settleCall(claim, then.outcome, then.retention)
+    becomes.to === 'running'
+      ? writeCall(claim, becomes.leaseMs)
+      : becomes.to === 'settled'
+        ? settleCall(claim, becomes.outcome, becomes.retention)
         : writeCall(claim, 0)
-  const after = then.to === 'open' && then.afterMs !== undefined ? integer('afterMs', then.afterMs) : 'null'
+  const after = becomes.to === 'open' && becomes.afterMs !== undefined ? integer('afterMs', becomes.afterMs) : 'null'
   const literals = records.map(({ name, revision, content }) => [
     recordName(name),
     integer('revision', revision),

@@ -65,16 +65,16 @@ export function writeCall(
 }
 
 /** A write of an operation: what the entry becomes, and the records. 'or-fail' raises when the claim is lost. */
-export function advanceCall(claim: Claim, { records, then }: Change, or?: 'or-fail'): Call {
+export function advanceCall(claim: Claim, { records, becomes }: Change, or?: 'or-fail'): Call {
   const written = JSON.stringify(records.map(({ name, revision, content }) => [name, revision, base64(content)]))
   const { values, length } =
-    then.to === 'running'
-      ? writeCall('extend', claim, then.leaseMs)
-      : then.to === 'settled'
-        ? writeCall('settle', claim, then.retention.keepMs, then.retention, then.outcome)
+    becomes.to === 'running'
+      ? writeCall('extend', claim, becomes.leaseMs)
+      : becomes.to === 'settled'
+        ? writeCall('settle', claim, becomes.retention.keepMs, becomes.retention, becomes.outcome)
         : writeCall('open', claim, 0)
   const [verb, ...rest] = values
-  const afterMs = then.to === 'open' && then.afterMs !== undefined ? integer('afterMs', then.afterMs) : null
+  const afterMs = becomes.to === 'open' && becomes.afterMs !== undefined ? integer('afterMs', becomes.afterMs) : null
   return {
     to: 'advance',
     values: [or ? `${verb}-${or}` : verb!, ...rest, written, afterMs],

@@ -24,7 +24,7 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store', () => {
     const given = await store.enlist(key('late', 'a step'), { ...request(), input: bytesOf('x') })
     const step = (await store.beginStep(grantedOf(given)))!
     await step.tx.query('update onceonly set token = gen_random_uuid()')
-    expect(await step.commit({ records: [], then: { to: 'running', leaseMs } })).toBe('lost')
+    expect(await step.commit({ records: [], becomes: { to: 'running', leaseMs } })).toBe('lost')
     await inTransaction(pool, async (tx) => {
       await tx.query(`insert into effects values ('of others')`)
       await step.rollback()
@@ -68,7 +68,7 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store', () => {
           await step!.tx.query(`insert into effects values ('isolated')`)
           await other()
           const error = await step!
-            .commit({ records: [], then: { to: 'running', leaseMs } })
+            .commit({ records: [], becomes: { to: 'running', leaseMs } })
             .catch((thrown: unknown) => thrown)
           expect(error).toMatchObject({ code: 'TRANSACTION_CONFLICT', executed: 'no' })
           expect(store.isConflict(error)).toBe(true)

@@ -99,21 +99,22 @@ function advance(
   entries: Entries,
   row: OperationRow | undefined,
   claim: Claim,
-  { records, then }: Change,
+  { records, becomes }: Change,
   now: number,
 ): Advanced {
-  if (!row || moved(entries, claim, then) === 'lost') return 'lost'
+  if (!row || moved(entries, claim, becomes) === 'lost') return 'lost'
   const { scope, id } = claim.key
   for (const { name, revision, content } of records)
     statements.record.run(scope, id, name, revision, now, bytes(content))
-  if (then.to === 'settled') statements.move.run(null, 1, scope, id)
-  else if (then.to === 'open') statements.move.run(then.afterMs === undefined ? null : now + then.afterMs, 0, scope, id)
+  if (becomes.to === 'settled') statements.move.run(null, 1, scope, id)
+  else if (becomes.to === 'open')
+    statements.move.run(becomes.afterMs === undefined ? null : now + becomes.afterMs, 0, scope, id)
   return row.cancel_reason === null ? 'done' : 'cancelled'
 }
 
-function moved(entries: Entries, claim: Claim, then: Change['then']): Fenced {
-  if (then.to === 'running') return entries.extend(claim, then.leaseMs)
-  if (then.to === 'settled') return entries.settle(claim, then.outcome, then.retention)
+function moved(entries: Entries, claim: Claim, becomes: Change['becomes']): Fenced {
+  if (becomes.to === 'running') return entries.extend(claim, becomes.leaseMs)
+  if (becomes.to === 'settled') return entries.settle(claim, becomes.outcome, becomes.retention)
   return entries.release(claim, 'open')
 }
 

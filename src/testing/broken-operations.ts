@@ -175,7 +175,7 @@ const fencing: readonly BrokenStore[] = [
   broken('keeps the records of a zombie that it calls lost', zombies, (store, data) => ({
     async advance(claim, change) {
       const advanced = await store.advance(claim, change)
-      if (advanced === 'lost') await store.advance(asHolder(data, claim), { ...change, then: stillRunning })
+      if (advanced === 'lost') await store.advance(asHolder(data, claim), { ...change, becomes: stillRunning })
       return advanced
     },
   })),
@@ -185,10 +185,10 @@ const fencing: readonly BrokenStore[] = [
     }),
   ),
   broken('lets a zombie give an operation back', zombies, (store, data) => ({
-    advance: (claim, change) => store.advance(change.then.to === 'open' ? asHolder(data, claim) : claim, change),
+    advance: (claim, change) => store.advance(change.becomes.to === 'open' ? asHolder(data, claim) : claim, change),
   })),
   broken('lets a zombie settle an operation', zombies, (store, data) => ({
-    advance: (claim, change) => store.advance(change.then.to === 'settled' ? asHolder(data, claim) : claim, change),
+    advance: (claim, change) => store.advance(change.becomes.to === 'settled' ? asHolder(data, claim) : claim, change),
   })),
   broken(
     'knows the holder of an operation by its token alone',
@@ -210,7 +210,7 @@ const fencing: readonly BrokenStore[] = [
       async advance(claim, change) {
         const leaseUntilMs = entryOf(data, claim.key)?.leaseUntilMs
         const advanced = await store.advance(claim, change)
-        if (change.then.to === 'running' && leaseUntilMs !== undefined) edit(data, claim.key, { leaseUntilMs })
+        if (change.becomes.to === 'running' && leaseUntilMs !== undefined) edit(data, claim.key, { leaseUntilMs })
         return advanced
       },
     }),
@@ -236,7 +236,7 @@ const fencing: readonly BrokenStore[] = [
   ),
 ]
 
-const stillRunning: Change['then'] = { to: 'running', leaseMs: 60_000 }
+const stillRunning: Change['becomes'] = { to: 'running', leaseMs: 60_000 }
 
 const recovery: readonly BrokenStore[] = [
   broken(
@@ -297,7 +297,7 @@ const recovery: readonly BrokenStore[] = [
     'what was given back is due after its pause, and can be taken up before by a retry',
     (store) =>
       changing(store, (change) =>
-        change.then.to === 'open' ? { ...change, then: { to: 'open', afterMs: 0 } } : change,
+        change.becomes.to === 'open' ? { ...change, becomes: { to: 'open', afterMs: 0 } } : change,
       ),
   ),
   broken(
@@ -306,7 +306,7 @@ const recovery: readonly BrokenStore[] = [
     (store, data) => ({
       async advance(claim, change) {
         const advanced = await store.advance(claim, change)
-        if (change.then.to === 'open') editOperation(data, claim.key, { records: new Map() })
+        if (change.becomes.to === 'open') editOperation(data, claim.key, { records: new Map() })
         return advanced
       },
     }),
@@ -315,9 +315,9 @@ const recovery: readonly BrokenStore[] = [
     'hands out what is parked',
     'what is parked is not due, and stays parked when it is enlisted again and given back',
     (store) =>
-      changing(store, ({ records: written, then }) => ({
+      changing(store, ({ records: written, becomes }) => ({
         records: written,
-        then: then.to === 'open' ? { to: 'open', afterMs: then.afterMs ?? 0 } : then,
+        becomes: becomes.to === 'open' ? { to: 'open', afterMs: becomes.afterMs ?? 0 } : becomes,
       })),
   ),
   broken(
@@ -329,7 +329,7 @@ const recovery: readonly BrokenStore[] = [
     async advance(claim, change) {
       const { dueAtMs } = operationOf(data, claim.key) ?? {}
       const advanced = await store.advance(claim, change)
-      if (change.then.to === 'settled') editOperation(data, claim.key, { dueAtMs })
+      if (change.becomes.to === 'settled') editOperation(data, claim.key, { dueAtMs })
       return advanced
     },
   })),
@@ -392,7 +392,7 @@ const recovery: readonly BrokenStore[] = [
       async advance(claim, change) {
         const { keepMs } = entryOf(data, claim.key) ?? {}
         const advanced = await store.advance(claim, change)
-        if (change.then.to === 'settled' && keepMs !== undefined) edit(data, claim.key, { keepMs })
+        if (change.becomes.to === 'settled' && keepMs !== undefined) edit(data, claim.key, { keepMs })
         return advanced
       },
     }),
@@ -444,7 +444,7 @@ function brokenStep(
 
 const steps: readonly BrokenStore[] = [
   brokenStep('commits a step without its record', 'a step in a transaction commits with its record', ({ commit }) => ({
-    commit: ({ then }) => commit({ records: [], then }),
+    commit: ({ becomes }) => commit({ records: [], becomes }),
   })),
   brokenStep(
     'commits a record without its step',
@@ -459,7 +459,7 @@ const steps: readonly BrokenStore[] = [
   brokenStep(
     'commits a step when it should roll back',
     'a step that is rolled back leaves neither effect nor record, and the operation goes on',
-    ({ commit }) => ({ rollback: async () => void (await commit({ records: [], then: stillRunning })) }),
+    ({ commit }) => ({ rollback: async () => void (await commit({ records: [], becomes: stillRunning })) }),
   ),
   brokenBy('begins a step for a zombie', 'a step of a holder that was taken over does not begin', {
     store: (store, { data }) => ({ ...store, beginStep: (claim) => store.beginStep(asHolder(data, claim)) }),
@@ -483,7 +483,7 @@ const steps: readonly BrokenStore[] = [
   brokenStep(
     'lets an abandoned step write on',
     'what a step writes after it was abandoned reaches nobody',
-    ({ commit }) => ({ abandon: async () => void (await commit({ records: [], then: stillRunning })) }),
+    ({ commit }) => ({ abandon: async () => void (await commit({ records: [], becomes: stillRunning })) }),
   ),
   brokenStep(
     'does not tell a step of a wish to cancel',

@@ -65,15 +65,15 @@ function record(name: string, revision: number, content: string): LedgerRecord {
   return { name, revision, content: bytesOf(content) }
 }
 
-const running: Change['then'] = { to: 'running', leaseMs }
+const running: Change['becomes'] = { to: 'running', leaseMs }
 
 async function advance(
   store: Store,
   claim: Claim,
   records: readonly LedgerRecord[],
-  then: Change['then'] = running,
+  becomes: Change['becomes'] = running,
 ): Promise<Advanced> {
-  return operationsOf(store).advance(claim, { records, then })
+  return operationsOf(store).advance(claim, { records, becomes })
 }
 
 async function contents(store: Store, subject: Key = anOperation): Promise<Record<string, string>> {
@@ -274,8 +274,8 @@ const fencing: readonly ContractCase[] = [
       await subject.advance(1)
       const revived = assertGranted(await operationsOf(store).enlist(anOperation, asked), 'fresh', 1)
       const settled = { to: 'settled', outcome: bytesOf('zombie'), retention } as const
-      for (const then of [running, settled, { to: 'open', afterMs: 0 }] as const) {
-        assert.equal(await advance(store, zombie, [record('charge', 1, 'zombie')], then), 'lost', then.to)
+      for (const becomes of [running, settled, { to: 'open', afterMs: 0 }] as const) {
+        assert.equal(await advance(store, zombie, [record('charge', 1, 'zombie')], becomes), 'lost', becomes.to)
       }
       assert.deepEqual(await contents(store), {})
       assert.equal(await advance(store, revived, [record('charge', 1, 'revived')]), 'done')
@@ -581,7 +581,7 @@ async function beginStep({ store }: StepSubject, claim: Claim): Promise<BegunSte
   return begun
 }
 
-const done: Change = { records: [record('order', 1, 'done')], then: running }
+const done: Change = { records: [record('order', 1, 'done')], becomes: running }
 
 const steps: readonly ContractCase[] = [
   {

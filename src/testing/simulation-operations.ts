@@ -50,10 +50,10 @@ export function operationsOf(server: SimulatedServer, life: Life, store: MemoryS
   }
 }
 
-function askedOf({ token, fence }: Claim, { then }: Change): Asked {
-  if (then.to === 'running') return { call: 'extend', token, fence, leaseMs: then.leaseMs }
-  if (then.to === 'open') return { call: 'release', token, fence, how: 'open' }
-  return { call: 'settle', token, fence, outcome: then.outcome, retention: then.retention }
+function askedOf({ token, fence }: Claim, { becomes }: Change): Asked {
+  if (becomes.to === 'running') return { call: 'extend', token, fence, leaseMs: becomes.leaseMs }
+  if (becomes.to === 'open') return { call: 'release', token, fence, how: 'open' }
+  return { call: 'settle', token, fence, outcome: becomes.outcome, retention: becomes.retention }
 }
 
 /** A step locks nothing while it runs: its record, written under the token at the commit, decides. */

@@ -132,7 +132,7 @@ export const operationBugs: readonly SeededBug[] = [
       id: 'a step is recorded outside of its transaction',
       find: 'await journal.commit({ step: done(bytes) }, (change) => commitWithin(context, begun, change))',
       replace: `await journal.write({ step: done(bytes) })
-    await commitWithin(context, begun, { records: [], then: { to: 'running', leaseMs: settings.leaseMs } })`,
+    await commitWithin(context, begun, { records: [], becomes: { to: 'running', leaseMs: settings.leaseMs } })`,
       caughtBy: byOperations('ends-whole'),
     },
     {
@@ -186,8 +186,8 @@ export const operationBugs: readonly SeededBug[] = [
     },
     {
       id: 'memory: a record is written without a look at the token',
-      find: `if (!operation || moved(decide, claim, change.then) === 'lost') return 'lost'`,
-      replace: `if (!operation || moved(decide, claim, change.then) === undefined) return 'lost'`,
+      find: `if (!operation || moved(decide, claim, change.becomes) === 'lost') return 'lost'`,
+      replace: `if (!operation || moved(decide, claim, change.becomes) === undefined) return 'lost'`,
       caughtBy: byTest(
         inMemory,
         'after a takeover the old holder can write no record, and can neither settle nor give back',
