@@ -14,6 +14,7 @@ import { faultCases } from './contract-faults.ts'
 import { inspectionCases } from './contract-inspection.ts'
 import { keyCases } from './contract-keys.ts'
 import { operationCases } from './contract-operations.ts'
+import { stepCases } from './contract-steps.ts'
 import type { ContractSubject } from './contract-subject.ts'
 import { sweepCases } from './contract-sweep.ts'
 import { transactionCases } from './contract-transactions.ts'
@@ -50,7 +51,10 @@ export const storeContractCases: readonly ContractCase[] = [
   ...beginCases,
   ...faultCases,
   ...operationCases,
+  ...stepCases,
 ]
+
+const ofOperations: ReadonlySet<ContractCase> = new Set([...operationCases, ...stepCases])
 
 // For the slowest case (a crash of the server) on the slowest machine; the usual case takes milliseconds.
 const caseMsMax = 120_000
@@ -91,7 +95,7 @@ export async function runContractCase(each: ContractCase, create: () => Promise<
 /** Why a store that makes these exceptions does not take this case; undefined when it does. */
 export function reasonNotTo(each: ContractCase, cannot: Cannot): string | undefined {
   // What needs something that the store does not have cannot be asked of it, and need not be excepted twice.
-  const needed = [...(needs[each.guarantee] ?? []), ...(operationCases.includes(each) ? (['operations'] as const) : [])]
+  const needed = [...(needs[each.guarantee] ?? []), ...(ofOperations.has(each) ? (['operations'] as const) : [])]
   return [each.guarantee, ...needed].map((guarantee) => cannot[guarantee]).find((reason) => reason !== undefined)
 }
 
