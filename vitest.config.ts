@@ -3,12 +3,9 @@ import { defineConfig } from 'vitest/config'
 
 // Tests that start servers, or move gigabytes, run in processes of their own; all others share threads, without isolation,
 // and are quick.
-const servers = [
-  'src/stores/{postgres,redis,mysql,dynamodb,mongodb}*.test.ts',
-  'src/http/{abuse,frameworks,holes,docs}.test.ts',
-  'test/**/*.test.ts',
-]
-const tidy = 'test/tidy.test.ts'
+const servers = ['src/stores/{postgres,redis,redis-postgres,mysql,dynamodb,mongodb}/*.test.ts', 'test/**/*.test.ts']
+// These need no server and are quick, though they belong to no single file of src.
+const quick = ['test/tidy.test.ts', 'test/http/adapters.test.ts', 'test/simulation/world/*.test.ts']
 
 export default defineConfig({
   test: {
@@ -20,7 +17,7 @@ export default defineConfig({
       {
         test: {
           name: 'unit',
-          include: ['src/**/*.test.ts', tidy],
+          include: ['src/**/*.test.ts', ...quick],
           exclude: servers.filter((pattern) => pattern.startsWith('src/')),
           pool: 'threads',
           isolate: false,
@@ -32,7 +29,7 @@ export default defineConfig({
         test: {
           name: 'servers',
           include: servers,
-          exclude: [tidy],
+          exclude: quick,
           pool: 'forks',
           testTimeout: 180_000,
           hookTimeout: 180_000,

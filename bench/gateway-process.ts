@@ -6,7 +6,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { Pool } from 'undici'
-import { startGateway } from '../src/gateway/gateway.ts'
+import { startGateway } from '../src/gateway/proxy.ts'
 import { sqliteStore } from '../src/stores/sqlite.ts'
 
 export type ProcessOptions =

@@ -1,6 +1,6 @@
 // The front door of the package.
 
-export type { Op } from './core/effect.ts'
+export type { Op } from './core/once/effect.ts'
 export { systemClock, systemRandom } from './core/clock.ts'
 export type { Clock, Random } from './core/clock.ts'
 export { errorCodes, FinalError, InDoubtError, NotBegunError, OnceError } from './core/errors.ts'
@@ -20,9 +20,9 @@ export type {
   ReconcileOptions,
   Resolution,
   StepDoubt,
-} from './core/operation-doubt.ts'
-export type { Recovery, RecoveryOptions } from './core/operation-recovery.ts'
-export type { OperationState, OperationStatus, StepStatus } from './core/operation-status.ts'
+} from './core/operations/doubts.ts'
+export type { Recovery, RecoveryOptions } from './core/operations/worker.ts'
+export type { OperationState, OperationStatus, StepStatus } from './core/operations/status.ts'
 export type {
   Found,
   OperationOp,
@@ -31,10 +31,10 @@ export type {
   StepContext,
   TransactionStep,
   UndoContext,
-} from './core/operation-steps.ts'
-export type { Operation, OperationOptions, ResumeOptions } from './core/operation.ts'
+} from './core/operations/steps.ts'
+export type { Operation, OperationOptions, ResumeOptions } from './core/operations/operation.ts'
 export type { Codec, Outcome } from './core/outcome.ts'
-export type { Result } from './core/protocol.ts'
+export type { Result } from './core/once/call.ts'
 export type { CallOptions, OnceOptions, RunOptions, Settings } from './core/settings.ts'
 export type * from './core/store.ts'
-export type { Within } from './core/transaction.ts'
+export type { Within } from './core/once/transaction.ts'

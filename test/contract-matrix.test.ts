@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
-import { guarantees } from '../src/testing/contract-case.ts'
+import { guarantees } from '../src/testing/store-contract/case.ts'
 import { storeContractCases } from '../src/testing/store-contract.ts'
 import { contractMatrix } from './contract-matrix.ts'
 import type { TestOutcome } from './contract-matrix.ts'
 
-const inFile = (file: string, name: string, state: TestOutcome['state'] = 'passed'): TestOutcome => ({
-  file: `/somewhere/src/stores/${file}.test.ts`,
+const inFile = (store: string, name: string, state: TestOutcome['state'] = 'passed'): TestOutcome => ({
+  file: `/somewhere/src/stores/${store}/contract.test.ts`,
   name,
   state,
 })

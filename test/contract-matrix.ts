@@ -1,9 +1,9 @@
 // The matrix of store × guarantee at the end of a run: how many cases of the store contract passed, of those that ran. It is
 // read from the names of the tests alone, so that it does not matter in which process they ran.
 
-import { basename } from 'node:path'
-import { guarantees } from '../src/testing/contract-case.ts'
-import type { Guarantee } from '../src/testing/contract-case.ts'
+import { basename, dirname } from 'node:path'
+import { guarantees } from '../src/testing/store-contract/case.ts'
+import type { Guarantee } from '../src/testing/store-contract/case.ts'
 import { storeContractCases } from '../src/testing/store-contract.ts'
 
 export interface TestOutcome {
@@ -56,7 +56,7 @@ export function contractMatrix(outcomes: readonly TestOutcome[]): readonly strin
 function columnsOf(outcomes: readonly TestOutcome[]): ReadonlyMap<string, Column> {
   const columns = new Map<string, Column>()
   for (const { file, name, state } of outcomes) {
-    const read = /\/src\/stores\/[^/]+$/.test(file) ? readName(name) : undefined
+    const read = /\/src\/stores\/[^/]+\/[^/]+$/.test(file) ? readName(name) : undefined
     if (!read) continue
     const store = storeOf(file, read.contract)
     const column = columns.get(store) ?? new Map<Guarantee, Cell>()
@@ -83,9 +83,9 @@ function readName(name: string): { contract: string; guarantee: Guarantee; canno
   return undefined
 }
 
-/** The file says which store, the name of the contract which variant of it. */
+/** The folder says which store, the name of the contract which variant of it. */
 function storeOf(file: string, contract: string): string {
-  const store = basename(file).replace(/\.test\.ts$/, '')
+  const store = basename(dirname(file))
   if (contract === '' || contract === store) return store
   return contract.startsWith(store) ? contract : `${store}: ${contract}`
 }

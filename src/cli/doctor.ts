@@ -3,11 +3,11 @@
 import { systemClock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
 import { count, duration, parseCommand } from './arguments.ts'
-import type { Check, CheckVerdict } from './doctor-check.ts'
-import { machineDecides, skewCheck, storeDecides } from './doctor-clock.ts'
-import { attemptLeases, entryChecks, operationChecks, samplesOf } from './doctor-entries.ts'
-import type { Expectations, Sample, Samples } from './doctor-entries.ts'
-import { inspectable } from './keys-list.ts'
+import type { Check, CheckVerdict } from './doctor/check.ts'
+import { machineDecides, skewCheck, storeDecides } from './doctor/clock.ts'
+import { attemptLeases, entryChecks, operationChecks, samplesOf } from './doctor/entries.ts'
+import type { Expectations, Sample, Samples } from './doctor/entries.ts'
+import { inspectable } from './keys/list.ts'
 import type { Ground, OpenedStore } from './open-store.ts'
 import { oneLine, paint, textWidth, wrapped } from './words.ts'
 import type { Tone } from './words.ts'
@@ -92,28 +92,28 @@ async function examinationOf(ground: Ground, store: object, longestMs: number): 
     case 'memory':
       return { checks: async () => [memoryCheck] }
     case 'sqlite': {
-      const { sqliteChecks } = await import('./doctor-sqlite.ts')
+      const { sqliteChecks } = await import('./doctor/sqlite.ts')
       return { checks: (nowMs) => sqliteChecks(ground, nowMs) }
     }
     case 'postgres': {
-      const { postgresChecks, postgresTimeMs } = await import('./doctor-postgres.ts')
+      const { postgresChecks, postgresTimeMs } = await import('./doctor/postgres.ts')
       return { timeMs: () => postgresTimeMs(ground.pool), checks: () => postgresChecks(ground.pool, ground, longestMs) }
     }
     case 'redis': {
-      const { redisChecks, redisTimeMs } = await import('./doctor-redis.ts')
+      const { redisChecks, redisTimeMs } = await import('./doctor/redis.ts')
       const { client } = ground
       return { timeMs: () => redisTimeMs(client), checks: (nowMs) => redisChecks(client, store, nowMs) }
     }
     case 'mysql': {
-      const { mysqlChecks, mysqlTimeMs } = await import('./doctor-mysql.ts')
+      const { mysqlChecks, mysqlTimeMs } = await import('./doctor/mysql.ts')
       return { timeMs: () => mysqlTimeMs(ground.pool), checks: () => mysqlChecks(ground.pool, ground.table, longestMs) }
     }
     case 'mongodb': {
-      const { mongodbChecks, mongodbTimeMs } = await import('./doctor-mongodb.ts')
+      const { mongodbChecks, mongodbTimeMs } = await import('./doctor/mongodb.ts')
       return { timeMs: () => mongodbTimeMs(ground.collection), checks: () => mongodbChecks(ground.collection) }
     }
     case 'dynamodb': {
-      const { dynamodbChecks, dynamodbClock } = await import('./doctor-dynamodb.ts')
+      const { dynamodbChecks, dynamodbClock } = await import('./doctor/dynamodb.ts')
       const { client, table } = ground
       return { timeMs: dynamodbClock(client, table), checks: () => dynamodbChecks(client, table) }
     }

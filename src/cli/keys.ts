@@ -20,10 +20,10 @@ Example: onceonly keys show payments order-42 --store sqlite:app.db
 `
 
 const parts = {
-  list: async () => (await import('./keys-list.ts')).keysList,
-  show: async () => (await import('./keys-show.ts')).keysShow,
-  release: async () => (await import('./keys-mend.ts')).keysRelease,
-  forget: async () => (await import('./keys-mend.ts')).keysForget,
+  list: async () => (await import('./keys/list.ts')).keysList,
+  show: async () => (await import('./keys/show.ts')).keysShow,
+  release: async () => (await import('./keys/mend.ts')).keysRelease,
+  forget: async () => (await import('./keys/mend.ts')).keysForget,
 } as const
 
 export async function keys(args: readonly string[]): Promise<number> {

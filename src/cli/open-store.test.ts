@@ -3,7 +3,7 @@ import { DatabaseSync } from 'node:sqlite'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { withoutPassword } from './connecting.ts'
+import { withoutPassword } from './open-store/connecting.ts'
 import { openStore, printSchema } from './open-store.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'onceonly-open-store-'))

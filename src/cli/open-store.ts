@@ -9,13 +9,13 @@ import { aString, checkGiven, identifier, oneOf } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import type { Inspectable, Migratable, Store, Sweepable } from '../core/store.ts'
 import { duration } from './arguments.ts'
-import { checkUrl, connectTimeoutMs, driver, messageOf, withoutPassword } from './connecting.ts'
-import { connectRedis } from './open-redis.ts'
-import type { DynamodbClient } from '../stores/dynamodb-client.ts'
-import type { MongodbCollection } from '../stores/mongodb-client.ts'
-import type { MysqlPool } from '../stores/mysql-client.ts'
-import type { PgPool } from '../stores/postgres-client.ts'
-import type { RedisClient } from '../stores/redis-client.ts'
+import { checkUrl, connectTimeoutMs, driver, messageOf, withoutPassword } from './open-store/connecting.ts'
+import { connectRedis } from './open-store/redis.ts'
+import type { DynamodbClient } from '../clients/dynamodb.ts'
+import type { MongodbCollection } from '../stores/mongodb/client.ts'
+import type { MysqlPool } from '../clients/mysql.ts'
+import type { PgPool } from '../clients/postgres.ts'
+import type { RedisClient } from '../clients/redis.ts'
 
 export interface OpenStoreOptions {
   /** redis://…, in front of postgres://…. */
@@ -94,7 +94,7 @@ export async function openStore(url: string, options: OpenStoreOptions = {}): Pr
 /** Of a store that is not opened: looking at a schema must neither make a file nor need a server. Undefined: it has none. */
 export async function printSchema(url: string): Promise<string | undefined> {
   if (/^sqlite:/i.test(url)) {
-    const { schemaSql } = await import('../stores/sqlite-schema.ts')
+    const { schemaSql } = await import('../stores/sqlite/schema.ts')
     return schemaSql(sqliteOf(url).table)
   }
   // The others connect when they are first asked, and Redis has no schema.
@@ -171,7 +171,7 @@ async function journalOf(path: string, table: string): Promise<string> {
   if (!existsSync(path)) throw invalidArgument(`there is no file ${path}. ${cure} makes it.`)
   const [{ DatabaseSync }, { schemaSql }] = await Promise.all([
     import('node:sqlite'),
-    import('../stores/sqlite-schema.ts'),
+    import('../stores/sqlite/schema.ts'),
   ])
   const sketch = new DatabaseSync(':memory:')
   sketch.exec(schemaSql(table))

@@ -1,14 +1,14 @@
 // The operations of one `createOnce`: defined by name, taken up by workers, and asked about when something is in doubt.
 
 import { invalidArgument } from './errors.ts'
-import { doubts, reconcile } from './operation-doubt.ts'
-import type { Doubt, Reconciliation, ReconcileOptions, Resolution, RunOnce, StepDoubt } from './operation-doubt.ts'
-import { partsOf, startRecovery } from './operation-recovery.ts'
-import type { Recovery, RecoveryOptions } from './operation-recovery.ts'
-import type { OperationOp } from './operation-steps.ts'
-import { createOperation } from './operation.ts'
-import type { Operation, OperationOptions, OperationParts } from './operation.ts'
-import type { Protocol } from './protocol.ts'
+import { doubts, reconcile } from './operations/doubts.ts'
+import type { Doubt, Reconciliation, ReconcileOptions, Resolution, RunOnce, StepDoubt } from './operations/doubts.ts'
+import { partsOf, startRecovery } from './operations/worker.ts'
+import type { Recovery, RecoveryOptions } from './operations/worker.ts'
+import type { OperationOp } from './operations/steps.ts'
+import { createOperation } from './operations/operation.ts'
+import type { Operation, OperationOptions, OperationParts } from './operations/operation.ts'
+import type { Protocol } from './once/call.ts'
 import type { OnceOptions, Settings } from './settings.ts'
 
 export interface Operations {

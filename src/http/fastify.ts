@@ -5,18 +5,18 @@
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify'
 import type { Once } from '../core/once.ts'
-import { claimedSha256 } from './content-digest.ts'
-import type { OnceContext } from './context.ts'
+import { claimedSha256 } from './exchange/content-digest.ts'
+import type { OnceContext } from './exchange/context.ts'
 import { createExchange } from './exchange.ts'
 import type { Body, Exchange } from './exchange.ts'
-import { concernsNode, exchangeOnNode } from './node-exchange.ts'
-import { ClientGone, readNodeBody, tapNodeBody } from './node-request.ts'
-import type { Tap } from './node-request.ts'
-import { rulesPath } from './options.ts'
-import type { HttpOptions } from './options.ts'
+import { concernsNode, exchangeOnNode } from './on-node.ts'
+import { ClientGone, readNodeBody, tapNodeBody } from './on-node/request.ts'
+import type { Tap } from './on-node/request.ts'
+import { rulesPath } from './exchange/options.ts'
+import type { HttpOptions } from './exchange/options.ts'
 
-export type { OnceContext } from './context.ts'
-export type { HttpOptions } from './options.ts'
+export type { OnceContext } from './exchange/context.ts'
+export type { HttpOptions } from './exchange/options.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
@@ -31,7 +31,7 @@ declare module 'fastify' {
 
 type Done = (error?: Error) => void
 type Taken = { readonly exchange: Exchange<FastifyRequest>; readonly body: Body | Tap }
-// Between parsing and handler, on the request itself: node-exchange.ts says why.
+// Between parsing and handler, on the request itself: http/on-node.ts says why.
 const taken = Symbol('onceonly: taken')
 type Marked = IncomingMessage & { [taken]?: Taken | undefined }
 

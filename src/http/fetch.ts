@@ -2,13 +2,13 @@
 
 import type { Once, TxOf } from '../core/once.ts'
 import type { Store } from '../core/store.ts'
-import type { OnceContext } from './context.ts'
+import type { OnceContext } from './exchange/context.ts'
 import { createExchange } from './exchange.ts'
-import type { HttpOptions } from './options.ts'
-import { concernsWeb, exchangeOnWeb, rulesOnWeb } from './web-exchange.ts'
+import type { HttpOptions } from './exchange/options.ts'
+import { concernsWeb, exchangeOnWeb, rulesOnWeb } from './on-web.ts'
 
-export type { OnceContext } from './context.ts'
-export type { HttpOptions } from './options.ts'
+export type { OnceContext } from './exchange/context.ts'
+export type { HttpOptions } from './exchange/options.ts'
 
 /** The platform's own second argument (the `params` of Next.js), with `once` when the request has a key. */
 export type WithOnce<Given, Tx = unknown> = Given & { readonly once?: OnceContext<Tx> }

@@ -2,14 +2,14 @@
 
 import type {} from 'hono'
 import type { Once } from '../core/once.ts'
-import type { OnceContext } from './context.ts'
+import type { OnceContext } from './exchange/context.ts'
 import { createExchange } from './exchange.ts'
 import type { Exchange } from './exchange.ts'
-import type { HttpOptions } from './options.ts'
-import { concernsWeb, exchangeOnWeb, rulesOnWeb } from './web-exchange.ts'
+import type { HttpOptions } from './exchange/options.ts'
+import { concernsWeb, exchangeOnWeb, rulesOnWeb } from './on-web.ts'
 
-export type { OnceContext } from './context.ts'
-export type { HttpOptions } from './options.ts'
+export type { OnceContext } from './exchange/context.ts'
+export type { HttpOptions } from './exchange/options.ts'
 
 declare module 'hono' {
   interface ContextVariableMap {

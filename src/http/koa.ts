@@ -3,14 +3,14 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type {} from 'koa'
 import type { Once } from '../core/once.ts'
-import type { OnceContext } from './context.ts'
+import type { OnceContext } from './exchange/context.ts'
 import { createExchange } from './exchange.ts'
-import { concernsNode, exchangeOnNode } from './node-exchange.ts'
-import { sendAnswer } from './node-response.ts'
-import type { HttpOptions } from './options.ts'
+import { concernsNode, exchangeOnNode } from './on-node.ts'
+import { sendAnswer } from './on-node/response.ts'
+import type { HttpOptions } from './exchange/options.ts'
 
-export type { OnceContext } from './context.ts'
-export type { HttpOptions } from './options.ts'
+export type { OnceContext } from './exchange/context.ts'
+export type { HttpOptions } from './exchange/options.ts'
 
 declare module 'koa' {
   interface ExtendableContext {

@@ -5,15 +5,15 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import type { CallHandler, ExecutionContext, NestInterceptor } from '@nestjs/common'
 import type { Once } from '../core/once.ts'
-import { showOnRequest } from './context.ts'
-import type { OnceContext } from './context.ts'
+import { showOnRequest } from './exchange/context.ts'
+import type { OnceContext } from './exchange/context.ts'
 import { createExchange } from './exchange.ts'
-import { concernsNode, exchangeOnNode } from './node-exchange.ts'
-import { sendAnswer } from './node-response.ts'
-import type { HttpOptions } from './options.ts'
+import { concernsNode, exchangeOnNode } from './on-node.ts'
+import { sendAnswer } from './on-node/response.ts'
+import type { HttpOptions } from './exchange/options.ts'
 
-export type { OnceContext } from './context.ts'
-export type { HttpOptions } from './options.ts'
+export type { OnceContext } from './exchange/context.ts'
+export type { HttpOptions } from './exchange/options.ts'
 
 /** The request of either platform; `scope` is given the whole one. */
 export interface NestRequest {

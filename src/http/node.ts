@@ -3,15 +3,15 @@
 import { channel } from 'node:diagnostics_channel'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Once } from '../core/once.ts'
-import { showOnRequest } from './context.ts'
-import type { ListenOnce, OnceContext } from './context.ts'
+import { showOnRequest } from './exchange/context.ts'
+import type { ListenOnce, OnceContext } from './exchange/context.ts'
 import { createExchange, internalError } from './exchange.ts'
-import { concernsNode, exchangeOnNode } from './node-exchange.ts'
-import { sendAnswer } from './node-response.ts'
-import type { HttpOptions } from './options.ts'
+import { concernsNode, exchangeOnNode } from './on-node.ts'
+import { sendAnswer } from './on-node/response.ts'
+import type { HttpOptions } from './exchange/options.ts'
 
-export type { OnceContext } from './context.ts'
-export type { HttpOptions } from './options.ts'
+export type { OnceContext } from './exchange/context.ts'
+export type { HttpOptions } from './exchange/options.ts'
 
 declare module 'node:http' {
   interface IncomingMessage {

@@ -15,17 +15,17 @@ import {
 } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import type { Claim, Fenced, Inspectable, Migratable, Retention, Store, Sweepable } from '../core/store.ts'
-import { claim } from './dynamodb-claims.ts'
-import type { DynamodbClient, DynamodbGround, TransactWriteItem } from './dynamodb-client.ts'
-import { clockCheck } from './dynamodb-clock.ts'
-import { storeError } from './dynamodb-errors.ts'
-import { audit, list, mend, show } from './dynamodb-inspection.ts'
-import { sweep } from './dynamodb-sweep.ts'
-import type { SweepCursor } from './dynamodb-sweep.ts'
-import { migrate, tableSchema } from './dynamodb-table.ts'
-import { extend, release, settle, settleWith } from './dynamodb-writes.ts'
+import { claim } from './dynamodb/claims.ts'
+import type { DynamodbClient, DynamodbGround, TransactWriteItem } from '../clients/dynamodb.ts'
+import { clockCheck } from './dynamodb/fitness.ts'
+import { storeError } from './dynamodb/errors.ts'
+import { audit, list, mend, show } from './dynamodb/inspection.ts'
+import { sweep } from './dynamodb/sweep.ts'
+import type { SweepCursor } from './dynamodb/sweep.ts'
+import { migrate, tableSchema } from './dynamodb/schema.ts'
+import { extend, release, settle, settleWith } from './dynamodb/writes.ts'
 
-export type { DynamodbClient, TransactWriteItem } from './dynamodb-client.ts'
+export type { DynamodbClient, TransactWriteItem } from '../clients/dynamodb.ts'
 
 export interface DynamodbStoreOptions {
   /** `new DynamoDB({ region })` of @aws-sdk/client-dynamodb: a DynamoDBClient that has the operations as methods. */

@@ -22,8 +22,8 @@ import type {
   Sweepable,
   Verdict,
 } from '../core/store.ts'
-import { copyOf, operationsIn } from './memory-operations.ts'
-import type { MemoryOperation } from './memory-operations.ts'
+import { copyOf, operationsIn } from './memory/operations.ts'
+import type { MemoryOperation } from './memory/operations.ts'
 
 export interface MemoryStoreOptions {
   /** Refuses new keys beyond so many; 100,000 entries with small outcomes are some 50 MB. */

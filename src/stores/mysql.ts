@@ -1,5 +1,5 @@
 // MySQL and MariaDB. Claims of one moment share one statement, one round trip and one commit, and so do settles; none of them
-// waits for somebody's transaction. The decisions are procedures in the database (mysql-schema.ts); here is only who asks what,
+// waits for somebody's transaction. The decisions are procedures in the database (mysql/schema.ts); here is only who asks what,
 // when. The one atomic statement that a fresh claim rests on is an INSERT against the primary key.
 
 import { systemClock } from '../core/clock.ts'
@@ -19,20 +19,20 @@ import type {
   Transactional,
   TransactionalSteps,
 } from '../core/store.ts'
-import { together } from './mysql-batches.ts'
-import { connectionsOf, sessionOf } from './mysql-client.ts'
+import { together } from './mysql/batches.ts'
+import { connectionsOf, sessionOf } from '../clients/mysql.ts'
 import type {
   Connections,
   MysqlCallbackPool,
   MysqlPool,
   MysqlPoolConnection,
   MysqlTransaction,
-} from './mysql-client.ts'
-import { readiness } from './mysql-durability.ts'
-import { isConflict, storeError } from './mysql-errors.ts'
-import { inspection } from './mysql-inspection.ts'
-import { operations } from './mysql-operations.ts'
-import { procedureNames, schemaStatements } from './mysql-schema.ts'
+} from '../clients/mysql.ts'
+import { readiness } from './mysql/fitness.ts'
+import { isConflict, storeError } from './mysql/errors.ts'
+import { inspection } from './mysql/inspection.ts'
+import { operations } from './mysql/operations.ts'
+import { procedureNames, schemaStatements } from './mysql/schema.ts'
 import {
   batchAnswers,
   callStatement,
@@ -45,13 +45,13 @@ import {
   sweepStatement,
   sweepStepsStatement,
   writeCall,
-} from './mysql-statements.ts'
-import type { Call, WriteVerb } from './mysql-statements.ts'
-import { begin, refuseTooLarge, retried, within } from './mysql-transactions.ts'
-import type { MysqlGround } from './mysql-transactions.ts'
+} from './mysql/statements.ts'
+import type { Call, WriteVerb } from './mysql/statements.ts'
+import { begin, refuseTooLarge, retried, within } from './mysql/transactions.ts'
+import type { MysqlGround } from './mysql/transactions.ts'
 import { claimWhileLocked, verdictOf, writeUntilKnown } from './sql-answers.ts'
 
-export type { MysqlTransaction } from './mysql-client.ts'
+export type { MysqlTransaction } from '../clients/mysql.ts'
 
 export interface MysqlStoreOptions<Pool extends MysqlPool | MysqlCallbackPool = MysqlPool | MysqlCallbackPool> {
   /** What `createPool` of mysql2/promise or mysql2 gives, with a database. */

@@ -1,5 +1,5 @@
 // The durable store. Claims and writes of one moment share one statement, one round trip and one commit, and none of them
-// ever waits for somebody's transaction. The decisions are functions in the database (postgres-schema.ts); here is only who
+// ever waits for somebody's transaction. The decisions are functions in the database (postgres/schema.sql.ts); here is only who
 // asks what, when. No session state is kept, so a pooler in transaction mode (PgBouncer) may stand in between.
 
 import { sleep, systemClock } from '../core/clock.ts'
@@ -19,8 +19,8 @@ import type {
   Transactional,
   TransactionalSteps,
 } from '../core/store.ts'
-import { lane } from './lane.ts'
-import { connectionsOf, firstAnswer, sessionOf } from './postgres-client.ts'
+import { lane } from '../core/lane.ts'
+import { connectionsOf, firstAnswer, sessionOf } from '../clients/postgres.ts'
 import type {
   Connections,
   PgPool,
@@ -28,14 +28,14 @@ import type {
   PostgresJs,
   PostgresJsReserved,
   PostgresTransaction,
-} from './postgres-client.ts'
-import { readiness } from './postgres-durability.ts'
-import { isConflict, isPassing, lockNotAvailable, sqlStateOf, storeError } from './postgres-errors.ts'
-import { inspection } from './postgres-inspection.ts'
-import { operations, sweepOperationsStatement } from './postgres-operations.ts'
-import { periodsSteps } from './postgres-periods.ts'
-import { schemaSql } from './postgres-schema.ts'
-import type { SchemaNames } from './postgres-names.ts'
+} from '../clients/postgres.ts'
+import { readiness } from './postgres/fitness.ts'
+import { isConflict, isPassing, lockNotAvailable, sqlStateOf, storeError } from './postgres/errors.ts'
+import { inspection } from './postgres/inspection.ts'
+import { operations, sweepOperationsStatement } from './postgres/operations.ts'
+import { periodsSteps } from './postgres/periods.sql.ts'
+import { schemaSql } from './postgres/schema.sql.ts'
+import type { SchemaNames } from './postgres/names.ts'
 import {
   batchStatement,
   claimCall,
@@ -44,13 +44,13 @@ import {
   migrationLock,
   shortLockTimeout,
   sweepStatement,
-} from './postgres-statements.ts'
-import { writeCall } from './postgres-statements.ts'
-import type { Call } from './postgres-statements.ts'
-import { begin, retried, within } from './postgres-transactions.ts'
+} from './postgres/statements.ts'
+import { writeCall } from './postgres/statements.ts'
+import type { Call } from './postgres/statements.ts'
+import { begin, retried, within } from './postgres/transactions.ts'
 import { claimWhileLocked, verdictOf, writeUntilKnown } from './sql-answers.ts'
 
-export type { PostgresTransaction } from './postgres-client.ts'
+export type { PostgresTransaction } from '../clients/postgres.ts'
 
 export interface PostgresStoreOptions<Pool extends PgPool | PostgresJs = PgPool | PostgresJs> {
   /** A `Pool` of pg, or the `sql` of postgres.js. */

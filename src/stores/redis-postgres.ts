@@ -11,15 +11,15 @@ import { checkOptions, optional, positiveMs, withMethods } from '../core/options
 import type { Rule } from '../core/options.ts'
 import type { Began, Claim, ClaimRequest, Fenced, Retention, Verdict } from '../core/store.ts'
 import type { PostgresStore } from './postgres.ts'
-import { linkTo } from './redis-client.ts'
-import type { RedisClient } from './redis-client.ts'
-import { cachedBytesMax, settledCache } from './redis-postgres-cache.ts'
-import type { Cache, Knowledge } from './redis-postgres-cache.ts'
-import { databaseSecret, inspectionWithoutSecret } from './redis-postgres-secret.ts'
-import { databaseTime } from './redis-postgres-time.ts'
+import { linkTo } from '../clients/redis.ts'
+import type { RedisClient } from '../clients/redis.ts'
+import { cachedBytesMax, settledCache } from './redis-postgres/cache.ts'
+import type { Cache, Knowledge } from './redis-postgres/cache.ts'
+import { databaseSecret, inspectionWithoutSecret } from './redis-postgres/secret.ts'
+import { databaseTime } from './redis-postgres/time.ts'
 
 export type { PostgresStore } from './postgres.ts'
-export type { RedisClient } from './redis-client.ts'
+export type { RedisClient } from '../clients/redis.ts'
 
 export interface RedisPostgresStoreOptions<Client> {
   /** A connected client of node-redis or ioredis: one server, a pool, Sentinel or Cluster. It stays yours to close. */

@@ -33,17 +33,17 @@ import type {
   TransactionalSteps,
   Verdict,
 } from '../core/store.ts'
-import { callsOn } from './sqlite-calls.ts'
-import type { SqliteGround } from './sqlite-calls.ts'
-import { asOnceError, checkDurability, fileOf, isBusy } from './sqlite-connection.ts'
-import type { Durability, SqliteDatabase } from './sqlite-connection.ts'
-import { schemaSql } from './sqlite-schema.ts'
-import { moments } from './sqlite-time.ts'
-import { transactionsOn } from './sqlite-transactions.ts'
-import { turns } from './sqlite-turns.ts'
-import { uncommittedKeys, withinOn } from './sqlite-within.ts'
+import { callsOn } from './sqlite/batches.ts'
+import type { SqliteGround } from './sqlite/batches.ts'
+import { asOnceError, checkDurability, fileOf, isBusy } from './sqlite/connection.ts'
+import type { Durability, SqliteDatabase } from './sqlite/connection.ts'
+import { schemaSql } from './sqlite/schema.ts'
+import { moments } from './sqlite/time.ts'
+import { transactionsOn } from './sqlite/transactions.ts'
+import { turns } from './sqlite/turns.ts'
+import { uncommittedKeys, withinOn } from './sqlite/within.ts'
 
-export type { Durability, SqliteDatabase, SqliteStatement, SqliteValue } from './sqlite-connection.ts'
+export type { Durability, SqliteDatabase, SqliteStatement, SqliteValue } from './sqlite/connection.ts'
 
 interface CommonOptions {
   /** The name of the table, and the beginning of the names of those that belong to it. */

@@ -2,9 +2,9 @@
 
 import { describe, expect, test } from 'vitest'
 import { brokenStores } from './broken-stores.ts'
-import { guarantees } from './contract-case.ts'
-import { memorySubject } from './memory-subject.ts'
-import { pretendSubject } from './pretend-database.ts'
+import { guarantees } from './store-contract/case.ts'
+import { memorySubject } from '../../test/subjects/memory.ts'
+import { pretendSubject } from './broken-stores/pretend-database.ts'
 import { reasonNotTo, runContractCase, storeContract, storeContractCases } from './store-contract.ts'
 import type { ContractTest } from './store-contract.ts'
 

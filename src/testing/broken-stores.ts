@@ -1,12 +1,12 @@
 // A contract that passes everything proves nothing: here is a wrong store for each guarantee, with the case that must find
 // it. They are also what a checker of one's own can be tried on.
 
-import { brokenAnswers } from './broken-answers.ts'
-import { brokenHolders } from './broken-holders.ts'
-import { brokenOperations } from './broken-operations.ts'
-import { brokenRetention } from './broken-retention.ts'
-import type { BrokenStore } from './broken-store.ts'
-import { brokenTransactions } from './broken-transactions.ts'
+import { brokenAnswers } from './broken-stores/answers.ts'
+import { brokenHolders } from './broken-stores/holders.ts'
+import { brokenOperations } from './broken-stores/operations.ts'
+import { brokenRetention } from './broken-stores/retention.ts'
+import type { BrokenStore } from './broken-stores/broken-store.ts'
+import { brokenTransactions } from './broken-stores/transactions.ts'
 
 export const brokenStores: readonly BrokenStore[] = [
   ...brokenHolders,

@@ -6,8 +6,8 @@ import type { Clock } from '../core/clock.ts'
 import { invalidArgument } from '../core/errors.ts'
 import { checkOptions, nonNegativeMs, optional, withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
-import { seededRandom } from './simulation-random.ts'
-import type { SeededRandom } from './simulation-random.ts'
+import { seededRandom } from './seeded-random.ts'
+import type { SeededRandom } from './seeded-random.ts'
 
 /** The part of fetch that is used; a handler that takes a Request fits, too. */
 export type FetchLike = (request: Request) => Response | Promise<Response>

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import type { ClaimRequest, Verdict } from '../core/store.ts'
-import { emptyHistory } from './history-checker-history.ts'
-import type { CallRecord, History, StoreOperation } from './history-checker-history.ts'
-import { isLinearizable } from './history-checker-linearizable.ts'
+import { emptyHistory } from './history-checker/history.ts'
+import type { CallRecord, History, StoreOperation } from './history-checker/history.ts'
+import { isLinearizable } from './history-checker/linearizable.ts'
 import { checkHistory } from './history-checker.ts'
 
 const key = { scope: 'shop', id: '1' }

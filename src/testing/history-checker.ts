@@ -2,13 +2,13 @@
 // operations are held against each other and against the contract. docs/guarantees.md tells which guarantee each is about.
 
 import { keyString } from '../core/key.ts'
-import { checkAudit } from './history-checker-audit.ts'
-import { checkCalls, describeCall, livesOf } from './history-checker-calls.ts'
-import { checkExecutions } from './history-checker-executions.ts'
-import type { CallRecord, History, StoreOperation } from './history-checker-history.ts'
-import { isLinearizable } from './history-checker-linearizable.ts'
-import type { LinearizableOptions } from './history-checker-linearizable.ts'
-import type { Violation } from './history-checker-violation.ts'
+import { checkAudit } from './history-checker/audit.ts'
+import { checkCalls, describeCall, livesOf } from './history-checker/calls.ts'
+import { checkExecutions } from './history-checker/executions.ts'
+import type { CallRecord, History, StoreOperation } from './history-checker/history.ts'
+import { isLinearizable } from './history-checker/linearizable.ts'
+import type { LinearizableOptions } from './history-checker/linearizable.ts'
+import type { Violation } from './history-checker/violation.ts'
 
 export interface CheckOptions extends LinearizableOptions {
   /** `calm`: nothing went wrong in the world, so nothing may be lost and nobody refused. Default faulty. */

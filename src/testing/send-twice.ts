@@ -5,10 +5,10 @@ import assert from 'node:assert/strict'
 import { systemRandom } from '../core/clock.ts'
 import { aFunction, checkOptions, oneOf, optional, positiveInteger } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
-import { judge, reportOn } from './send-twice-report.ts'
-import type { SentAnswer, SentRequest, SendTwiceReport } from './send-twice-report.ts'
-import { openTarget } from './send-twice-target.ts'
-import type { SendTwiceTarget } from './send-twice-target.ts'
+import { judge, reportOn } from './send-twice/report.ts'
+import type { SentAnswer, SentRequest, SendTwiceReport } from './send-twice/report.ts'
+import { openTarget } from './send-twice/target.ts'
+import type { SendTwiceTarget } from './send-twice/target.ts'
 
 export interface SendTwiceOptions {
   /** `add`: a request without an Idempotency-Key is given one, the same each time it is sent. Default: keys are as they are. */

@@ -8,8 +8,8 @@ import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { brokenStores } from './broken-stores.ts'
-import { guarantees } from './contract-case.ts'
-import { memoryCannot } from './memory-subject.ts'
+import { guarantees } from './store-contract/case.ts'
+import { memoryCannot } from '../../test/subjects/memory.ts'
 import { reasonNotTo, storeContractCases } from './store-contract.ts'
 
 const source = join(import.meta.dirname, '..')

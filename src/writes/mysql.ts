@@ -1,8 +1,8 @@
 // The writes on a MySQL or MariaDB transaction of the user's, by whichever library it was opened.
 
 import { invalidArgument } from '../core/errors.ts'
-import { drizzleQuery, has, kyselyQuery } from './client-shape.ts'
-import { mysqlStatements } from './mysql-statements.ts'
+import { drizzleQuery, has, kyselyQuery } from '../clients/sql-transaction.ts'
+import { mysqlStatements } from './mysql/statements.ts'
 import { requestChecks, scalar, sqlTable } from './requests.ts'
 import { textOf } from './statement.ts'
 import type { Statement } from './statement.ts'

@@ -2,7 +2,7 @@
 // that wrote nothing and one that only reads, so that nothing is left half done even where no transaction is open.
 
 import { invalidArgument } from '../core/errors.ts'
-import { drizzleQuery, has, kyselyQuery } from './client-shape.ts'
+import { drizzleQuery, has, kyselyQuery } from '../clients/sql-transaction.ts'
 import { requestChecks, scalar, sqlTable } from './requests.ts'
 import { returningWrites } from './returning.ts'
 import { join, name, names, sql, textOf, values, where } from './statement.ts'

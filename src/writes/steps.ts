@@ -8,7 +8,7 @@ import type { Answers, Requests, SyncWrites, WriteName, Writes } from './writes.
 
 export interface Result {
   readonly rows: readonly unknown[]
-  /** What an INSERT counts, see mysql-statements.ts; only MySQL is asked. */
+  /** What an INSERT counts, see mysql/statements.ts; only MySQL is asked. */
   readonly affected?: number
   /** How many rows an UPDATE made other than they were; only MySQL is asked. */
   readonly changed?: number

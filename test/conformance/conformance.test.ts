@@ -1,8 +1,8 @@
 // Every case on every adapter, on the memory store and on SQLite; one adapter on the stores that are servers. At the end, a
 // table of adapter × group of cases.
 import { afterAll, beforeAll, describe, test } from 'vitest'
-import { type PostgresGround, startPostgresGround } from '../postgres-subject.ts'
-import { durable } from '../redis-subject.ts'
+import { type PostgresGround, startPostgresGround } from '../subjects/postgres.ts'
+import { durable } from '../subjects/redis.ts'
 import { needs } from '../servers/needs.ts'
 import { startRedis } from '../servers/redis.ts'
 import type { Running } from '../servers/server.ts'

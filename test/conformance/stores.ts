@@ -11,8 +11,8 @@ import { memoryData, memoryStore } from '../../src/stores/memory.ts'
 import { postgresStore } from '../../src/stores/postgres.ts'
 import { sqliteStore } from '../../src/stores/sqlite.ts'
 import { redisStore } from '../../src/stores/redis.ts'
-import { createPool, type PostgresGround } from '../postgres-subject.ts'
-import { connect, type Connected, testClock, withClock } from '../redis-subject.ts'
+import { createPool, type PostgresGround } from '../subjects/postgres.ts'
+import { connect, type Connected, testClock, withClock } from '../subjects/redis.ts'
 import type { Running } from '../servers/server.ts'
 
 export interface Place {

@@ -2,7 +2,7 @@
 // finding, told with the seed that brings it back.
 
 import { OnceError } from '../../src/core/errors.ts'
-import { mixed, seededRandom } from '../../src/testing/simulation-random.ts'
+import { mixed, seededRandom } from '../../src/testing/seeded-random.ts'
 import { hostileBytes } from './inputs.ts'
 import type { Parser } from './parsers.ts'
 

@@ -1,6 +1,6 @@
 // Hostile input: samples that are right, bent a little or a lot. The same seed gives the same input.
 
-import type { SeededRandom } from '../../src/testing/simulation-random.ts'
+import type { SeededRandom } from '../../src/testing/seeded-random.ts'
 
 /** What parsers stumble over: ends of strings and of lines, brackets, escapes, numbers beyond a double, the edges of UTF-8. */
 const spice = [

@@ -5,9 +5,9 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { createOnce } from '../../src/core/once.ts'
 import { keyOf, keyString } from '../../src/core/key.ts'
-import { readHttpOptions } from '../../src/http/options.ts'
-import { requestFingerprint } from '../../src/http/request-fingerprint.ts'
-import { scopedKey } from '../../src/http/scoped-key.ts'
+import { readHttpOptions } from '../../src/http/exchange/options.ts'
+import { requestFingerprint } from '../../src/http/exchange/request-fingerprint.ts'
+import { scopedKey } from '../../src/http/exchange/scoped-key.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 
 const runs = { numRuns: 2_000, seed: 1 }

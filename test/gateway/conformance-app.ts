@@ -3,8 +3,8 @@
 import { createServer } from 'node:http'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { createListener, createProtection } from '../../src/gateway/gateway-listener.ts'
-import { openUpstream } from '../../src/gateway/upstream.ts'
+import { createListener, createProtection } from '../../src/gateway/proxy/listener.ts'
+import { openUpstream } from '../../src/gateway/proxy/upstream.ts'
 import {
   type App,
   type AppGround,

@@ -2,7 +2,7 @@
 // of the socket, for what no HTTP client would send.
 import { once as onceEvent } from 'node:events'
 import { connect, type Socket } from 'node:net'
-import { type Gateway, type GatewayOptions, startGateway } from '../../src/gateway/gateway.ts'
+import { type Gateway, type GatewayOptions, startGateway } from '../../src/gateway/proxy.ts'
 import type { RequestRecord } from '../../src/gateway/request-log.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 import { type ManualClock, manualClock } from '../../src/testing/manual-clock.ts'

@@ -8,7 +8,7 @@ import { needs } from '../servers/needs.ts'
 import { pollUntil } from '../servers/poll.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { startRedis } from '../servers/redis.ts'
-import { durable } from '../redis-subject.ts'
+import { durable } from '../subjects/redis.ts'
 import { gatewayArguments, openPlace, type Place } from './programs.ts'
 
 let place: Place

@@ -41,12 +41,12 @@ const rowsOf = (head: string): string[] =>
     .flatMap((row) => row.split('|')[1]?.match(/(?<=`)[a-zA-Z]+(?=`)/g) ?? [])
 
 test('every option of a step and of an operation, and every state, is listed, and no other', () => {
-  const step = /export interface Step<T> {[^]*?\n}/.exec(read('src/core/operation-steps.ts'))![0]
+  const step = /export interface Step<T> {[^]*?\n}/.exec(read('src/core/operations/steps.ts'))![0]
   const members = Array.from(step.matchAll(/^ {2}(?:readonly )?(\w+)\??[:(]/gm), ([, name]) => name!)
   expect(rowsOf('Option of a step').toSorted()).toEqual(members.filter((name) => name !== 'run').toSorted())
-  const rules = /const optionRules[^]*?\n}/.exec(read('src/core/operation.ts'))![0]
+  const rules = /const optionRules[^]*?\n}/.exec(read('src/core/operations/operation.ts'))![0]
   const options = Array.from(rules.matchAll(/^ {2}(\w+):/gm), ([, name]) => name!)
   expect(rowsOf('Option of an operation').toSorted()).toEqual(options.toSorted())
-  const states = /export type OperationState = (.*)/.exec(read('src/core/operation-status.ts'))![1]!
+  const states = /export type OperationState = (.*)/.exec(read('src/core/operations/status.ts'))![1]!
   expect(rowsOf('State').toSorted()).toEqual(states.match(/(?<=')\w+(?=')/g)!.toSorted())
 })

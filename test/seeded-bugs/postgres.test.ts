@@ -3,8 +3,8 @@
 
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { key } from '../../src/core/key.ts'
-import { bytesOf, finish, request, take } from '../../src/testing/contract-case.ts'
-import { type PostgresGround, startPostgresGround } from '../postgres-subject.ts'
+import { bytesOf, finish, request, take } from '../../src/testing/store-contract/case.ts'
+import { type PostgresGround, startPostgresGround } from '../subjects/postgres.ts'
 import { needs } from '../servers/needs.ts'
 
 needs('postgres', { ours: true }).describe('the connections of the PostgreSQL store', () => {

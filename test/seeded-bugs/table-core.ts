@@ -5,7 +5,7 @@ import type { SeededBug } from './bug.ts'
 
 const inKeyFuzz = 'test/fuzz/keys.test.ts'
 const inOnce = 'src/core/once.test.ts'
-const inTransaction = 'src/core/transaction.test.ts'
+const inTransaction = 'src/core/once/transaction.test.ts'
 
 export const coreBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/once.ts', 'claim, lease, fence', [
@@ -74,7 +74,7 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: bySimulation('quiet-after-end'),
     },
   ]),
-  ...bugsIn('src/core/claiming.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/once/claim.ts', 'claim, lease, fence', [
     {
       id: 'a store that does not answer runs the effect all the same',
       find: `    if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') disown()\n    throw error`,
@@ -94,7 +94,7 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: byTest(inOnce, 'a claim that lands after its caller gave up is released when it does'),
     },
   ]),
-  ...bugsIn('src/core/protocol.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/once/call.ts', 'claim, lease, fence', [
     {
       id: 'the token is the name of the process',
       find: 'askOnce({ ...call.request, token: random.uuid() })',
@@ -123,7 +123,7 @@ export const coreBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/core/waiting.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/once/waiting.ts', 'claim, lease, fence', [
     {
       id: 'a grant is told to every duplicate that waits',
       find: `if (asked.verdict.is !== 'granted') {`,
@@ -146,7 +146,7 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: byTest(inOnce, 'a thousand local duplicates share one wait, not a thousand polls'),
     },
   ]),
-  ...bugsIn('src/core/attempt.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/once/attempt.ts', 'claim, lease, fence', [
     {
       id: 'a heartbeat outlives the deadline of its effect',
       find: '    stopHeartbeat()\n    return deadlinePassed',
@@ -184,7 +184,7 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: byTest(inOnce, 'a settle whose reply is lost is repeated and recognised'),
     },
   ]),
-  ...bugsIn('src/core/effect.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/once/effect.ts', 'claim, lease, fence', [
     {
       id: 'an effect that ignores its signal hangs its caller',
       find: `    cancelTimer = clock.schedule(() => ended.resolve({ is: 'hung', thrown: error }), options.graceMs)\n`,
@@ -212,7 +212,7 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: bySimulation('everybody-answered'),
     },
   ]),
-  ...bugsIn('src/core/sweeping.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/once/sweeping.ts', 'claim, lease, fence', [
     {
       id: 'expiry never runs',
       find: 'for (let more = true; more && !closing.aborted;) more = await sweepStep(ground, store)',
@@ -266,7 +266,7 @@ export const coreBugs: readonly SeededBug[] = [
   ]),
 ]
 
-export const transactionBugs: readonly SeededBug[] = bugsIn('src/core/transaction.ts', 'transactions', [
+export const transactionBugs: readonly SeededBug[] = bugsIn('src/core/once/transaction.ts', 'transactions', [
   {
     id: 'a commit that nobody confirmed is told as not executed',
     find: `    throw new OnceError('OUTCOME_UNKNOWN', {\n      message:\n        \`The transaction`,

@@ -3,8 +3,8 @@
 import { bugsIn, bySimulation, byTest } from './bug.ts'
 import type { SeededBug } from './bug.ts'
 
-const inMemory = 'src/stores/memory.test.ts'
-const inSqlite = 'src/stores/sqlite.test.ts'
+const inMemory = 'src/stores/memory/contract.test.ts'
+const inSqlite = 'src/stores/sqlite/contract.test.ts'
 
 export const memoryBugs: readonly SeededBug[] = bugsIn('src/stores/memory.ts', 'stores', [
   {
@@ -157,7 +157,7 @@ export const memoryBugs: readonly SeededBug[] = bugsIn('src/stores/memory.ts', '
 ])
 
 export const sqliteBugs: readonly SeededBug[] = [
-  ...bugsIn('src/stores/sqlite-entries.ts', 'stores', [
+  ...bugsIn('src/stores/sqlite/entries.ts', 'stores', [
     {
       id: 'sqlite: commit without a fence',
       find: `WHERE scope = ? AND id = ? AND token = ? AND fence = ? AND state = 'running' AND lease_until + keep_ms > ?`,
@@ -210,7 +210,7 @@ export const sqliteBugs: readonly SeededBug[] = [
       caughtBy: byTest(inSqlite, 'a sweep never touches a running key, however long ago it was first claimed'),
     },
   ]),
-  ...bugsIn('src/stores/sqlite-schema.ts', 'stores', [
+  ...bugsIn('src/stores/sqlite/schema.ts', 'stores', [
     {
       id: 'sqlite: keys are folded by the column',
       find: `  scope TEXT NOT NULL,\n  id TEXT NOT NULL,\n  state`,
@@ -218,30 +218,30 @@ export const sqliteBugs: readonly SeededBug[] = [
       caughtBy: byTest(inSqlite, 'keys that differ in case, blanks, accents, form or width are different keys'),
     },
   ]),
-  ...bugsIn('src/stores/sqlite-calls.ts', 'stores', [
+  ...bugsIn('src/stores/sqlite/batches.ts', 'stores', [
     {
       id: 'sqlite: an error at COMMIT is swallowed',
       find: '    return replies\n  } catch (error) {\n    rollBack(database)\n    throw error',
       replace:
         "    return replies\n  } catch {\n    rollBack(database)\n    return batch.map(() => ({ value: 'done' }))",
       caughtBy: byTest(
-        'src/stores/sqlite-faults.test.ts',
+        'src/stores/sqlite/faults.test.ts',
         'fails a settle as STORE_UNAVAILABLE, keeps the claim, and takes a smaller outcome',
       ),
     },
   ]),
-  ...bugsIn('src/stores/sqlite-calls.ts', 'stores', [
+  ...bugsIn('src/stores/sqlite/batches.ts', 'stores', [
     {
       id: 'sqlite: a lock that somebody else holds is swallowed',
       find: `      } catch (error) {\n        throw asOnceError(error)\n      } finally {\n        endTurn()`,
       replace: `      } catch {\n        return batch.map(() => ({ value: 'done' }))\n      } finally {\n        endTurn()`,
       caughtBy: byTest(
-        'src/stores/sqlite-faults.test.ts',
+        'src/stores/sqlite/faults.test.ts',
         'fails what must write as STORE_UNAVAILABLE after lockWaitMs, and nothing of it happens later',
       ),
     },
   ]),
-  ...bugsIn('src/stores/sqlite-transactions.ts', 'stores', [
+  ...bugsIn('src/stores/sqlite/transactions.ts', 'stores', [
     {
       id: 'sqlite: the effect is outside of the transaction',
       find: `    tx: database,\n    commit: (outcome`,
@@ -253,12 +253,12 @@ export const sqliteBugs: readonly SeededBug[] = [
       find: `  return new OnceError('OUTCOME_UNKNOWN', {\n    message: \`SQLite failed`,
       replace: `  return new OnceError('STORE_UNAVAILABLE', {\n    message: \`SQLite failed`,
       caughtBy: byTest(
-        'src/stores/sqlite-transactions.test.ts',
+        'src/stores/sqlite/transactions.test.ts',
         'because the disk fails at COMMIT is OUTCOME_UNKNOWN, and the retry tells the truth: one effect in the end',
       ),
     },
   ]),
-  ...bugsIn('src/stores/sqlite-inspection.ts', 'stores', [
+  ...bugsIn('src/stores/sqlite/inspection.ts', 'stores', [
     {
       id: 'sqlite: a change by hand is on record also when nothing was changed',
       find: `      if (!before || !mendable) return before\n`,
@@ -266,7 +266,7 @@ export const sqliteBugs: readonly SeededBug[] = [
       caughtBy: byTest(inSqlite, 'releasing by hand changes nothing where there is nothing to release'),
     },
   ]),
-  ...bugsIn('src/stores/sqlite-operations.ts', 'stores', [
+  ...bugsIn('src/stores/sqlite/operations.ts', 'stores', [
     {
       id: 'sqlite: a record that comes late overwrites a later one',
       find: `\n       WHERE excluded.revision > revision`,
@@ -289,24 +289,24 @@ export const sqliteBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/stores/sqlite-connection.ts', 'stores', [
+  ...bugsIn('src/stores/sqlite/connection.ts', 'stores', [
     {
       id: 'sqlite: a connection that does not sync its commits is accepted',
       find: `synchronous >= needed) return`,
       replace: `synchronous >= 0) return`,
       caughtBy: byTest(
-        'src/stores/sqlite-faults.test.ts',
+        'src/stores/sqlite/faults.test.ts',
         'a better-sqlite3 database that was opened again in WAL mode is at NORMAL, and refused',
       ),
     },
   ]),
-  ...bugsIn('src/stores/sqlite-time.ts', 'stores', [
+  ...bugsIn('src/stores/sqlite/time.ts', 'stores', [
     {
       id: 'sqlite: lease by local clock',
       find: 'if (markMs > now()) offsetMs = markMs - clock.elapsed()',
       replace: 'if (markMs > now()) offsetMs += 0',
       caughtBy: byTest(
-        'src/stores/sqlite-time.test.ts',
+        'src/stores/sqlite/time.test.ts',
         'processes whose clocks differ agree as soon as both have written',
       ),
     },
@@ -315,7 +315,7 @@ export const sqliteBugs: readonly SeededBug[] = [
       find: 'const now = (): number => Math.floor(offsetMs + clock.elapsed())',
       replace: 'const now = (): number => Math.floor(clock.now() + 0 * offsetMs)',
       caughtBy: byTest(
-        'src/stores/sqlite-time.test.ts',
+        'src/stores/sqlite/time.test.ts',
         'a clock that is set back revives nothing that has expired, and one set forward expires nothing',
       ),
     },

@@ -14,7 +14,7 @@ const inDoubt =
 const notInTheLog = 'neither key, tenant, query, header nor body is in the log'
 
 const upstream: readonly SeededBug[] = [
-  ...bugsIn('src/gateway/upstream.ts', 'gateway', [
+  ...bugsIn('src/gateway/proxy/upstream.ts', 'gateway', [
     {
       id: 'an answer whose end cannot be told is stored as complete',
       find: `call.unframed = !head.isFramed && !endsWithHead(status)`,
@@ -61,7 +61,7 @@ const upstream: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/gateway/upstream-headers.ts', 'gateway', [
+  ...bugsIn('src/gateway/proxy/upstream-headers.ts', 'gateway', [
     {
       id: 'what belongs to one connection is passed on to the upstream',
       find: 'if (notToUpstream.has(lower) || forwardedNames.has(lower)',
@@ -96,7 +96,7 @@ const upstream: readonly SeededBug[] = [
 ]
 
 const requests: readonly SeededBug[] = [
-  ...bugsIn('src/gateway/gateway-requests.ts', 'gateway', [
+  ...bugsIn('src/gateway/proxy/requests.ts', 'gateway', [
     {
       id: 'the authority of an absolute form is passed on',
       find: 'return { target: path + query, path }',
@@ -116,15 +116,15 @@ const requests: readonly SeededBug[] = [
       caughtBy: byTest(inHostile, 'another coding before chunked'),
     },
   ]),
-  ...bugsIn('src/gateway/gateway-routes.ts', 'gateway', [
+  ...bugsIn('src/gateway/proxy/routes.ts', 'gateway', [
     {
       id: 'another way to write a path leads around its rule',
       find: `    if (segment === '..') segments.pop()\n    else if`,
       replace: `    if`,
-      caughtBy: byTest('src/gateway/gateway-routes.test.ts', 'a path pattern'),
+      caughtBy: byTest('src/gateway/proxy/routes.test.ts', 'a path pattern'),
     },
   ]),
-  ...bugsIn('src/gateway/gateway-tenants.ts', 'gateway', [
+  ...bugsIn('src/gateway/proxy/tenants.ts', 'gateway', [
     {
       id: 'of two tenants in one request the first one counts',
       find: ` || linesOf(req, name) > 1) return undefined`,
@@ -141,7 +141,7 @@ const requests: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/gateway/gateway-record.ts', 'gateway', [
+  ...bugsIn('src/gateway/proxy/record.ts', 'gateway', [
     {
       id: 'the query is in the log',
       find: '    path: splitTarget(target).path,',
@@ -164,7 +164,7 @@ const requests: readonly SeededBug[] = [
 ]
 
 const keys: readonly SeededBug[] = [
-  ...bugsIn('src/gateway/gateway-listener.ts', 'gateway', [
+  ...bugsIn('src/gateway/proxy/listener.ts', 'gateway', [
     {
       id: 'a key is given back when the upstream resets the connection',
       find: 'if (call.doubt) throw new InDoubtError(',
@@ -184,7 +184,7 @@ const keys: readonly SeededBug[] = [
       caughtBy: byTest(inFaults, 'a client that goes away does not lose the outcome of a request with a key'),
     },
   ]),
-  ...bugsIn('src/gateway/gateway.ts', 'gateway', [
+  ...bugsIn('src/gateway/proxy.ts', 'gateway', [
     {
       id: 'the gateway and the service behind it share their keys',
       find: 'scope: `gateway:${service}`',
@@ -238,7 +238,7 @@ const byHand = 'needs the token and a reason, is only for what is parked, and is
 const needsToken = 'need the right token, by POST, as JSON, with a reason, and of a reasonable size'
 
 export const dashboardBugs: readonly SeededBug[] = [
-  ...bugsIn('src/gateway/admin-guard.ts', 'dashboard', [
+  ...bugsIn('src/gateway/admin/guard.ts', 'dashboard', [
     {
       id: 'keys are shown to whoever can reach the dashboard',
       find: 'refuseReading: async (request) => (local ? undefined : refuseToken(request))',
@@ -293,13 +293,13 @@ export const dashboardBugs: readonly SeededBug[] = [
       caughtBy: byTest(inAdmin, 'without a token at the start nothing can be changed, whatever is sent'),
     },
   ]),
-  ...bugsIn('src/gateway/admin-guard.ts', 'dashboard', [
+  ...bugsIn('src/gateway/admin/guard.ts', 'dashboard', [
     {
       id: 'tokens can be guessed as fast as they can be sent',
       find: '    else patience.wrong(address)\n',
       replace: '',
       caughtBy: byTest(
-        'src/gateway/admin-guard.test.ts',
+        'src/gateway/admin/guard.test.ts',
         'whoever guesses is slowed down; the right token is let in, from there after a wait, from elsewhere at once',
       ),
     },
@@ -321,7 +321,7 @@ export const dashboardBugs: readonly SeededBug[] = [
       caughtBy: byTest(inAdmin, byHand),
     },
   ]),
-  ...bugsIn('src/gateway/admin-entries.ts', 'dashboard', [
+  ...bugsIn('src/gateway/admin/entries.ts', 'dashboard', [
     {
       id: 'lists have the answers in them',
       find: `return { kind: 'response', status, bytes: body.length,`,
@@ -340,12 +340,12 @@ export const programBugs: readonly SeededBug[] = [
       caughtBy: byTest('src/cli/words.test.ts', 'what comes from a store is shown and never obeyed by the terminal'),
     },
   ]),
-  ...bugsIn('src/cli/keys-outcome.ts', 'program', [
+  ...bugsIn('src/cli/keys/outcome.ts', 'program', [
     {
       id: 'what an effect came to is told to whoever lists the keys',
       find: 'what: `a failure that is itself the answer, ${size(bytes)}`',
       replace: 'what: `a failure that is itself the answer: ${message}`',
-      caughtBy: byTest('src/cli/keys-outcome.test.ts', 'the few words hold nothing of what is inside'),
+      caughtBy: byTest('src/cli/keys/outcome.test.ts', 'the few words hold nothing of what is inside'),
     },
   ]),
 ]

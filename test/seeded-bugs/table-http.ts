@@ -4,33 +4,36 @@ import { bugsIn, byTest } from './bug.ts'
 import type { SeededBug } from './bug.ts'
 
 const inKeyFuzz = 'test/fuzz/keys.test.ts'
-const inStored = 'src/http/stored-response.test.ts'
-const inRequest = 'src/http/request-fingerprint.test.ts'
-const inAdapters = 'src/http/adapters.test.ts'
-const inHoles = 'src/http/holes.test.ts'
+const inStored = 'src/http/exchange/stored-response.test.ts'
+const inRequest = 'src/http/exchange/request-fingerprint.test.ts'
+const inAdapters = 'test/http/adapters.test.ts'
+const inHoles = 'test/http/holes.test.ts'
 const parts = 'method, path, query, media type, content coding and body each make another request'
 export const httpBugs: readonly SeededBug[] = [
-  ...bugsIn('src/http/key-header.ts', 'http', [
+  ...bugsIn('src/http/exchange/key-header.ts', 'http', [
     {
       id: 'joined header lines are accepted',
       find: 'const bare = /^[\\x21\\x23-\\x2b\\x2d-\\x3a\\x3c-\\x5b\\x5d-\\x7e]+$/',
       replace: 'const bare = /^[\\x20\\x21\\x23-\\x3a\\x3c-\\x5b\\x5d-\\x7e]+$/',
-      caughtBy: byTest('src/http/key-header.test.ts', 'is refused: "a,b"'),
+      caughtBy: byTest('src/http/exchange/key-header.test.ts', 'is refused: "a,b"'),
     },
     {
       id: 'of two header lines the first one counts',
       find: `if (lines.length !== 1) return`,
       replace: `if (lines.length === 0) return`,
-      caughtBy: byTest('src/http/key-header.test.ts', 'no line, an empty one and more than one are never a key'),
+      caughtBy: byTest(
+        'src/http/exchange/key-header.test.ts',
+        'no line, an empty one and more than one are never a key',
+      ),
     },
     {
       id: 'the length of a key is not bounded',
       find: 'if (key.length > rules.keyLengthMax) return',
       replace: 'if (key.length > rules.keyLengthMax * 1_000) return',
-      caughtBy: byTest('src/http/key-header.test.ts', 'the length is that of the key, not of the field'),
+      caughtBy: byTest('src/http/exchange/key-header.test.ts', 'the length is that of the key, not of the field'),
     },
   ]),
-  ...bugsIn('src/http/request-fingerprint.ts', 'http', [
+  ...bugsIn('src/http/exchange/request-fingerprint.ts', 'http', [
     {
       id: 'fingerprint without the method',
       find: '    request.method,\n    path,',
@@ -68,7 +71,7 @@ export const httpBugs: readonly SeededBug[] = [
       caughtBy: byTest(inRequest, 'a query keeps its meaning'),
     },
   ]),
-  ...bugsIn('src/http/strict-json.ts', 'http', [
+  ...bugsIn('src/http/exchange/strict-json.ts', 'http', [
     {
       id: 'a number that a double cannot hold is fingerprinted by its value',
       find: '      if (!isExact(found)) return false\n',
@@ -82,7 +85,7 @@ export const httpBugs: readonly SeededBug[] = [
       caughtBy: byTest(inRequest, 'never equates a member twice'),
     },
   ]),
-  ...bugsIn('src/http/stored-response.ts', 'http', [
+  ...bugsIn('src/http/exchange/stored-response.ts', 'http', [
     {
       id: 'an answer is kept as JSON and not as its octets',
       find: '  const { status, message, body } = answer\n',
@@ -115,13 +118,13 @@ export const httpBugs: readonly SeededBug[] = [
       caughtBy: byTest(inStored, 'what cannot be read is an error and never an empty answer'),
     },
   ]),
-  ...bugsIn('src/http/node-response.ts', 'http', [
+  ...bugsIn('src/http/on-node/response.ts', 'http', [
     {
       id: 'a partial body is stored as complete',
       find: `  if (hold.is === 'whole' && declaredLength(hold, hold.bytes) !== hold.bytes) beginStream(hold)\n`,
       replace: '',
       caughtBy: byTest(
-        'src/http/node-response.test.ts',
+        'src/http/on-node/response.test.ts',
         'an answer that is shorter or longer than it said is not replayed as if it were whole',
       ),
     },
@@ -129,10 +132,10 @@ export const httpBugs: readonly SeededBug[] = [
       id: 'an answer leaves before it is settled',
       find: `  if (phase === 'passing' || hold.ended || refused) return Reflect.apply(own.end, res, written) as Internals\n  implicitHead(hold)`,
       replace: `  if (phase === 'passing' || hold.ended || refused) return Reflect.apply(own.end, res, written) as Internals\n  res.socket?.write('HTTP/1.1 102 Processing\\r\\n\\r\\n')\n  implicitHead(hold)`,
-      caughtBy: byTest('src/http/node-response.test.ts', 'nothing leaves before the answer is settled'),
+      caughtBy: byTest('src/http/on-node/response.test.ts', 'nothing leaves before the answer is settled'),
     },
   ]),
-  ...bugsIn('src/http/scoped-key.ts', 'http', [
+  ...bugsIn('src/http/exchange/scoped-key.ts', 'http', [
     {
       id: 'unscoped tenant',
       find: '${service}/${escapePart(tenant)}$',
@@ -146,13 +149,13 @@ export const httpBugs: readonly SeededBug[] = [
       caughtBy: byTest(inKeyFuzz, 'two owners in one service never share a key'),
     },
   ]),
-  ...bugsIn('src/http/context.ts', 'http', [
+  ...bugsIn('src/http/exchange/context.ts', 'http', [
     {
       id: 'the refusal of a rate limiter is replayed for a day',
       find: `  if (unheard.has(status)) return 'open'\n`,
       replace: '',
       caughtBy: byTest(
-        'src/http/frameworks.test.ts',
+        'test/http/frameworks.test.ts',
         'behind, a replay is free, a refusal is not stored, and its headers are those of the moment',
       ),
     },
@@ -169,7 +172,7 @@ export const httpBugs: readonly SeededBug[] = [
       caughtBy: byTest(inAdapters, 'a handler overrules the policy: release, store, notBegun'),
     },
   ]),
-  ...bugsIn('src/http/node-exchange.ts', 'http', [
+  ...bugsIn('src/http/on-node.ts', 'http', [
     {
       id: 'an answer leaves before its transaction is committed',
       find: '    return await held.produced\n',
@@ -180,7 +183,7 @@ export const httpBugs: readonly SeededBug[] = [
       id: 'of joined lines of keys the first one counts',
       find: `if (typeof joined === 'string' && !joined.includes(',')) return [joined]`,
       replace: `if (typeof joined === 'string') return [joined.split(',')[0]!]`,
-      caughtBy: byTest('src/http/abuse.test.ts', 'a key of two lines is refused and runs nothing'),
+      caughtBy: byTest('test/http/abuse.test.ts', 'a key of two lines is refused and runs nothing'),
     },
   ]),
   ...bugsIn('src/http/exchange.ts', 'http', [
@@ -198,7 +201,7 @@ export const httpBugs: readonly SeededBug[] = [
       find: `  if (body.is === 'claimed' && !(await body.verify())) return refuse(ground, 'digestMismatch')\n`,
       replace: '',
       caughtBy: byTest(
-        'src/http/node-request.test.ts',
+        'src/http/on-node/request.test.ts',
         'a digest that does not hold is refused, stores nothing, and tells the handler',
       ),
     },

@@ -3,10 +3,10 @@
 import { bugsIn, byOperations, byTest } from './bug.ts'
 import type { SeededBug } from './bug.ts'
 
-const inMemory = 'src/stores/memory.test.ts'
-const inOperation = 'src/core/operation.test.ts'
+const inMemory = 'src/stores/memory/contract.test.ts'
+const inOperation = 'src/core/operations/operation.test.ts'
 export const operationBugs: readonly SeededBug[] = [
-  ...bugsIn('src/core/operation-undo.ts', 'operations', [
+  ...bugsIn('src/core/operations/undo.ts', 'operations', [
     {
       id: 'undo in the wrong order',
       find: 'journal.steps().toReversed()',
@@ -38,7 +38,7 @@ export const operationBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/core/operation-steps.ts', 'operations', [
+  ...bugsIn('src/core/operations/steps.ts', 'operations', [
     {
       id: 'a committed step runs again in the next attempt',
       find: `const isDone = record?.state === 'done' || record?.forward === 'done'`,
@@ -91,7 +91,7 @@ export const operationBugs: readonly SeededBug[] = [
       caughtBy: byTest(inOperation, 'a step asked with another fingerprint is a MISMATCH, and runs nothing'),
     },
   ]),
-  ...bugsIn('src/core/operation-asked.ts', 'operations', [
+  ...bugsIn('src/core/operations/asked.ts', 'operations', [
     {
       id: 'undos begin while siblings still run',
       find: '      await Promise.all(running.values())\n      return late',
@@ -108,7 +108,7 @@ export const operationBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/core/operation-outgoing.ts', 'operations', [
+  ...bugsIn('src/core/operations/outgoing.ts', 'operations', [
     {
       id: 'a step goes on before what it wrote is written',
       find: '      await send(batch.map(({ news }) => news))\n',
@@ -116,7 +116,7 @@ export const operationBugs: readonly SeededBug[] = [
       caughtBy: byOperations('began-before-run'),
     },
   ]),
-  ...bugsIn('src/core/operation-run.ts', 'operations', [
+  ...bugsIn('src/core/operations/conduct.ts', 'operations', [
     {
       id: 'the record of the last step is left out when the operation is settled',
       find: 'news: last ? { step: last.record } : {}, last }',
@@ -127,7 +127,7 @@ export const operationBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/core/operation-transactions.ts', 'operations', [
+  ...bugsIn('src/core/operations/transaction-steps.ts', 'operations', [
     {
       id: 'a step is recorded outside of its transaction',
       find: 'await journal.commit({ step: done(bytes) }, (change) => commitWithin(context, begun, change))',
@@ -142,7 +142,7 @@ export const operationBugs: readonly SeededBug[] = [
       caughtBy: byOperations('step-once'),
     },
   ]),
-  ...bugsIn('src/core/operation-journal.ts', 'operations', [
+  ...bugsIn('src/core/operations/journal.ts', 'operations', [
     {
       id: 'a wish to cancel is not heard',
       find: `cancelReason ??= await ground.cancelReason()`,
@@ -162,7 +162,7 @@ export const operationBugs: readonly SeededBug[] = [
       caughtBy: byTest(inOperation, 'an operation that was taken over cannot write a step, and its signal aborts'),
     },
   ]),
-  ...bugsIn('src/stores/memory-operations.ts', 'operations', [
+  ...bugsIn('src/stores/memory/operations.ts', 'operations', [
     {
       id: 'memory: a takeover resets the steps',
       find: `const before = verdict.how !== 'fresh' || known?.lifeFence === fence ? known : undefined`,

@@ -3,12 +3,12 @@
 import { bugsIn, byTest } from './bug.ts'
 import type { SeededBug } from './bug.ts'
 
-const inPostgres = 'src/stores/postgres.test.ts'
-const inPeriods = 'src/stores/postgres-periods.test.ts'
+const inPostgres = 'src/stores/postgres/contract.test.ts'
+const inPeriods = 'src/stores/postgres/periods.test.ts'
 const twoLives = 'of two lives of a token that write at once, the old one is lost and the new one is served'
 const lateStep = 'a step of a holder whose claim came again after its operation was forgotten does not begin'
 export const postgresBugs: readonly SeededBug[] = [
-  ...bugsIn('src/stores/postgres-functions.ts', 'stores', [
+  ...bugsIn('src/stores/postgres/decisions.sql.ts', 'stores', [
     {
       id: 'postgres: commit without a fence',
       find: `h.id = an_id and h.token = a_token\n      and h.state = 'r' and \${ofClaim('h')}`,
@@ -32,7 +32,7 @@ export const postgresBugs: readonly SeededBug[] = [
       caughtBy: byTest(inPostgres, 'every takeover is one more attempt with a greater fence', 'postgres'),
     },
   ]),
-  ...bugsIn('src/stores/postgres-functions.ts', 'stores', [
+  ...bugsIn('src/stores/postgres/decisions.sql.ts', 'stores', [
     {
       id: 'postgres: a heartbeat without the token',
       find: `h.token = c.token and h.fence = c.fence and h.state = 'r'`,
@@ -86,7 +86,7 @@ export const postgresBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/stores/postgres-periods.ts', 'stores', [
+  ...bugsIn('src/stores/postgres/periods.sql.ts', 'stores', [
     {
       id: 'postgres: an entry is put into a table that is emptied a millisecond too early',
       find: 'where p.ends_at_ms >= ${forgottenAtMs} order by',
@@ -108,7 +108,7 @@ export const postgresBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/stores/postgres-operation-functions.ts', 'stores', [
+  ...bugsIn('src/stores/postgres/operations.sql.ts', 'stores', [
     {
       id: 'postgres: a record that comes late overwrites a later one',
       find: `\n  where s.revision < excluded.revision;`,
@@ -126,7 +126,7 @@ export const postgresBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/stores/postgres-operations.ts', 'stores', [
+  ...bugsIn('src/stores/postgres/operations.ts', 'stores', [
     {
       id: 'postgres: a step begins by the token, whatever the fence',
       find: ` and e.fence = \${integer('fence', fence)}\n`,
@@ -134,19 +134,19 @@ export const postgresBugs: readonly SeededBug[] = [
       caughtBy: byTest(inPostgres, lateStep, 'postgres'),
     },
   ]),
-  ...bugsIn('src/stores/postgres-durability.ts', 'stores', [
+  ...bugsIn('src/stores/postgres/fitness.ts', 'stores', [
     {
       id: 'postgres: a server that does not sync its commits is accepted',
       find: `...(found.synchronous_commit === 'off' ? ['synchronous_commit is off'] : []),`,
       replace: '',
       caughtBy: byTest(
-        'src/stores/postgres-server.test.ts',
+        'src/stores/postgres/server.test.ts',
         'synchronous_commit = off, an unlogged table and another encoding are refused',
         'postgres',
       ),
     },
   ]),
-  ...bugsIn('src/stores/postgres-names.ts', 'stores', [
+  ...bugsIn('src/stores/postgres/names.ts', 'stores', [
     {
       id: 'postgres: now() for clock_timestamp()',
       find: 'extract(epoch from clock_timestamp())',
@@ -158,7 +158,7 @@ export const postgresBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/stores/postgres-transactions.ts', 'stores', [
+  ...bugsIn('src/stores/postgres/transactions.ts', 'stores', [
     {
       id: 'postgres: a COMMIT that nobody answered is told as rolled back',
       find: `throw commitUnknown(key, error)`,
@@ -182,9 +182,9 @@ export const postgresBugs: readonly SeededBug[] = [
   ]),
 ]
 
-const inRedis = 'src/stores/redis.test.ts'
+const inRedis = 'src/stores/redis/contract.test.ts'
 export const redisBugs: readonly SeededBug[] = [
-  ...bugsIn('src/stores/redis-script.ts', 'stores', [
+  ...bugsIn('src/stores/redis/decisions.lua.ts', 'stores', [
     {
       id: 'redis: DEL without the token',
       find: `if isExpired(entry) or not isHeldBy(entry, verb, fence, token) then return 0 end`,
@@ -232,19 +232,19 @@ export const redisBugs: readonly SeededBug[] = [
       find: `elseif mark < tonumber(ARGV[2]) then\n  evidence = 'went-back'`,
       replace: `elseif mark < 0 then\n  evidence = 'went-back'`,
       caughtBy: byTest(
-        'src/stores/redis-data-loss.test.ts',
+        'src/stores/redis/data-loss.test.ts',
         'a server that came back with an older dataset is found by the writes that are missing; what it knows is replayed',
         'redis',
       ),
     },
   ]),
-  ...bugsIn('src/stores/redis-safety.ts', 'stores', [
+  ...bugsIn('src/stores/redis/fitness.ts', 'stores', [
     {
       id: 'redis: a server that forgets keys when its memory is full is accepted',
       find: `if (evictionPolicy === 'noeviction') return undefined`,
       replace: `if (evictionPolicy !== undefined) return undefined`,
       caughtBy: byTest(
-        'src/stores/redis-safety.test.ts',
+        'src/stores/redis/fitness.test.ts',
         'refuses a server that evicts, unless eviction is accepted, and has written nothing',
         'redis',
       ),
@@ -254,7 +254,7 @@ export const redisBugs: readonly SeededBug[] = [
       find: '  if (!appendOnly) {',
       replace: '  if (appendOnly === null) {',
       caughtBy: byTest(
-        'src/stores/redis-safety.test.ts',
+        'src/stores/redis/fitness.test.ts',
         'refuses a server without an append-only file, unless durability is relaxed',
         'redis',
       ),
@@ -262,10 +262,10 @@ export const redisBugs: readonly SeededBug[] = [
   ]),
 ]
 
-const inMysql = 'src/stores/mysql.test.ts'
-const inMysqlOperations = 'src/stores/mysql-operations.test.ts'
+const inMysql = 'src/stores/mysql/contract.test.ts'
+const inMysqlOperations = 'src/stores/mysql/operations.test.ts'
 export const mysqlBugs: readonly SeededBug[] = [
-  ...bugsIn('src/stores/mysql-schema.ts', 'stores', [
+  ...bugsIn('src/stores/mysql/schema.ts', 'stores', [
     {
       id: 'mysql: commit without a fence',
       find: "set is_held = is_there and e_token = a_token and (e_fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))",
@@ -295,7 +295,7 @@ export const mysqlBugs: readonly SeededBug[] = [
       caughtBy: byTest(inMysql, 'keys of 255 bytes that differ in their last byte are different keys', 'mariadb'),
     },
   ]),
-  ...bugsIn('src/stores/mysql-operation-procedures.ts', 'stores', [
+  ...bugsIn('src/stores/mysql/operations.sql.ts', 'stores', [
     {
       id: 'mysql: a takeover resets the steps',
       find: 'if is_there and (o_life_fence = a_fence or not is_fresh) then',
@@ -369,7 +369,7 @@ export const mysqlBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/stores/mysql-statements.ts', 'stores', [
+  ...bugsIn('src/stores/mysql/statements.ts', 'stores', [
     {
       id: 'mysql: a record that comes late overwrites a later one',
       find: '= if(r.revision > ${steps}.revision, ${value}, ${steps}.${column})`',
@@ -391,9 +391,9 @@ export const mysqlBugs: readonly SeededBug[] = [
   ]),
 ]
 
-const inDynamodb = 'src/stores/dynamodb.test.ts'
+const inDynamodb = 'src/stores/dynamodb/contract.test.ts'
 export const dynamodbBugs: readonly SeededBug[] = [
-  ...bugsIn('src/stores/dynamodb-writes.ts', 'stores', [
+  ...bugsIn('src/stores/dynamodb/writes.ts', 'stores', [
     {
       id: 'dynamodb: commit without a fence',
       find: 'return { condition: `${condition} AND #fence = :fence`,',
@@ -412,7 +412,7 @@ export const dynamodbBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/stores/dynamodb-claims.ts', 'stores', [
+  ...bugsIn('src/stores/dynamodb/claims.ts', 'stores', [
     {
       id: 'dynamodb: read-then-write claim',
       find: `'attribute_not_exists(#key)'`,
@@ -424,13 +424,13 @@ export const dynamodbBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/stores/dynamodb-entries.ts', 'stores', [
+  ...bugsIn('src/stores/dynamodb/entries.ts', 'stores', [
     {
       id: 'dynamodb: lease by local clock',
       find: 'return { now, sure: now - clockSkewMs, clockSkewMs }',
       replace: 'return { now, sure: now, clockSkewMs }',
       caughtBy: byTest(
-        'src/stores/dynamodb-clock.test.ts',
+        'src/stores/dynamodb/fitness.test.ts',
         'the lease of a process that is behind is not cut short by one that is ahead',
         'dynamodb',
       ),
@@ -438,8 +438,8 @@ export const dynamodbBugs: readonly SeededBug[] = [
   ]),
 ]
 
-const inMongodb = 'src/stores/mongodb.test.ts'
-export const mongodbBugs: readonly SeededBug[] = bugsIn('src/stores/mongodb-entries.ts', 'stores', [
+const inMongodb = 'src/stores/mongodb/contract.test.ts'
+export const mongodbBugs: readonly SeededBug[] = bugsIn('src/stores/mongodb/entries.ts', 'stores', [
   {
     id: 'mongodb: commit without a fence',
     find: `return { ...held, $expr: { $and: [held['$expr'], { $eq: [fenceOfDocument, claim.fence] }] } }`,
@@ -465,19 +465,19 @@ export const mongodbBugs: readonly SeededBug[] = bugsIn('src/stores/mongodb-entr
 ])
 
 export const redisPostgresBugs: readonly SeededBug[] = [
-  ...bugsIn('src/stores/redis-postgres-entry.ts', 'stores', [
+  ...bugsIn('src/stores/redis-postgres/sealed.ts', 'stores', [
     {
       id: 'redis over postgres: whatever Redis says is believed',
       find: `  if (!timingSafeEqual(code, bytes.subarray(0, codeLength))) return undefined\n`,
       replace: `  if (!timingSafeEqual(code, code)) return undefined\n`,
-      caughtBy: byTest('src/stores/redis-postgres-lies.test.ts', 'every single bit of an entry counts', 'redis'),
+      caughtBy: byTest('src/stores/redis-postgres/lies.test.ts', 'every single bit of an entry counts', 'redis'),
     },
     {
       id: 'redis over postgres: the cached answer is not bound to the request',
       find: `const parts = [key.scope, key.id, fingerprint]`,
       replace: `const parts = [key.scope, key.id, fingerprint.slice(43)]`,
       caughtBy: byTest(
-        'src/stores/redis-postgres-faults.test.ts',
+        'src/stores/redis-postgres/faults.test.ts',
         'a hit with another fingerprint is decided by the database',
         'redis',
       ),
@@ -488,22 +488,22 @@ export const redisPostgresBugs: readonly SeededBug[] = [
       id: 'redis over postgres: an answer is remembered before it is committed',
       find: `  const fenced = await write()\n  if (fenced === 'done' && asked`,
       replace: `  const writing = write()\n  const fenced = asked ? 'done' : await writing\n  await sleep(systemClock, 200)\n  if (asked`,
-      caughtBy: byTest('src/stores/redis-postgres-lies.test.ts', 'a settle that was lost is not remembered', 'redis'),
+      caughtBy: byTest('src/stores/redis-postgres/lies.test.ts', 'a settle that was lost is not remembered', 'redis'),
     },
     {
       id: 'redis over postgres: what is forgotten by hand is still told by Redis',
       find: `      const before = await inspected.mend(key, action, reason)\n      await cache.bar(key)\n`,
       replace: `      const before = await inspected.mend(key, action, reason)\n`,
-      caughtBy: byTest('src/stores/redis-postgres-lies.test.ts', 'a name is barred after the change, too', 'redis'),
+      caughtBy: byTest('src/stores/redis-postgres/lies.test.ts', 'a name is barred after the change, too', 'redis'),
     },
   ]),
-  ...bugsIn('src/stores/redis-postgres-cache.ts', 'stores', [
+  ...bugsIn('src/stores/redis-postgres/cache.ts', 'stores', [
     {
       id: 'redis over postgres: an answer is told however long ago it was sealed',
       find: 'leftMs > marginMs && leftMs <= ageMaxMs',
       replace: 'leftMs > marginMs',
       caughtBy: byTest(
-        'src/stores/redis-postgres-lies.test.ts',
+        'src/stores/redis-postgres/lies.test.ts',
         'a database whose clock is set back has its answers remembered no longer than ageMaxMs',
         'redis',
       ),
@@ -513,7 +513,7 @@ export const redisPostgresBugs: readonly SeededBug[] = [
       find: 'const leftMs = (cached?.untilMs ?? 0) - known.time.latestMs\n',
       replace: 'const leftMs = (cached ? ageMaxMs : 0) + 0 * known.time.latestMs\n',
       caughtBy: byTest(
-        'src/stores/redis-postgres-lies.test.ts',
+        'src/stores/redis-postgres/lies.test.ts',
         'an answer comes from Redis until shortly before it expires, and not one millisecond after',
         'redis',
       ),

@@ -97,7 +97,7 @@ const onServers: readonly SeededBug[] = [
       caughtBy: byTest('test/writes/postgres.test.ts', counted, 'postgres'),
     },
   ]),
-  ...bugsIn('src/writes/mysql-statements.ts', 'writes', [
+  ...bugsIn('src/writes/mysql/statements.ts', 'writes', [
     {
       id: 'mysql: the same version is written again',
       find: '${exact(version)} > ${name(column)})`',
@@ -121,7 +121,7 @@ const onServers: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/writes/dynamodb-expressions.ts', 'writes', [
+  ...bugsIn('src/writes/dynamodb/expressions.ts', 'writes', [
     {
       id: 'dynamodb: the same version is written again',
       find: '`${name} < ${valueOf(value)}`',

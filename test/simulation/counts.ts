@@ -1,7 +1,7 @@
 // What a run has been through. A run that met too little of what it is about has shown nothing: it is invalid, not passed.
 
-import type { History } from '../../src/testing/history-checker-history.ts'
-import type { NetworkCounts } from '../../src/testing/simulation-network.ts'
+import type { History } from '../../src/testing/history-checker/history.ts'
+import type { NetworkCounts } from './world/network.ts'
 
 export type Counts = NetworkCounts & {
   schedules: number

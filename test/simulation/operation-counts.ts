@@ -1,8 +1,8 @@
 // What a run of operations has been through, and the least that it must have.
 
-import { newRecords, recordHead } from '../../src/testing/history-checker-operations.ts'
-import type { OperationHistory } from '../../src/testing/history-checker-operations.ts'
-import type { NetworkCounts } from '../../src/testing/simulation-network.ts'
+import { newRecords, recordHead } from './world/operations-checker.ts'
+import type { OperationHistory } from './world/operations-checker.ts'
+import type { NetworkCounts } from './world/network.ts'
 
 export type OperationCounts = NetworkCounts & {
   schedules: number

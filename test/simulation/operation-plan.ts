@@ -1,9 +1,9 @@
 // A schedule of operations as data: what each consists of, who asks for it, how its steps and undos behave, and what goes
 // wrong. As with plan.ts, everything follows from the seed, and a plan from which things are left out is still a plan.
 
-import type { MessageFault } from '../../src/testing/simulation-network.ts'
-import { seededRandom } from '../../src/testing/simulation-random.ts'
-import type { SeededRandom } from '../../src/testing/simulation-random.ts'
+import type { MessageFault } from './world/network.ts'
+import { seededRandom } from '../../src/testing/seeded-random.ts'
+import type { SeededRandom } from '../../src/testing/seeded-random.ts'
 import { planRevival, revivalOf } from './plan.ts'
 import type { PlannedProcess, WorldFault } from './plan.ts'
 

@@ -2,9 +2,9 @@
 
 import { setImmediate } from 'node:timers/promises'
 import { checkStore } from '../../src/testing/history-checker.ts'
-import { checkOperations } from '../../src/testing/history-checker-operations.ts'
-import { tellOperations } from '../../src/testing/history-checker-operations-story.ts'
-import type { Violation } from '../../src/testing/history-checker-violation.ts'
+import { checkOperations } from './world/operations-checker.ts'
+import { tellOperations } from './world/operations-checker-story.ts'
+import type { Violation } from '../../src/testing/history-checker/violation.ts'
 import { countOperations } from './operation-counts.ts'
 import type { OperationCounts } from './operation-counts.ts'
 import { operationPlanFor } from './operation-plan.ts'

@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { tellOperations } from '../../src/testing/history-checker-operations-story.ts'
+import { tellOperations } from './world/operations-checker-story.ts'
 import { missedQuotas } from './counts.ts'
 import { describeFailure } from './failure.ts'
 import { noOperationCounts, operationQuotas } from './operation-counts.ts'

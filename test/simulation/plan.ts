@@ -1,9 +1,9 @@
 // A schedule as data: who asks for what and when, how the effects behave, and what goes wrong. All of it follows from the seed;
 // a plan can be made smaller by leaving things out, and is still a plan.
 
-import type { MessageFault } from '../../src/testing/simulation-network.ts'
-import { seededRandom } from '../../src/testing/simulation-random.ts'
-import type { SeededRandom } from '../../src/testing/simulation-random.ts'
+import type { MessageFault } from './world/network.ts'
+import { seededRandom } from '../../src/testing/seeded-random.ts'
+import type { SeededRandom } from '../../src/testing/seeded-random.ts'
 
 export interface Plan {
   readonly seed: number

@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { tellStory } from '../../src/testing/history-checker-story.ts'
+import { tellStory } from '../../src/testing/history-checker/story.ts'
 import { planFor, redisPlanFor } from './plan.ts'
 import { missedQuotas, noCounts } from './counts.ts'
 import { describeFailure } from './failure.ts'

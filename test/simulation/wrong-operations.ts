@@ -2,13 +2,13 @@
 
 import { NotBegunError } from '../../src/core/errors.ts'
 import { keyString } from '../../src/core/key.ts'
-import type { OperationOp, Step } from '../../src/core/operation-steps.ts'
+import type { OperationOp, Step } from '../../src/core/operations/steps.ts'
 import type { Change, Claim, LedgerRecord } from '../../src/core/store.ts'
-import type { MemoryOperation } from '../../src/stores/memory-operations.ts'
+import type { MemoryOperation } from '../../src/stores/memory/operations.ts'
 import type { MemoryData } from '../../src/stores/memory.ts'
-import type { Assertion } from '../../src/testing/history-checker-violation.ts'
-import type { SimulatedStep } from '../../src/testing/simulation-operations.ts'
-import type { WrongStore } from '../../src/testing/simulation-server.ts'
+import type { Assertion } from '../../src/testing/history-checker/violation.ts'
+import type { SimulatedStep } from './world/operations.ts'
+import type { WrongStore } from './world/server.ts'
 import type { WrongOperation } from './operation-workload.ts'
 
 export interface KnownWrongOperation extends WrongOperation {

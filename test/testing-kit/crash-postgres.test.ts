@@ -5,9 +5,9 @@ import type pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createOnce } from '../../src/core/once.ts'
 import type { Store, Transactional } from '../../src/core/store.ts'
-import type { ContractSubject } from '../../src/testing/contract-subject.ts'
+import type { ContractSubject } from '../../src/testing/store-contract/subject.ts'
 import { crashEverywhere } from '../../src/testing/crash-everywhere.ts'
-import { type PostgresGround, startPostgresGround } from '../postgres-subject.ts'
+import { type PostgresGround, startPostgresGround } from '../subjects/postgres.ts'
 import { needs } from '../servers/needs.ts'
 
 type Subject = ContractSubject<pg.PoolClient>

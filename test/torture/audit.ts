@@ -1,7 +1,7 @@
 // The audit trail: triggers in the store's own database write down every accepted change of an entry, before and after. The
 // library cannot pass them by. Keys of these tests have no character that SQL would have to escape.
 import { keyString } from '../../src/core/key.ts'
-import type { Row, RowChange } from '../../src/testing/history-checker-history.ts'
+import type { Row, RowChange } from '../../src/testing/history-checker/history.ts'
 import type { OpenedStore, StoreName } from './place.ts'
 
 const columns = ['state', 'token', 'attempt', 'fence', 'fingerprint', 'lease', 'keep', 'tombstone', 'outcome'] as const
@@ -40,7 +40,7 @@ const side = (prefix: string): string => columns.map((column) => `${prefix}_${co
 const events = ['insert', 'update', 'delete'] as const
 type Event = (typeof events)[number]
 
-/** The time of the machine, and the time of the file, which counts on by itself: see sqlite-time.ts. */
+/** The time of the machine, and the time of the file, which counts on by itself: see sqlite/time.ts. */
 const sqliteTimes = `unixepoch('subsec') * 1000.0, (select at from onceonly_clock)`
 const mysqlTime = `timestampdiff(microsecond, '1970-01-01', sysdate(6)) / 1000.0`
 const postgresTime = 'extract(epoch from clock_timestamp()) * 1000'

@@ -1,6 +1,6 @@
 // Many callers at once: one is applied, and no update is lost.
 import { expect } from 'vitest'
-import { seededRandom } from '../../src/testing/simulation-random.ts'
+import { seededRandom } from '../../src/testing/seeded-random.ts'
 import { stateMachine, type Writes } from '../../src/writes/index.ts'
 import { insist, type Subject } from './contract-subject.ts'
 

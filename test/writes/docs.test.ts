@@ -2,13 +2,13 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { createPool } from '../postgres-subject.ts'
+import { createPool } from '../subjects/postgres.ts'
 import { startDynamodb } from '../servers/dynamodb.ts'
 import { startMariadb } from '../servers/mariadb.ts'
 import { startMongodb } from '../servers/mongodb.ts'
 import { needs } from '../servers/needs.ts'
 import { startPostgres } from '../servers/postgres.ts'
-import { createClient } from '../dynamodb-subject.ts'
+import { createClient } from '../subjects/dynamodb.ts'
 import { openPrograms, root } from './program.ts'
 
 const text = readFileSync(join(root, 'docs', 'writes.md'), 'utf8')

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { AttributeValue, DynamoDB } from '@aws-sdk/client-dynamodb'
 import { dynamodbWrites } from '../../src/writes/index.ts'
-import { createClient } from '../dynamodb-subject.ts'
+import { createClient } from '../subjects/dynamodb.ts'
 import { startDynamodb } from '../servers/dynamodb.ts'
 import { needs } from '../servers/needs.ts'
 import { writesContract } from './contract.ts'

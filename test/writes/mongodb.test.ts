@@ -2,7 +2,7 @@
 import { type Db, ObjectId } from 'mongodb'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { mongodbWrites } from '../../src/writes/index.ts'
-import { createClient } from '../mongodb-subject.ts'
+import { createClient } from '../subjects/mongodb.ts'
 import { startMongodb } from '../servers/mongodb.ts'
 import { needs } from '../servers/needs.ts'
 import { writesContract } from './contract.ts'

@@ -1,7 +1,7 @@
 // MariaDB for the writes: one database, its tables, a transaction of mysql2. The collation is one that folds letters, as most are.
 import type { Pool, RowDataPacket } from 'mysql2/promise'
 import { mysqlWrites } from '../../src/writes/index.ts'
-import { createPool, inTransaction } from '../mysql-subject.ts'
+import { createPool, inTransaction } from '../subjects/mysql.ts'
 import { startMariadb } from '../servers/mariadb.ts'
 import { asTexts, tables, type WritesGround } from './ground.ts'
 

@@ -1,7 +1,7 @@
 // PostgreSQL for the writes: one database, its tables, a transaction of pg.
 import type pg from 'pg'
 import { postgresWrites } from '../../src/writes/index.ts'
-import { createPool, inTransaction } from '../postgres-subject.ts'
+import { createPool, inTransaction } from '../subjects/postgres.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { asTexts, tables, type WritesGround } from './ground.ts'
 

@@ -1,0 +1,248 @@
+// What the entries themselves tell: effects that nobody reported, that run too long or fail again and again, how long they take
+// beside the lease, and whether what is kept outlasts the retries of clients and of webhook senders. From a sample, and it says so.
+
+import type { Key } from '../../core/key.ts'
+import type { Entry, EntryState, Inspectable } from '../../core/store.ts'
+import { hasLedger, operationsAmong } from '../../gateway/admin/operations.ts'
+import type { FoundOperation } from '../../gateway/admin/operations.ts'
+import { ask, judge } from './check.ts'
+import type { Check, Judged } from './check.ts'
+import { attemptStartedAtMs } from '../keys/story.ts'
+import { oneLine, span } from '../words.ts'
+
+export interface Expectations {
+  readonly leaseMs: number
+  /** Undefined: what the entries say, or else the defaults. */
+  readonly keepMs: number | undefined
+  readonly tombstoneMs: number | undefined
+  /** For how long clients go on retrying. */
+  readonly retryHorizonMs: number | undefined
+  /** For how long senders of webhooks do. */
+  readonly webhookHorizonMs: number | undefined
+}
+
+export interface Sample {
+  readonly entries: readonly Entry[]
+  /** There are no others. */
+  readonly complete: boolean
+  /** What they were picked from. */
+  readonly among?: Sample
+}
+
+// An entry can hold a mebibyte: two hundred of them are bearable.
+const pageLimit = 200
+
+export interface Samples {
+  /** The first of all entries. */
+  readonly first: Sample
+  /** Of those in one state. */
+  readonly in: (state: 'abandoned' | 'running' | 'open') => Sample
+}
+
+/**
+ * What is rare is mostly not among the first thousand, so it is asked for; but not where the store would read everything for it,
+ * one key at a time (Redis) or for money (DynamoDB): there it is what is in the sample.
+ */
+export async function samplesOf(
+  store: Inspectable,
+  entriesMax: number,
+  rare: 'asked-for' | 'in-the-sample',
+): Promise<Samples> {
+  const first = await sampleOf(store, entriesMax)
+  if (rare === 'in-the-sample' || first.complete) {
+    const filtered = (state: EntryState): Sample => ({
+      ...first,
+      among: first,
+      entries: first.entries.filter((each) => each.state === state),
+    })
+    return { first, in: filtered }
+  }
+  const of = {
+    abandoned: await sampleOf(store, entriesMax, 'abandoned'),
+    running: await sampleOf(store, entriesMax, 'running'),
+    open: await sampleOf(store, entriesMax, 'open'),
+  }
+  return { first, in: (state) => of[state] }
+}
+
+async function sampleOf(store: Inspectable, entriesMax: number, state?: EntryState): Promise<Sample> {
+  const entries: Entry[] = []
+  for (;;) {
+    const after = entries.at(-1)?.key
+    const limit = Math.min(pageLimit, entriesMax - entries.length)
+    const page = await store.list({ limit, ...(after && { after }), ...(state && { state }) })
+    // What they hold is of no interest here, and all of it together may not fit.
+    entries.push(...page.map(({ outcome: _outcome, input: _input, ...rest }) => rest))
+    if (page.length < limit) return { entries, complete: true }
+    if (entries.length >= entriesMax) return { entries, complete: false }
+  }
+}
+
+export async function entryChecks(samples: Samples, expected: Expectations, nowMs: number): Promise<Check[]> {
+  return [
+    await doubtCheck(samples.in('abandoned')),
+    await stuckCheck(samples.in('running'), expected, nowMs),
+    await failingCheck(samples.in('open')),
+    await leaseCheck(samples.first, expected),
+    await horizonCheck(samples.first, expected, 'retry'),
+    await horizonCheck(samples.first, expected, 'webhook'),
+  ]
+}
+
+/** Of a store that keeps operations: those that wait for a person, and those whose steps never reported. */
+export async function operationChecks(store: object, samples: Samples): Promise<Check[]> {
+  if (!hasLedger(store)) return []
+  // What is parked has been given back, or its process died before it could be.
+  const [open, abandoned] = [samples.in('open'), samples.in('abandoned')]
+  const entries = [...open.entries, ...abandoned.entries]
+  const found = operationsAmong(store, entries)
+  const judged = (question: OperationQuestion): Promise<Check> =>
+    ask({ ...question, lookedAt: `operations among ${lookedAt(open)}` }, async () => {
+      const { operations, complete } = await found
+      const those = operations.filter(question.fits)
+      const sample = { ...open, complete: complete && open.complete && abandoned.complete }
+      return judge(those.length === 0 ? 'ok' : 'warning', named(those, sample), question.mend)
+    })
+  return Promise.all(operationQuestions.map(judged))
+}
+
+interface OperationQuestion {
+  readonly name: string
+  readonly why: string
+  readonly mend: string
+  readonly fits: (found: FoundOperation) => boolean
+}
+
+const operationQuestions: readonly OperationQuestion[] = [
+  {
+    name: 'operations-parked',
+    why: 'These wait for a person, or their records cannot be read: nobody goes on with them until somebody has decided.',
+    mend: 'onceonly operations show says why; with what was found out, resume(id) in the service lets it go on.',
+    fits: ({ status }) => !status || status.state === 'parked',
+  },
+  {
+    name: 'operations-in-doubt',
+    why: 'A step of these began and never reported: whether it took effect, nobody has said.',
+    mend: 'A worker (once.recover) or a retry settles most of them; for a parked one, find out and resume(id).',
+    fits: ({ status }) => status !== undefined && status.inDoubt.length > 0,
+  },
+]
+
+function lookedAt({ among, entries, complete }: Sample): string {
+  if (among) return lookedAt(among)
+  return complete ? `all ${entries.length} entries` : `the first ${entries.length} entries (--sample looks at more)`
+}
+
+const namesMax = 3
+
+function named(entries: readonly { readonly key: Key }[], sample: Sample): string {
+  if (entries.length === 0) return sample.complete ? 'none' : `none among ${lookedAt(sample)}`
+  const names = entries.slice(0, namesMax).map(({ key }) => oneLine(`${key.scope} / ${key.id}`))
+  return `${entries.length}: ${names.join(', ')}${entries.length > namesMax ? ', …' : ''}`
+}
+
+function doubtCheck(sample: Sample): Promise<Check> {
+  const why = 'These began and never reported: whether their effects happened, nobody has said.'
+  return ask({ name: 'in-doubt', lookedAt: lookedAt(sample), why }, () => {
+    const mend = 'onceonly keys show says what can be done about each; clients that retry take most of them over.'
+    return judge(sample.entries.length === 0 ? 'ok' : 'warning', named(sample.entries, sample), mend)
+  })
+}
+
+/** What attemptMs is unless it is given: after that an attempt stops its heartbeat by itself. */
+export const attemptLeases = 20
+
+function stuckCheck(sample: Sample, { leaseMs }: Expectations, nowMs: number): Promise<Check> {
+  const limitMs = leaseMs * attemptLeases
+  const why = `An attempt that runs for longer than ${span(limitMs)} (${attemptLeases} leases) hangs, and keeps its key from everybody.`
+  return ask({ name: 'stuck', lookedAt: lookedAt(sample), why }, () => {
+    const found = sample.entries.filter((entry) => nowMs - attemptStartedAtMs(entry) > limitMs)
+    return judge(
+      found.length === 0 ? 'ok' : 'warning',
+      named(found, sample),
+      'Give effects a time-out (attemptMs); see its process.',
+    )
+  })
+}
+
+/** A passing fault is over after a few tries. */
+const attemptsMax = 5
+
+function failingCheck(sample: Sample): Promise<Check> {
+  const why = `These have failed ${attemptsMax} times or more and were given back each time: the fault does not pass by itself.`
+  return ask({ name: 'failing', lookedAt: lookedAt(sample), why }, () => {
+    const found = sample.entries.filter(({ attempt }) => attempt >= attemptsMax)
+    return judge(
+      found.length === 0 ? 'ok' : 'warning',
+      named(found, sample),
+      'See the errors of the service for these keys.',
+    )
+  })
+}
+
+function leaseCheck(sample: Sample, { leaseMs }: Expectations): Promise<Check> {
+  const why =
+    'A lease that is shorter than the effect rests on its heartbeat: a pause of the process of one lease lets another attempt in.'
+  return ask({ name: 'lease', lookedAt: `how long effects took, ${lookedAt(sample)}`, why }, (): Judged => {
+    const settled = sample.entries.filter(({ state }) => state === 'settled')
+    if (settled.length === 0) return { verdict: 'unknown', found: 'none is settled' }
+    const slowestMs = settled.reduce((max, entry) => Math.max(max, entry.leaseUntilMs - attemptStartedAtMs(entry)), 0)
+    const found = `the slowest of ${settled.length} took ${span(slowestMs)}, the lease is ${span(leaseMs)}`
+    return judge(
+      slowestMs >= leaseMs ? 'warning' : 'ok',
+      found,
+      'Raise leaseMs above the slowest effect (--lease says what it is).',
+    )
+  })
+}
+
+// What createOnce has unless it is told otherwise.
+const defaults = { keepMs: 24 * 3_600_000, tombstoneMs: 7 * 24 * 3_600_000 }
+// The last retry of a client may itself be late, and clocks and queues add to it.
+const horizonFactor = 2
+
+interface Kept {
+  readonly keepMs: number
+  readonly tombstoneMs: number
+  readonly from: string
+}
+
+function keptOf({ entries }: Sample, expected: Expectations): Kept {
+  const settled = entries.filter(({ state }) => state === 'settled')
+  const shortest = (of: (entry: Entry) => number): number | undefined =>
+    settled.length === 0 ? undefined : settled.reduce((min, entry) => Math.min(min, of(entry)), Infinity)
+  const seen = {
+    keepMs: shortest((entry) => entry.expiresAtMs - entry.leaseUntilMs),
+    tombstoneMs: shortest((entry) => entry.forgottenAtMs - entry.expiresAtMs),
+  }
+  return {
+    keepMs: expected.keepMs ?? seen.keepMs ?? defaults.keepMs,
+    tombstoneMs: expected.tombstoneMs ?? seen.tombstoneMs ?? defaults.tombstoneMs,
+    from: expected.keepMs === undefined ? (seen.keepMs === undefined ? 'by default' : 'the shortest seen') : 'as given',
+  }
+}
+
+const horizons = {
+  retry: { name: 'client-horizon', who: 'clients retry', option: '--retry-horizon 6h' },
+  webhook: { name: 'webhook-horizon', who: 'webhook senders retry', option: '--webhook-horizon 3d' },
+} as const
+
+function horizonCheck(sample: Sample, expected: Expectations, which: keyof typeof horizons): Promise<Check> {
+  const { name, who, option } = horizons[which]
+  const horizonMs = which === 'retry' ? expected.retryHorizonMs : expected.webhookHorizonMs
+  const why = 'A retry after the outcome has expired is refused; after the tombstone has gone too, it runs again.'
+  return ask({ name, lookedAt: `how long outcomes and tombstones are kept, and for how long ${who}`, why }, () => {
+    const kept = keptOf(sample, expected)
+    const window = `kept for ${span(kept.keepMs)} and ${span(kept.tombstoneMs)} more as a tombstone (${kept.from})`
+    if (horizonMs === undefined) {
+      return { verdict: 'unknown', found: window, mend: `Say for how long they retry: ${option}.` }
+    }
+    return judgeHorizon(kept, horizonMs, `${window}; ${who} for ${span(horizonMs)}`)
+  })
+}
+
+export function judgeHorizon({ keepMs, tombstoneMs }: Omit<Kept, 'from'>, horizonMs: number, found: string): Judged {
+  const enough = `Raise keepMs to ${span(horizonMs * horizonFactor)} (${horizonFactor} × the horizon), or retry for a shorter time.`
+  if (keepMs + tombstoneMs < horizonMs) return judge('violated', found, `A late retry would run again. ${enough}`)
+  return judge(keepMs < horizonMs * horizonFactor ? 'warning' : 'ok', found, enough)
+}

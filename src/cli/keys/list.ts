@@ -1,0 +1,107 @@
+// `onceonly keys list`: entries in the order of scope and id, a page at a time. What they hold is not shown.
+
+import { systemClock } from '../../core/clock.ts'
+import { OnceError } from '../../core/errors.ts'
+import { key } from '../../core/key.ts'
+import type { Key } from '../../core/key.ts'
+import type { Entry, EntryFilter, EntryState, Inspectable, Store } from '../../core/store.ts'
+import { choice, count, parseCommand, text, wrong } from '../arguments.ts'
+import { paint, span, table } from '../words.ts'
+import type { Tone } from '../words.ts'
+import { storeHelp, storeOptions, withStore } from '../with-store.ts'
+
+const states = ['running', 'abandoned', 'open', 'settled', 'tombstone'] as const
+
+const help = `onceonly keys list: entries in the order of scope and id
+
+Usage: onceonly keys list [--scope SCOPE] [--state STATE] [--limit N] [--after CURSOR] --store URL [--json]
+
+${storeHelp}
+  --scope SCOPE  only of this scope
+  --state STATE  only running (somebody works on it), abandoned (began and never reported), open (failed, may be tried again),
+                 settled (done, its outcome is replayed) or tombstone (expired)
+  --limit N      so many at the most; 50 unless given
+  --after CURSOR go on after the last page, which says the cursor
+
+Example: onceonly keys list --state abandoned --store postgres://db.example/app
+`
+
+// A screen.
+const pageLimit = 50
+
+const options = { ...storeOptions, scope: text, state: choice(...states), limit: count, after: text }
+
+export async function keysList(args: readonly string[]): Promise<number> {
+  const parsed = parseCommand({ command: 'keys list', help, options, args })
+  if (!parsed) return 0
+  const { store: url, json, scope, state, limit = pageLimit, after } = parsed.values
+  // One more than asked for tells whether there are more.
+  const filter: EntryFilter = {
+    limit: limit + 1,
+    ...(scope === undefined ? {} : { scope: key(scope, '-').scope }),
+    ...(state === undefined ? {} : { state }),
+    ...(after === undefined ? {} : { after: keyOfCursor(after) }),
+  }
+  return withStore('keys list', url, async ({ store }) => {
+    const found = await inspectable(store).list(filter)
+    const entries = found.slice(0, limit)
+    const next = found.length > limit ? cursorOf(entries.at(-1)!.key) : null
+    if (json) console.log(JSON.stringify({ entries: entries.map(withoutContents), next }, undefined, 2))
+    else print(entries, next)
+    return 0
+  })
+}
+
+export function inspectable<Given extends Store & Partial<Inspectable>>(store: Given): Inspectable {
+  if (store.show && store.list && store.mend && store.audit) return store as Inspectable
+  throw new OnceError('UNSUPPORTED', { message: `The store ${store.name} cannot be looked into.` })
+}
+
+/** What an entry holds can be anybody's secret, and be large. */
+export function withoutContents({ outcome, input, ...rest }: Entry): object {
+  const { scope, id } = rest.key
+  const held = {
+    ...(outcome && { outcomeBytes: outcome.length }),
+    ...(input && { inputBytes: input.length }),
+  }
+  return { scope, id, ...rest, key: undefined, ...held }
+}
+
+const tones: Readonly<Record<EntryState, Tone>> = {
+  running: 'strong',
+  abandoned: 'care',
+  open: 'care',
+  settled: 'good',
+  tombstone: 'quiet',
+}
+
+function print(entries: readonly Entry[], next: string | null): void {
+  if (entries.length === 0) return console.log('No such entries.')
+  const nowMs = systemClock.now()
+  const rows = entries.map((entry) => [
+    entry.key.scope,
+    entry.key.id,
+    entry.state,
+    String(entry.attempt),
+    `${span(nowMs - entry.firstClaimedAtMs)} ago`,
+    entry.outcome ? `${entry.outcome.length} bytes` : '-',
+  ])
+  const [head, ...lines] = table(['SCOPE', 'ID', 'STATE', 'ATTEMPT', 'FIRST ASKED', 'OUTCOME'], rows)
+  console.log(paint('strong', head!))
+  for (const [index, line] of lines.entries()) console.log(paint(tones[entries[index]!.state], line))
+  if (next !== null) console.log(`\nThere are more: --after ${next}`)
+}
+
+// Both parts of a key may hold any sign a person would separate them by.
+function cursorOf({ scope, id }: Key): string {
+  return Buffer.from(JSON.stringify([scope, id])).toString('base64url')
+}
+
+function keyOfCursor(cursor: string): Key {
+  try {
+    const [scope, id] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as [string, string]
+    return key(scope, id)
+  } catch {
+    throw wrong('keys list', 'expected --after to be the cursor that the last page ended with')
+  }
+}

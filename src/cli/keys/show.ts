@@ -1,0 +1,119 @@
+// `onceonly keys show`: one entry, told in plain words, with its audit trail.
+
+import { systemClock } from '../../core/clock.ts'
+import { key } from '../../core/key.ts'
+import type { AuditRecord, Entry } from '../../core/store.ts'
+import { flag, parseCommand } from '../arguments.ts'
+import { inspectable, withoutContents } from './list.ts'
+import { contentOf, shownOutcome } from './outcome.ts'
+import { storyOf } from './story.ts'
+import { moment, oneLine, paint, printable, size, textWidth, wrapped } from '../words.ts'
+import { storeHelp, storeOptions, withStore } from '../with-store.ts'
+
+const help = `onceonly keys show: one entry, what it is and what a retry would be told now
+
+Usage: onceonly keys show SCOPE ID --store URL [--reveal] [--json]
+
+${storeHelp}
+  --reveal       show what it holds, too: outcomes are answers to customers, and may be secret
+
+Times are the store's clock, "ago" and "in" are by the clock of this machine; onceonly doctor compares the two.
+Ends with 3 when there is no such entry.
+
+Example: onceonly keys show payments order-42 --store sqlite:app.db
+`
+
+export async function keysShow(args: readonly string[]): Promise<number> {
+  const options = { ...storeOptions, reveal: flag }
+  const parsed = parseCommand({ command: 'keys show', help, options, operands: ['SCOPE', 'ID'], args })
+  if (!parsed) return 0
+  const { store: url, json, reveal } = parsed.values
+  const wanted = key(parsed.operands[0]!, parsed.operands[1]!)
+  return withStore('keys show', url, async ({ store }) => {
+    const looked = inspectable(store)
+    const entry = await looked.show(wanted)
+    const audit = await looked.audit(wanted)
+    if (json) console.log(JSON.stringify(asJson(entry, audit, reveal), undefined, 2))
+    else {
+      if (entry) for (const line of describeEntry(entry, systemClock.now(), reveal)) console.log(line)
+      else console.log(`There is no entry ${wanted.scope} / ${wanted.id}. A retry now would run the effect as new.`)
+      for (const line of describeAudit(audit, systemClock.now())) console.log(line)
+    }
+    return entry ? 0 : 3
+  })
+}
+
+function asJson(entry: Entry | undefined, audit: readonly AuditRecord[], reveal: true | undefined): object {
+  const trail = audit.map(({ atMs, action, reason, before }) => ({ atMs, action, reason, before }))
+  if (!entry) return { entry: null, audit: trail }
+  const shown = entry.outcome && shownOutcome(entry.key, entry.outcome)
+  const contents = {
+    ...(shown && { outcome: shown.content }),
+    ...(entry.input && { input: contentOf(entry.input) }),
+  }
+  const { state: told, ...story } = storyOf(entry, systemClock.now())
+  return {
+    entry: {
+      ...withoutContents(entry),
+      told,
+      ...story,
+      ...(shown && { outcomeIs: shown.what }),
+      ...(reveal && contents),
+    },
+    audit: trail,
+  }
+}
+
+export function describeEntry(entry: Entry, nowMs: number, reveal: true | undefined): string[] {
+  const story = storyOf(entry, nowMs)
+  const lines: [label: string, content: string][] = [
+    ['State', story.state],
+    ['Attempt', story.attempt],
+    ['A retry now would', story.retry],
+    ['Then', story.next],
+    ...(story.advice === undefined ? [] : [['To do', story.advice] as [string, string]]),
+    ['Outcome', outcomeWords(entry)],
+    ...(entry.input ? [['Input', `${size(entry.input.length)}`] as [string, string]] : []),
+    ['Fence', String(entry.fence)],
+    ['Fingerprint', `${entry.fingerprint} (another request under this key is refused: MISMATCH)`],
+    ['Version', String(entry.version)],
+  ]
+  const title = paint('strong', oneLine(`${entry.key.scope} / ${entry.key.id}`))
+  return [title, ...lines.map(([label, content]) => labelled(label, content)), ...revealed(entry, reveal)]
+}
+
+function outcomeWords(entry: Entry): string {
+  if (!entry.outcome) return 'none'
+  const { what, content } = shownOutcome(entry.key, entry.outcome)
+  return content === undefined ? what : `${what} (--reveal shows it)`
+}
+
+function revealed(entry: Entry, reveal: true | undefined): string[] {
+  if (!reveal) return []
+  const content = entry.outcome && shownOutcome(entry.key, entry.outcome).content
+  return [
+    ...(content === undefined ? [] : ['', paint('strong', 'Outcome'), pretty(content)]),
+    ...(entry.input ? ['', paint('strong', 'Input'), pretty(contentOf(entry.input))] : []),
+  ]
+}
+
+function pretty(content: unknown): string {
+  return printable(typeof content === 'string' ? content : JSON.stringify(content, undefined, 2))
+}
+
+// "A retry now would" is the longest.
+const labelWidth = 18
+
+function labelled(label: string, content: string): string {
+  const margin = labelWidth + 3
+  const lines = wrapped(oneLine(content), textWidth() - margin)
+  return `  ${paint('quiet', label.padEnd(labelWidth))} ${lines.join(`\n${' '.repeat(margin)}`)}`
+}
+
+export function describeAudit(audit: readonly AuditRecord[], nowMs: number): string[] {
+  if (audit.length === 0) return []
+  const lines = audit.map(
+    ({ atMs, action, before, reason }) => `  ${moment(atMs, nowMs)}: ${action} when ${before}: ${oneLine(reason)}`,
+  )
+  return ['', paint('strong', 'Changed by hand'), ...lines]
+}

@@ -1,0 +1,70 @@
+// An entry in plain words: what it is, since when, and what a retry would be told now. Whoever reads this was woken by it.
+
+import type { Entry } from '../../core/store.ts'
+import { moment, span, timeText } from '../words.ts'
+
+export interface Story {
+  readonly state: string
+  /** What is known of this attempt and of those before it. */
+  readonly attempt: string
+  /** What a retry with the same request would be told now. */
+  readonly retry: string
+  /** What happens by itself if nobody does anything. */
+  readonly next: string
+  /** What a person can do about it; undefined when there is nothing to be done. */
+  readonly advice?: string
+}
+
+export function storyOf(entry: Entry, nowMs: number): Story {
+  return { ...tellers[entry.state](entry, nowMs), attempt: attemptOf(entry, nowMs) }
+}
+
+type Teller = (entry: Entry, nowMs: number) => Omit<Story, 'attempt'>
+
+const tellers: Readonly<Record<Entry['state'], Teller>> = {
+  running: (entry, nowMs) => ({
+    state: `running: somebody works on it, and holds the key until ${moment(entry.leaseUntilMs, nowMs)}`,
+    retry: 'wait (waitMs), then be told IN_FLIGHT, over HTTP 409 with Retry-After',
+    next:
+      'its holder extends the lease while the effect runs, and settles at its end. If the holder is dead, the key is abandoned ' +
+      `at ${timeText(entry.leaseUntilMs)} and the next retry takes over`,
+  }),
+  abandoned: (entry, nowMs) => ({
+    state: `abandoned: the lease ended ${moment(entry.leaseUntilMs, nowMs)} and nobody reported. The effect may have happened`,
+    retry:
+      `take over as attempt ${entry.attempt + 1} and run the effect again; or, where the service says onTakeover: 'refuse', be ` +
+      'told IN_DOUBT',
+    next: `unless a retry comes, it becomes a tombstone at ${timeText(entry.expiresAtMs)}`,
+    advice:
+      'find out whether the effect happened (the provider, the ledger). If it did not: keys release, and the next retry runs it. ' +
+      'If it did and no retry may run it again: leave it to expire, or let the service look it up',
+  }),
+  open: (entry, nowMs) => ({
+    state: `open: attempt ${entry.attempt} ended without an outcome and the key was given back, ${moment(entry.leaseUntilMs, nowMs)}`,
+    retry: `run the effect as attempt ${entry.attempt + 1}`,
+    next: `unless a retry comes, it becomes a tombstone at ${timeText(entry.expiresAtMs)}`,
+  }),
+  settled: (entry, nowMs) => ({
+    state: `settled: the effect is done and its outcome is stored, ${moment(entry.leaseUntilMs, nowMs)}`,
+    retry: 'replay the stored outcome, and run nothing',
+    next: `the outcome is kept until ${moment(entry.expiresAtMs, nowMs)}, then a tombstone until ${timeText(entry.forgottenAtMs)}`,
+  }),
+  tombstone: (entry, nowMs) => ({
+    state: `tombstone: it expired ${moment(entry.expiresAtMs, nowMs)}; its outcome is gone`,
+    retry: `be told gone (EXPIRED, over HTTP 410) and run nothing; or, where the service says onExpired: 'execute', run as new`,
+    next: `it is forgotten at ${moment(entry.forgottenAtMs, nowMs)}, and the key is new again`,
+  }),
+}
+
+/** When this attempt was granted: a fence is the store's clock in microseconds, and at least one more than the last. */
+export function attemptStartedAtMs(entry: Entry): number {
+  return Math.floor(entry.fence / 1_000)
+}
+
+function attemptOf(entry: Entry, nowMs: number): string {
+  const startedMs = attemptStartedAtMs(entry)
+  const since = `${entry.attempt}, since ${moment(startedMs, nowMs)}`
+  const took = entry.state === 'settled' ? `, took ${span(entry.leaseUntilMs - startedMs)}` : ''
+  const first = entry.attempt > 1 ? `; first asked ${moment(entry.firstClaimedAtMs, nowMs)}` : ''
+  return `${since}${took}${first}`
+}

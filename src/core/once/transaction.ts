@@ -1,0 +1,282 @@
+// Effect and record in one transaction: the strongest form. There is no lease and no heartbeat here: the database keeps
+// others away while the transaction is open, and a crash takes effect and claim back together.
+
+import type { Ground } from './attempt.ts'
+import { backoffMs } from '../backoff.ts'
+import { sleep } from '../clock.ts'
+import { createOp, startEffect } from './effect.ts'
+import type { Ended, Op } from './effect.ts'
+import { FinalError, invalidArgument, OnceError } from '../errors.ts'
+import { publish } from '../events.ts'
+import { describeKey } from '../key.ts'
+import type { Key } from '../key.ts'
+import { failureOf } from '../outcome.ts'
+import type { Outcome } from '../outcome.ts'
+import { valueOf } from './call.ts'
+import type { Call, Protocol, Result } from './call.ts'
+import type { RunOptions } from '../settings.ts'
+import { bounded, callStore } from '../store-call.ts'
+import type {
+  Began,
+  Claim,
+  ClaimRequest,
+  Fenced,
+  InTransaction,
+  Store,
+  SyncInTransaction,
+  SyncTransactional,
+  Transactional,
+} from '../store.ts'
+
+/** `once.within(tx)`: the record becomes part of the caller's transaction, and is as final as its commit. */
+export interface Within {
+  run<T>(id: string | Key, effect: (op: Op) => T | Promise<T>, options?: RunOptions): Promise<Result<T>>
+  /** For synchronous transactions (better-sqlite3). The effect must not return a promise. */
+  runSync<T>(id: string | Key, effect: (op: Op) => T, options?: RunOptions): Result<T>
+}
+
+export interface Transactions {
+  transaction<T, Tx>(
+    id: string | Key,
+    effect: (tx: Tx, op: Op) => T | Promise<T>,
+    options?: RunOptions,
+  ): Promise<Result<T>>
+  within(tx: unknown): Within
+}
+
+export function createTransactions(protocol: Protocol): Transactions {
+  const { store } = protocol.ground
+  return {
+    async transaction<T, Tx>(id: string | Key, effect: (tx: Tx, op: Op) => T | Promise<T>, options: RunOptions = {}) {
+      const call = protocol.call('transaction', id, effect, options)
+      return transaction(protocol, call, transactional<Tx>(store, 'transaction'), effect)
+    },
+    within: (tx) => ({
+      run: async (id, effect, options = {}) =>
+        runWithin(
+          protocol,
+          protocol.call('within.run', id, effect, options),
+          transactional(store, 'within').within(tx),
+          effect,
+        ),
+      runSync: (id, effect, options = {}) =>
+        runWithinSync(
+          protocol,
+          protocol.call('within.runSync', id, effect, options),
+          syncTransactional(store).withinSync(tx),
+          effect,
+        ),
+    }),
+  }
+}
+
+/** A transaction that loses against others five times in a row, with growing pauses, is not going to win soon. */
+const conflictTriesMax = 5
+const conflictBackoff = { firstMs: 10, factor: 3, maxMs: 500 }
+
+async function transaction<T, Tx>(
+  protocol: Protocol,
+  call: Call,
+  store: Transactional<Tx>,
+  effect: (tx: Tx, op: Op) => T | Promise<T>,
+): Promise<Result<T>> {
+  const { clock, random } = protocol.ground
+  for (let tries = 0; ; tries++) {
+    try {
+      return await tryTransaction(protocol, call, store, effect)
+    } catch (error) {
+      // The rollback took the effect along, so all of it may run again.
+      if (!store.isConflict(error)) throw error
+      if (tries + 1 >= conflictTriesMax) throw conflict(call.key, error)
+      await sleep(clock, backoffMs(conflictBackoff, tries, random))
+    } finally {
+      protocol.wake(call)
+    }
+  }
+}
+
+async function tryTransaction<T, Tx>(
+  protocol: Protocol,
+  call: Call,
+  store: Transactional<Tx>,
+  effect: (tx: Tx, op: Op) => T | Promise<T>,
+): Promise<Result<T>> {
+  const { ground } = protocol
+  const startedMs = ground.clock.elapsed()
+  const { verdict, granted } = await protocol.ask(call, (request) => begin(ground, call, store, request))
+  if (verdict.is !== 'granted') return protocol.answer(call, verdict, startedMs)
+  if (!granted) throw new Error(`Bug! The ${ground.store.name} store granted a transaction without giving it.`)
+  const { attempt } = verdict.claim
+  publish('claimed', call.key, { attempt, how: verdict.how, durationMs: ground.clock.elapsed() - startedMs })
+  const ended = await runEffect(ground, call, verdict.claim, (op) => effect(granted.tx, op))
+  const outcome = outcomeOf(protocol, ended, call)
+  if (!outcome) {
+    await takeBack(ground, granted, ended.is === 'hung' ? 'abandon' : 'rollback')
+    publish('released', call.key, { attempt, how: 'forget', durationMs: ground.clock.elapsed() - startedMs })
+    throw ended.thrown
+  }
+  const stored = protocol.encode(outcome)
+  if ((await commit(ground, call, granted, stored)) === 'lost') throw lostInTransaction(call.key)
+  publish('settled', call.key, { attempt, kind: stored.outcome.kind, durationMs: ground.clock.elapsed() - startedMs })
+  if (stored.outcome.kind === 'failure') throw ended.thrown
+  return { value: valueOf(call.key, stored.outcome) as T, replayed: false, attempt }
+}
+
+function begin<Tx>(ground: Ground, call: Call, store: Transactional<Tx>, request: ClaimRequest): Promise<Began<Tx>> {
+  const late = (began: Began<Tx>): void => {
+    if (began.granted) ground.background(takeBack(ground, began.granted, 'rollback'))
+  }
+  return callStore(ground.calls, 'claim', call.key, () => store.begin(call.key, request), late)
+}
+
+type Granted = NonNullable<Began<unknown>['granted']>
+
+/**
+ * Never fails and never hangs: the error that led here matters more, and a connection that does not even roll back is cut
+ * off, which rolls back by itself.
+ */
+async function takeBack(ground: Ground, granted: Granted, how: 'rollback' | 'abandon'): Promise<void> {
+  try {
+    await bounded(ground.calls, () => granted[how]())
+  } catch {
+    if (how === 'rollback') await takeBack(ground, granted, 'abandon')
+  }
+}
+
+/** A failure is committed without the writes that led to it. */
+async function commit(
+  ground: Ground,
+  call: Call,
+  granted: Granted,
+  stored: { bytes: Uint8Array; outcome: Outcome },
+): Promise<Fenced> {
+  const asItIs = (error: unknown): boolean =>
+    error instanceof OnceError || (ground.store as Store & Transactional<unknown>).isConflict(error)
+  try {
+    if (stored.outcome.kind === 'failure') await bounded(ground.calls, () => granted.undoEffect())
+  } catch (error) {
+    await takeBack(ground, granted, 'abandon')
+    if (asItIs(error)) throw error
+    throw new OnceError('STORE_UNAVAILABLE', {
+      message: `The transaction for ${describeKey(call.key)} could not be taken back to its claim, and was rolled back as a whole. Ask again.`,
+      cause: error,
+    })
+  }
+  try {
+    return await bounded(ground.calls, () => granted.commit(stored.bytes, call.request.retention))
+  } catch (error) {
+    if (asItIs(error)) throw error
+    throw new OnceError('OUTCOME_UNKNOWN', {
+      message:
+        `The transaction for ${describeKey(call.key)} was sent to be committed, and the store did not confirm it. ` +
+        'Ask again with the same key: the answer will be the stored outcome, or the effect will run because nothing was committed.',
+      cause: error,
+    })
+  }
+}
+
+async function runEffect(ground: Ground, call: Call, claim: Claim, effect: (op: Op) => unknown): Promise<Ended> {
+  const { attemptMs, leaseMs } = call.settings
+  const onDeadline = (): OnceError =>
+    new OnceError('DEADLINE_PASSED', {
+      executed: 'no',
+      message:
+        `The transaction for ${describeKey(call.key)} did not end within its attemptMs of ${attemptMs} and was rolled back. ` +
+        'Raise attemptMs, or end the effect when op.signal aborts.',
+    })
+  return startEffect(ground.clock, { claim, attemptMs, onDeadline, graceMs: leaseMs }, effect).ended
+}
+
+/** What is to be committed; undefined when all of it is to be taken back. In a transaction nothing is ever in doubt. */
+function outcomeOf({ ground }: Protocol, ended: Ended, call: Call): Outcome | undefined {
+  if (ended.is === 'returned') return { kind: 'value', value: ended.value }
+  if (ended.is === 'hung') return undefined
+  // What the database took back because of others is no answer of the effect: all of it may run again.
+  const isConflict = (ground.store as Partial<Transactional<unknown>>).isConflict?.(ended.thrown) ?? false
+  const store = ended.thrown instanceof FinalError || (call.settings.onThrow === 'store' && !isConflict)
+  return store ? { kind: 'failure', error: failureOf(ended.thrown) } : undefined
+}
+
+async function runWithin<T>(
+  protocol: Protocol,
+  call: Call,
+  store: InTransaction,
+  effect: (op: Op) => T | Promise<T>,
+): Promise<Result<T>> {
+  const { ground } = protocol
+  const startedMs = ground.clock.elapsed()
+  // Waiting here would hold the caller's locks and look at its old snapshot: a busy key is told so at once.
+  const verdict = await store.claim(call.key, { ...call.request, token: ground.random.uuid() })
+  if (verdict.is !== 'granted') return protocol.answer(call, verdict, startedMs)
+  const { claim } = verdict
+  const ended = await runEffect(ground, call, claim, effect)
+  const outcome = outcomeOf(protocol, ended, call)
+  if (!outcome) {
+    await store.undoClaim(claim).catch(() => {}) // then the transaction is broken, and rolls back as a whole
+    throw ended.thrown
+  }
+  const stored = protocol.encode(outcome)
+  if (stored.outcome.kind === 'failure') await store.undoEffect(claim)
+  if ((await store.settle(claim, stored.bytes, call.request.retention)) === 'lost') throw lostInTransaction(call.key)
+  if (stored.outcome.kind === 'failure') throw ended.thrown
+  return { value: valueOf(call.key, stored.outcome) as T, replayed: false, attempt: claim.attempt }
+}
+
+function runWithinSync<T>(protocol: Protocol, call: Call, store: SyncInTransaction, effect: (op: Op) => T): Result<T> {
+  const startedMs = protocol.ground.clock.elapsed()
+  const verdict = store.claim(call.key, { ...call.request, token: protocol.ground.random.uuid() })
+  if (verdict.is !== 'granted') return protocol.answer(call, verdict, startedMs)
+  const { claim } = verdict
+  const ended = endSync(() => effect(createOp(claim, () => new AbortController().signal)), call.key)
+  const outcome = outcomeOf(protocol, ended, call)
+  if (!outcome) {
+    store.undoClaim(claim)
+    throw ended.thrown
+  }
+  const stored = protocol.encode(outcome)
+  if (stored.outcome.kind === 'failure') store.undoEffect(claim)
+  if (store.settle(claim, stored.bytes, call.request.retention) === 'lost') throw lostInTransaction(call.key)
+  if (stored.outcome.kind === 'failure') throw ended.thrown
+  return { value: valueOf(call.key, stored.outcome) as T, replayed: false, attempt: claim.attempt }
+}
+
+function endSync(effect: () => unknown, key: Key): Ended {
+  try {
+    const value = effect()
+    if (!(value instanceof Promise)) return { is: 'returned', value }
+    value.catch(() => {})
+    throw invalidArgument(
+      `runSync: the effect for ${describeKey(key)} returned a promise, which would outlive the transaction. Use run().`,
+    )
+  } catch (thrown) {
+    return { is: 'threw', thrown }
+  }
+}
+
+function transactional<Tx>(store: Store, what: string): Transactional<Tx> {
+  if ('begin' in store && 'within' in store) return store as Store & Transactional<Tx>
+  throw new OnceError('UNSUPPORTED', {
+    message: `${what}: the ${store.name} store has no transactions. Use run(), or a store that has: sqlite, postgres, mysql.`,
+  })
+}
+
+function syncTransactional(store: Store): SyncTransactional<unknown> {
+  if ('withinSync' in store) return store as Store & SyncTransactional<unknown>
+  throw new OnceError('UNSUPPORTED', {
+    message: `runSync: the ${store.name} store has no synchronous transactions. Use run().`,
+  })
+}
+
+function lostInTransaction(key: Key): OnceError {
+  return new OnceError('CLAIM_LOST', {
+    executed: 'no',
+    message: `The claim on ${describeKey(key)} was taken away by hand while its transaction was open; it was rolled back. Ask again.`,
+  })
+}
+
+function conflict(key: Key, cause: unknown): OnceError {
+  return new OnceError('TRANSACTION_CONFLICT', {
+    message: `The transaction for ${describeKey(key)} was rolled back ${conflictTriesMax} times because of others (deadlock, serialization). Ask again.`,
+    cause,
+  })
+}

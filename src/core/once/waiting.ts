@@ -1,0 +1,105 @@
+// Duplicates that come while the effect runs. All local waiters of one request share one wait: one of them leads and asks the
+// store again, the others are told what it learned. A thousand duplicates cost one poll, not a thousand.
+
+import { backoffMs } from '../backoff.ts'
+import { sleep } from '../clock.ts'
+import type { Clock, Random } from '../clock.ts'
+import type { Verdict } from '../store.ts'
+
+/** A poll starts close (most effects end within milliseconds) and settles at twice a second. */
+const pollBackoff = { firstMs: 20, factor: 1.6, maxMs: 500 }
+
+export interface Asked {
+  readonly verdict: Verdict
+}
+
+export interface WaitRequest<A extends Asked> {
+  /** Requests with the same group are answered alike. */
+  readonly group: string
+  readonly waitMs: number
+  /** Ask the store once more. */
+  ask(): Promise<A>
+}
+
+export interface Waiting {
+  /** Resolves to a verdict that is not `busy`, or to undefined when the time is over. */
+  wait<A extends Asked>(request: WaitRequest<A>): Promise<A | undefined>
+  /** Something ended here: ask at once. */
+  wake(group: string): void
+}
+
+interface Member {
+  /** Ends the member's sleep: with an answer, with the lead (`'lead'`), or with the time being over (`undefined`). */
+  answer(outcome: Asked | 'lead' | undefined): void
+}
+
+interface Group {
+  readonly members: Set<Member>
+  leader: Member | undefined
+  wake: AbortController
+}
+
+export function createWaiting(clock: Clock, random: Random): Waiting {
+  const groups = new Map<string, Group>()
+
+  function join(name: string): Group {
+    let group = groups.get(name)
+    if (!group) groups.set(name, (group = { members: new Set(), leader: undefined, wake: new AbortController() }))
+    return group
+  }
+
+  function leave(name: string, group: Group, member: Member): void {
+    group.members.delete(member)
+    if (group.leader === member) {
+      group.leader = group.members.values().next().value
+      group.leader?.answer('lead')
+    }
+    if (group.members.size === 0 && groups.get(name) === group) groups.delete(name)
+  }
+
+  /** Ask until the verdict is not `busy`; what is not a grant holds for every member. */
+  async function lead<A extends Asked>(request: WaitRequest<A>, group: Group, untilMs: number): Promise<A | undefined> {
+    for (let tries = 0; ; tries++) {
+      const leftMs = untilMs - clock.elapsed()
+      if (leftMs <= 0) return undefined
+      await sleep(clock, Math.min(backoffMs(pollBackoff, tries, random), leftMs), { signal: group.wake.signal })
+      if (group.wake.signal.aborted) group.wake = new AbortController()
+      const asked = await request.ask()
+      if (asked.verdict.is === 'busy') continue
+      if (asked.verdict.is !== 'granted') {
+        groups.delete(request.group)
+        for (const member of group.members) member.answer({ verdict: asked.verdict })
+      }
+      return asked
+    }
+  }
+
+  async function wait<A extends Asked>(request: WaitRequest<A>): Promise<A | undefined> {
+    const group = join(request.group)
+    const untilMs = clock.elapsed() + request.waitMs
+    let cancelTimer: () => void = () => {}
+    const answered = Promise.withResolvers<Asked | 'lead' | undefined>()
+    const member: Member = { answer: answered.resolve }
+    group.members.add(member)
+    try {
+      if (group.leader) {
+        cancelTimer = clock.schedule(() => answered.resolve(undefined), request.waitMs)
+        const answer = await answered.promise
+        if (answer !== 'lead') return answer as A | undefined
+      }
+      group.leader = member
+      return await lead(request, group, untilMs)
+    } finally {
+      cancelTimer()
+      leave(request.group, group, member)
+    }
+  }
+
+  return {
+    wait,
+    wake(name) {
+      // Mostly nobody waits, and to look up a name that was just put together costs more than all the rest.
+      if (groups.size > 0) groups.get(name)?.wake.abort()
+    },
+  }
+}

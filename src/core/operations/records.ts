@@ -1,0 +1,165 @@
+// What is written of an operation, beside its entry: a record for each step, and one for the course of the whole. A record is
+// a line of JSON and, after it, what the step came to. What cannot be read is an error, never "this step has not run".
+
+import { OnceError } from '../errors.ts'
+import { describeKey } from '../key.ts'
+import type { Key } from '../key.ts'
+import { encodeOutcome } from '../outcome.ts'
+import type { Codec, Outcome } from '../outcome.ts'
+import type { Ledger, LedgerRecord, WrittenRecord } from '../store.ts'
+
+/**
+ * began    may or may not have taken effect: in doubt, once its attempt is over
+ * done     has taken effect; its result is kept
+ * failed   has said itself that it took no effect (FinalError, NotBegunError)
+ * undoing  its undo began
+ * undone   its undo took effect
+ * stuck    its undo keeps failing, and waits for a person
+ * absent   was found, by looking, not to have taken effect
+ */
+export type StepState = 'began' | 'done' | 'failed' | 'undoing' | 'undone' | 'stuck' | 'absent'
+
+export interface StepRecord {
+  readonly name: string
+  /** Steps are undone in the reverse of this order, in which they began. */
+  readonly order: number
+  readonly state: StepState
+  /** The attempt of the operation that wrote it. */
+  readonly attempt: number
+  readonly fingerprint?: string
+  /** It brought an undo with it: an operation that goes back must find it again. */
+  readonly undoable?: true
+  /** From here on there is only forward. */
+  readonly pivot?: true
+  /** What an undo is told about the step it undoes. */
+  readonly forward?: 'done' | 'unknown'
+  readonly error?: string
+  /** The encoded outcome. */
+  readonly result?: Uint8Array
+}
+
+/** How the operation as a whole is going. */
+export interface Course {
+  /** The version of the code that wrote it. */
+  readonly version: number
+  readonly direction: 'forward' | 'backward'
+  /** Attempts that failed, since the start or since somebody resumed it. */
+  readonly failures: number
+  /** Attempts that died on the way back, counted in the same way. */
+  readonly failuresBack?: number
+  /** Why it goes back: what it will be settled with. */
+  readonly ending?: Ending
+  readonly parked?: string
+  readonly lastError?: string
+}
+
+export interface Ending {
+  readonly why: 'final' | 'exhausted' | 'cancelled'
+  readonly message: string
+  readonly data?: unknown
+}
+
+/** An error as it is kept: some providers answer with a whole page. Whatever was thrown, this does not throw: the failure counts. */
+export function messageOf(thrown: unknown): string {
+  try {
+    return String(thrown instanceof Error ? thrown.message : thrown).slice(0, 2_000)
+  } catch {
+    return 'something that has no text was thrown'
+  }
+}
+
+/** Asked before anything is recorded: a step that is done and has no result would end every later attempt with an error. */
+export function storable(
+  key: Key,
+  codec: Codec | undefined,
+  name: string,
+  value: unknown,
+): { readonly bytes: Uint8Array; readonly outcome: Outcome } {
+  const encoded = encodeOutcome({ kind: 'value', value }, codec)
+  if (encoded.outcome.kind !== 'not-stored') return encoded
+  throw new OnceError('OUTCOME_NOT_STORED', {
+    executed: 'unknown',
+    message:
+      `What step "${name}" of ${describeKey(key)} came to cannot be stored: ${encoded.outcome.reason}. It is not ` +
+      `recorded as done. Return a JSON value, bytes or nothing from it; of a database's result, the rows.`,
+  })
+}
+
+/** Step names have no control characters and are never empty: this is no step's name. */
+const courseName = ''
+
+export interface Written<T> {
+  readonly content: T
+  readonly revision: number
+  readonly atMs: number
+}
+
+export interface Records {
+  readonly course: Written<Course> | undefined
+  /** In the order in which they began. */
+  readonly steps: readonly Written<StepRecord>[]
+}
+
+export function readRecords(key: Key, ledger: Ledger | undefined): Records {
+  const records = ledger?.records ?? []
+  const course = records.find((record) => record.name === courseName)
+  const steps = records.filter((record) => record.name !== courseName)
+  return {
+    course: course && read(key, course, (head) => checkedCourse(head)),
+    steps: steps
+      .map((record) => read(key, record, (head, result) => checkedStep(head, record.name, result)))
+      .sort((a, b) => a.content.order - b.content.order),
+  }
+}
+
+export function courseRecord(course: Course): Omit<LedgerRecord, 'revision'> {
+  return { name: courseName, content: Buffer.from(`${JSON.stringify(course)}\n`) }
+}
+
+export function stepRecord({ name, result, ...head }: StepRecord): Omit<LedgerRecord, 'revision'> {
+  const line = Buffer.from(`${JSON.stringify(head)}\n`)
+  return { name, content: result ? Buffer.concat([line, result]) : line }
+}
+
+function read<T>(key: Key, record: WrittenRecord, parse: (head: unknown, result: Uint8Array) => T): Written<T> {
+  const { content, revision, atMs } = record
+  try {
+    const end = content.indexOf(newline)
+    if (end < 0) throw new Error('its first line does not end')
+    const head: unknown = JSON.parse(utf8.decode(content.subarray(0, end)))
+    return { content: parse(head, content.subarray(end + 1)), revision, atMs }
+  } catch (cause) {
+    throw new OnceError('OUTCOME_UNREADABLE', {
+      executed: 'unknown',
+      message:
+        `What is recorded of ${describeKey(key)}${record.name === courseName ? '' : `, step "${record.name}",`} cannot be read: ` +
+        `${cause instanceof Error ? cause.message : String(cause)}. Nothing was run. Restore the record, or forget the key by hand.`,
+      cause,
+    })
+  }
+}
+
+const newline = 10
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+
+const stepStates: readonly string[] = ['began', 'done', 'failed', 'undoing', 'undone', 'stuck', 'absent']
+
+function checkedStep(head: unknown, name: string, result: Uint8Array): StepRecord {
+  const { state, attempt, order } = objectOf(head)
+  if (!stepStates.includes(state as string)) throw new Error(`it has the state ${JSON.stringify(state)}`)
+  if (!Number.isSafeInteger(attempt) || !Number.isSafeInteger(order)) throw new Error('it has no attempt or order')
+  return { ...(head as StepRecord), name, ...(result.length > 0 && { result }) }
+}
+
+function checkedCourse(head: unknown): Course {
+  const { version, direction, failures } = objectOf(head)
+  if (!Number.isSafeInteger(version) || !Number.isSafeInteger(failures))
+    throw new Error('it has no version or failures')
+  if (direction !== 'forward' && direction !== 'backward') throw new Error('it has no direction')
+  return head as Course
+}
+
+function objectOf(value: unknown): Record<string, unknown> {
+  if (typeof value !== 'object' || value === null) throw new Error('it is not an object')
+  return value as Record<string, unknown>
+}

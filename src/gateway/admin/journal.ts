@@ -1,0 +1,117 @@
+// What this process has seen: the events of onceonly in a ring of bounded size, totals, and counts over the last minutes. It
+// knows keys only by their hash, and it forgets the oldest first; what must not be forgotten is in the store.
+
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { systemClock } from '../../core/clock.ts'
+import type { Clock } from '../../core/clock.ts'
+import { eventNames } from '../../core/events.ts'
+import type { EventName, PublishedEvent } from '../../core/events.ts'
+
+export interface SeenEvent {
+  /** Counts from 1, so that a reader can tell what is new to it. */
+  readonly number: number
+  readonly atMs: number
+  readonly name: EventName
+  readonly event: Partial<PublishedEvent<EventName>>
+}
+
+/** Effects that ran, and duplicates that did not: replayed, refused while one was running, in doubt or expired. */
+export interface Counts {
+  readonly run: number
+  readonly absorbed: number
+  readonly failed: number
+}
+
+export interface Slice extends Counts {
+  readonly fromMs: number
+}
+
+export interface Journal {
+  /** How many events there were so far. */
+  readonly seen: number
+  /** What is known of one key, oldest first. */
+  of(keyHash: string): readonly SeenEvent[]
+  /** The newest first. */
+  latest(count: number): readonly SeenEvent[]
+  totals(): Counts & { readonly takenOver: number; readonly mismatched: number }
+  slices(): readonly Slice[]
+  close(): void
+}
+
+// About 3 MB of events: the last seconds of a busy gateway, the last days of a quiet one.
+const eventsMax = 10_000
+// Ten minutes of five seconds: a plot of 120 columns is as fine as 390 pixels can show.
+const sliceMs = 5_000
+const slicesMax = 120
+
+const meaning: Partial<Record<EventName, (event: SeenEvent['event']) => keyof Counts | undefined>> = {
+  claimed: () => 'run',
+  replayed: () => 'absorbed',
+  doubted: () => 'absorbed',
+  expired: () => 'absorbed',
+  // One that waited and then got its answer is counted as replayed.
+  waited: (event) => ('ended' in event && event.ended === 'in-flight' ? 'absorbed' : undefined),
+  'store-failed': () => 'failed',
+}
+
+export function startJournal(clock: Clock = systemClock): Journal {
+  const ring: SeenEvent[] = []
+  const byName: Partial<Record<EventName, number>> = {}
+  const totals = { run: 0, absorbed: 0, failed: 0 }
+  let slices: { fromMs: number; run: number; absorbed: number; failed: number }[] = []
+  let seen = 0
+
+  const sliceAt = (atMs: number): (typeof slices)[number] => {
+    const fromMs = atMs - (atMs % sliceMs)
+    const last = slices.at(-1)
+    // A clock that was set back goes on in the slice that is open: time in a plot runs one way.
+    if (last && last.fromMs >= fromMs) return last
+    const fresh = { fromMs, run: 0, absorbed: 0, failed: 0 }
+    slices = [...slices.slice(1 - slicesMax), fresh]
+    return fresh
+  }
+  const note = (name: EventName, event: SeenEvent['event']): void => {
+    const atMs = clock.now()
+    seen += 1
+    ring[(seen - 1) % eventsMax] = { number: seen, atMs, name, event }
+    byName[name] = (byName[name] ?? 0) + 1
+    const counted = meaning[name]?.(event)
+    if (!counted) return
+    totals[counted] += 1
+    sliceAt(atMs)[counted] += 1
+  }
+  const close = listen(note)
+  const inOrder = (): SeenEvent[] => {
+    const start = seen % eventsMax
+    return seen <= eventsMax ? ring.slice() : [...ring.slice(start), ...ring.slice(0, start)]
+  }
+  return {
+    get seen() {
+      return seen
+    },
+    of: (keyHash) => inOrder().filter(({ event }) => event.keyHash === keyHash),
+    latest: (count) => inOrder().slice(-count).toReversed(),
+    totals: () => ({ ...totals, takenOver: byName['taken-over'] ?? 0, mismatched: byName.mismatched ?? 0 }),
+    slices: () => filled(slices, clock.now()),
+    close,
+  }
+}
+
+function listen(note: (name: EventName, event: SeenEvent['event']) => void): () => void {
+  const listeners = eventNames.map((name) => {
+    const listener = (message: unknown): void => note(name, message as SeenEvent['event'])
+    subscribe(`onceonly:${name}`, listener)
+    return [`onceonly:${name}`, listener] as const
+  })
+  return () => listeners.forEach(([channel, listener]) => unsubscribe(channel, listener))
+}
+
+/** Every slice up to now, the empty ones too: a plot without them would hide the quiet. */
+function filled(slices: readonly Slice[], nowMs: number): Slice[] {
+  const lastMs = Math.max(nowMs - (nowMs % sliceMs), slices.at(-1)?.fromMs ?? 0)
+  const known = new Map(slices.map((slice) => [slice.fromMs, slice]))
+  return Array.from({ length: slicesMax }, (_, index) => {
+    const fromMs = lastMs - (slicesMax - 1 - index) * sliceMs
+    return known.get(fromMs) ?? { fromMs, run: 0, absorbed: 0, failed: 0 }
+  })
+}

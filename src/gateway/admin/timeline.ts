@@ -1,0 +1,122 @@
+// The life of one key, from three witnesses: the entry and its steps (what is), the audit trail (what people did), and the events
+// that this process has seen (what happened here). Another process's events are not known here; the other two are.
+
+import type { AuditRecord, Entry } from '../../core/store.ts'
+import type { EventName } from '../../core/events.ts'
+import type { OperationStatus, StepStatus } from '../../core/operations/status.ts'
+import type { SeenEvent } from './journal.ts'
+
+export interface Moment {
+  readonly atMs: number
+  /** One word, the same as in events and docs. */
+  readonly what: string
+  readonly detail: string
+  readonly witness: 'store' | 'audit' | 'event'
+  readonly attempt?: number
+}
+
+type Told = Readonly<Record<string, unknown>>
+
+// An event that has no sentence yet is told by its name.
+const sentences: Readonly<Partial<Record<EventName, (event: Told) => string>>> = {
+  claimed: (event) =>
+    ({
+      fresh: 'Nobody had asked for it before: the effect begins.',
+      reopened: 'An earlier attempt gave the key back: the effect begins again.',
+      'taken-over': 'The lease of an earlier attempt was over: the effect begins again.',
+    })[String(event['how'])] ?? 'The effect begins.',
+  'taken-over': () => 'The old token can write nothing any more.',
+  replayed: () => 'A duplicate was given the stored answer. Nothing ran.',
+  settled: (event) => `The outcome is stored (${String(event['kind'])}).`,
+  released: (event) =>
+    ({
+      open: 'The attempt failed and gave the key back: a retry may run.',
+      forget: 'The effect had not begun: the attempt leaves no trace.',
+      'left-to-lease': 'It is not known what the attempt did: the key stays claimed until its lease ends.',
+    })[String(event['how'])] ?? 'The key was given back.',
+  lost: () => 'The attempt no longer holds the key; its result was not stored.',
+  mismatched: () => 'The same key came with another request. Nothing ran.',
+  expired: () => 'A retry came after the answer was forgotten. Nothing ran.',
+  waited: (event) =>
+    event['ended'] === 'in-flight'
+      ? 'A duplicate came while the effect ran, waited, and was told to ask again.'
+      : 'A duplicate came while the effect ran, and waited for its outcome.',
+  doubted: () => 'A retry was told that the outcome is in doubt. Nothing ran.',
+  'store-failed': (event) => `The store failed (${String(event['during'])}: ${String(event['code'])}).`,
+  swept: () => 'A sweep was here.',
+  step: (event) => `Step ${String(event['step'])}: ${String(event['state'])}.`,
+  parked: (event) => `The operation waits for a person (${String(event['why'])}).`,
+  compensating: (event) => `The operation goes back (${String(event['why'])}).`,
+  drifted: () => 'What is stored of the operation does not fit the code that runs it.',
+}
+
+export function timelineOf(
+  entry: Entry | undefined,
+  audit: readonly AuditRecord[],
+  seen: readonly SeenEvent[],
+  operation?: OperationStatus,
+): readonly Moment[] {
+  // The audit trail tells the same with its reason, and a takeover is told by its claim.
+  const { steps = [], state } = operation ?? {}
+  const told = new Set(['mended', 'taken-over', ...(steps.length > 0 ? ['step'] : [])])
+  const events = seen.filter(({ name }) => !told.has(name)).map(momentOf)
+  const manual = audit.map(({ atMs, action, reason, before }): Moment => ({
+    atMs,
+    what: manualWords(action, reason),
+    detail: `It was ${before}. Reason: ${reason}`,
+    witness: 'audit',
+  }))
+  const stored = entry ? storedMoments(entry, new Set(seen.map(({ name }) => name)), state) : []
+  return [...stored, ...steps.map(stepMoment), ...events, ...manual].toSorted((one, other) => one.atMs - other.atMs)
+}
+
+function manualWords(action: AuditRecord['action'], reason: string): string {
+  if (action === 'forget') return 'forgotten by hand'
+  // As operation-by-hand.ts notes it.
+  return reason.startsWith('resume: ') ? 'resumed by hand' : 'released by hand'
+}
+
+/** What a step failed with is left out: a service may have put anything into it. */
+function stepMoment({ name, state, attempt, sinceMs }: StepStatus): Moment {
+  return { atMs: sinceMs, what: 'step', detail: `Step ${name}: ${state}.`, witness: 'store', attempt }
+}
+
+// How it happened says more than that it did.
+const wordsOf: Readonly<Record<string, string>> = { 'taken-over': 'taken over', 'left-to-lease': 'left to its lease' }
+
+function momentOf({ atMs, name, event }: SeenEvent): Moment {
+  const told = event as Told
+  const { attempt, durationMs } = told
+  const took = typeof durationMs === 'number' && durationMs >= 1 ? ` (${Math.round(durationMs)} ms)` : ''
+  return {
+    atMs,
+    what: wordsOf[String(told['how'])] ?? name,
+    detail: (sentences[name]?.(told) ?? `The ${name} event.`) + took,
+    witness: 'event',
+    ...(typeof attempt === 'number' && { attempt }),
+  }
+}
+
+/** What the entry itself knows, as far as no event has told it already. */
+function storedMoments(
+  entry: Entry,
+  told: ReadonlySet<EventName>,
+  operation: OperationStatus['state'] | undefined,
+): Moment[] {
+  const { state, attempt, firstClaimedAtMs, leaseUntilMs, expiresAtMs, forgottenAtMs } = entry
+  const at = (atMs: number, what: string, detail: string): Moment => ({ atMs, what, detail, witness: 'store' })
+  const moments: Moment[] = []
+  if (!told.has('claimed')) moments.push(at(firstClaimedAtMs, 'first claimed', `By now it is attempt ${attempt}.`))
+  if (state === 'running') moments.push(at(leaseUntilMs, 'lease ends', 'Unless its holder extends it until then.'))
+  if (state === 'abandoned')
+    moments.push(at(leaseUntilMs, 'lease over', 'The attempt began and never reported: in doubt.'))
+  if (state === 'settled' && !told.has('settled')) moments.push(at(leaseUntilMs, 'settled', 'The outcome is stored.'))
+  if (operation === 'parked') moments.push(at(leaseUntilMs, 'parked', 'It waits for a person: nobody goes on with it.'))
+  else if (state === 'open' && !told.has('released')) moments.push(at(leaseUntilMs, 'released', 'A retry may run.'))
+  if (state === 'tombstone')
+    moments.push(at(expiresAtMs, 'expired', 'Its answer is gone; late retries are still refused.'))
+  else if (state !== 'running')
+    moments.push(at(expiresAtMs, 'expires', 'What is stored is dropped; late retries are still refused.'))
+  moments.push(at(forgottenAtMs, 'forgotten', 'As if it had never been.'))
+  return moments
+}

@@ -1,0 +1,256 @@
+// A reverse proxy that makes the HTTP service behind it idempotent, in whatever language that is written. Everything goes to
+// the one configured upstream; a key is decided by the exchange of src/http before an answer leaves.
+
+import { createServer } from 'node:http'
+import type { IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { AddressInfo, Socket } from 'node:net'
+import { systemClock, systemRandom } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
+import { invalidArgument, OnceError } from '../core/errors.ts'
+import { createOnce } from '../core/once.ts'
+import type { Once } from '../core/once.ts'
+import type { OnceOptions } from '../core/settings.ts'
+import { sendAnswer } from '../http/on-node/response.ts'
+import { splitTarget } from '../http/exchange/request-fingerprint.ts'
+import type { Call } from './proxy/call.ts'
+import { createListener, createProtection, protectionBy } from './proxy/listener.ts'
+import type { RouteProtection } from './proxy/listener.ts'
+import { checkUpstream, readGatewayOptions } from './proxy/options.ts'
+import type { GatewayOptions, GatewaySettings, ProtectionOptions } from './proxy/options.ts'
+import { gatewayProblem, gatewayProblems } from './proxy/problem.ts'
+import { recordOf } from './proxy/record.ts'
+import { scopeOf, tenantName } from './proxy/tenants.ts'
+import { openUpstream } from './proxy/upstream.ts'
+import type { Upstream } from './proxy/upstream.ts'
+
+export type { GatewayOptions, GatewayRoute } from './proxy/options.ts'
+
+export interface Gateway {
+  readonly url: string
+  readonly once: Once
+  /** Requests under way. */
+  readonly inFlight: number
+  /** False from the moment it drains. */
+  readonly ready: boolean
+  /** Accept nothing more, and wait for what is under way, for `drainMs` at the most. */
+  drain(): Promise<void>
+  /** End at once. A request that the upstream is working on keeps its key until the lease ends. The store stays open. */
+  close(): Promise<void>
+}
+
+export async function startGateway(options: GatewayOptions): Promise<Gateway> {
+  const settings = readGatewayOptions(options)
+  const { clock = systemClock } = settings
+  const once = createOnce(onceOptions(settings))
+  const calls = createCalls(clock)
+  const { listener, upstream } = build(settings, once, (call) => {
+    if (calls.delete(call)) settings.log?.(recordOf(once, settings, call, clock.elapsed()))
+  })
+  let draining = false
+  const server = createServer(serverOptions, (req, res) => {
+    if (calls.size() >= settings.inFlightMax) return refuseOverload(settings, req, res)
+    calls.add(listener(req, res))
+    if (draining) res.shouldKeepAlive = false
+  })
+  // The size of the head is bounded; beyond a number of lines Node would drop some of them, and one may be the key.
+  server.maxHeadersCount = 0
+  // Idle ones and those that send slowly count, too: without a bound they would take all files and memory.
+  server.maxConnections = connectionsPerRequest * settings.inFlightMax
+  server.on('connect', (_req: IncomingMessage, socket: Socket) => refuseTunnel(socket))
+  const url = await listen(server, settings.listen)
+  return {
+    url,
+    once,
+    get inFlight() {
+      return calls.size()
+    },
+    get ready() {
+      return !draining
+    },
+    async drain() {
+      draining = true
+      calls.forEach(({ res }) => void (res.shouldKeepAlive = false))
+      // Connections on which nothing is under way are closed with it.
+      server.close()
+      await calls.quiet(settings.drainMs)
+    },
+    async close() {
+      draining = true
+      server.close()
+      await upstream.close()
+      // What was under way is told so, and a settle that has begun is let through.
+      await calls.quiet(closingMs)
+      server.closeAllConnections()
+      await once.close()
+    },
+  }
+}
+
+/** Nothing waits for the upstream any more; a store that takes longer is down. */
+const closingMs = 1_000
+
+/** Clients and load balancers keep some idle ones for each that they use. */
+const connectionsPerRequest = 4
+
+function build(
+  settings: GatewaySettings,
+  once: Once,
+  onEnd: (call: Call) => void,
+): { listener: ReturnType<typeof createListener>; upstream: Upstream } {
+  const { clock = systemClock, profile, trustForwarded } = settings
+  const pseudonym = `onceonly-${systemRandom.uuid().slice(0, 8)}`
+  const upstream = openUpstream({
+    origin: checkUpstream(settings.upstream),
+    timeoutMs: settings.upstreamTimeoutMs,
+    connectTimeoutMs: settings.connectTimeoutMs,
+    idleMs: settings.upstreamIdleMs,
+    profile,
+    pseudonym,
+    trustForwarded,
+  })
+  const published = createProtection(once, {
+    ...protectionOf(settings),
+    ...scopeOf(settings),
+    methods: settings.methods,
+  })
+  const listener = createListener({
+    clock,
+    upstream,
+    published,
+    protectionOf: protectionBy(routesOf(once, settings), published),
+    pseudonym,
+    profile,
+    // The upstream would have been given up by then, and nothing else is waited for.
+    patienceMs: settings.connectTimeoutMs + settings.upstreamTimeoutMs,
+    essential: new Set(['idempotency-key', 'host', 'content-type', tenantName(settings)]),
+    onEnd,
+  })
+  return { listener, upstream }
+}
+
+interface Calls {
+  add(call: Call): void
+  delete(call: Call): boolean
+  size(): number
+  forEach(visit: (call: Call) => void): void
+  /** Resolves when none is left, or when patience is. */
+  quiet(patienceMs: number): Promise<void>
+}
+
+function createCalls(clock: Clock): Calls {
+  const underWay = new Set<Call>()
+  let onQuiet = (): void => {}
+  return {
+    add(call) {
+      // A request that was refused at once may be over already.
+      if (!(call.closed && call.decided)) underWay.add(call)
+    },
+    delete(call) {
+      const was = underWay.delete(call)
+      if (underWay.size === 0) onQuiet()
+      return was
+    },
+    size: () => underWay.size,
+    forEach: (visit) => underWay.forEach(visit),
+    quiet: (patienceMs) =>
+      new Promise((resolve) => {
+        if (underWay.size === 0) return resolve()
+        const cancel = clock.schedule(resolve, patienceMs)
+        onQuiet = () => {
+          cancel()
+          resolve()
+        }
+      }),
+  }
+}
+
+function onceOptions(settings: GatewaySettings): OnceOptions {
+  const { store, service, sweepEveryMs, clock, leaseMs, keepMs, tombstoneMs } = settings
+  const sweeps = sweepEveryMs > 0 && 'sweep' in store
+  return {
+    store,
+    // A prefix of its own: a service behind that uses onceonly on the same store and key has other keys.
+    scope: `gateway:${service}`,
+    ...(leaseMs !== undefined && { leaseMs }),
+    ...(keepMs !== undefined && { keepMs }),
+    ...(tombstoneMs !== undefined && { tombstoneMs }),
+    ...(sweeps && { sweepEveryMs }),
+    ...(clock && { clock }),
+  }
+}
+
+const protectionNames = [
+  'required',
+  'leaseMs',
+  'keepMs',
+  'tombstoneMs',
+  'waitMs',
+  'attemptMs',
+  'errorPolicy',
+  'onExpired',
+  'onTakeover',
+  'profile',
+  'parse',
+  'onStoreDown',
+  'bodyBytesMax',
+  'storedBytesMax',
+] as const satisfies readonly (keyof ProtectionOptions)[]
+
+/** What is said, and nothing that is not. */
+function protectionOf(options: ProtectionOptions): ProtectionOptions {
+  const given = protectionNames.filter((name) => options[name] !== undefined).map((name) => [name, options[name]])
+  return Object.fromEntries(given) as ProtectionOptions
+}
+
+function routesOf(once: Once, settings: GatewaySettings): RouteProtection[] {
+  return settings.routes.map((route, at) => {
+    const { path, methods, protect = true } = route
+    const options = { ...protectionOf(settings), ...protectionOf(route), ...scopeOf(settings) }
+    try {
+      const protection = protect
+        ? createProtection(once, { ...options, methods: methods ?? settings.methods })
+        : undefined
+      return { path, methods, protection }
+    } catch (error) {
+      if (!(error instanceof OnceError)) throw error
+      throw invalidArgument(error.message.replace(/^idempotency: /, `gateway: routes[${at}]: `))
+    }
+  })
+}
+
+const serverOptions = {
+  // Whatever the process was started with: what two parsers read in two ways is refused.
+  insecureHTTPParser: false,
+  // Longer than the 60 s of the usual load balancer: whoever closes first must be the one that would send next.
+  keepAliveTimeout: 65_000,
+} as const
+
+function refuseOverload({ profile, log }: GatewaySettings, req: IncomingMessage, res: ServerResponse): void {
+  res.shouldKeepAlive = false
+  req.resume()
+  sendAnswer(res, gatewayProblem(gatewayProblems.overloaded, { profile }))
+  const { path } = splitTarget(req.url ?? '')
+  log?.({ method: req.method ?? '', path, status: res.statusCode, result: 'refused', durationMs: 0 })
+}
+
+function refuseTunnel(socket: Socket): void {
+  const { status, headers, body } = gatewayProblem(gatewayProblems.notCarried)
+  const lines = [...headers, ['Content-Length', body.length], ['Connection', 'close']].map((line) => line.join(': '))
+  socket.on('error', () => {})
+  socket.resume()
+  const text = `HTTP/1.1 ${status} Not Implemented\r\n${lines.join('\r\n')}\r\n\r\n${Buffer.from(body).toString()}`
+  // It is no connection of the server any more: whoever did not leave would keep it, also from a program that wants to end.
+  socket.end(text, () => socket.destroy())
+}
+
+async function listen(server: Server, { host, port }: GatewaySettings['listen']): Promise<string> {
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen(port, host, () => {
+      server.off('error', reject)
+      resolve()
+    })
+  })
+  const { address, port: bound, family } = server.address() as AddressInfo
+  return `http://${family === 'IPv6' ? `[${address}]` : address}:${bound}`
+}

@@ -1,0 +1,49 @@
+// One request on its way through the gateway, and what is learnt of it.
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { OnceContext } from '../../http/exchange/context.ts'
+import type { GatewayProblem } from './problem.ts'
+import type { RequestResult } from '../request-log.ts'
+
+export interface Call {
+  readonly req: IncomingMessage
+  readonly res: ServerResponse
+  /** Path and query. The authority of an absolute form is gone: nothing in a request chooses the upstream. */
+  readonly target: string
+  readonly remoteAddress: string | undefined
+  readonly startedMs: number
+  /** The whole body, where the exchange has read it; otherwise it streams. */
+  body: Uint8Array | undefined
+  /** There while the request runs under a key. */
+  context: OnceContext | undefined
+  result: RequestResult
+  /** The upstream was asked and did not answer in full: what to say. */
+  doubt: GatewayProblem | undefined
+  /** The answer ended with its connection, so that nobody can tell whether it is complete. */
+  unframed: boolean
+  cause: string | undefined
+  /** Give up what the upstream still sends; undefined when nothing is under way there. */
+  abort: (() => void) | undefined
+  /** Nothing that is done for this request matters to a key any more. */
+  decided: boolean
+  closed: boolean
+}
+
+export function createCall(req: IncomingMessage, res: ServerResponse, target: string, startedMs: number): Call {
+  return {
+    req,
+    res,
+    target,
+    remoteAddress: req.socket.remoteAddress,
+    startedMs,
+    body: undefined,
+    context: undefined,
+    result: 'passed',
+    doubt: undefined,
+    unframed: false,
+    cause: undefined,
+    abort: undefined,
+    decided: false,
+    closed: false,
+  }
+}

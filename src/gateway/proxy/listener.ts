@@ -1,0 +1,198 @@
+// A request comes in: refused, protected by the exchange of src/http, or passed on. The exchange has all the rules; what is
+// added here is what only a proxy can know of an answer: that it broke off, or that its end cannot be told from a cut.
+
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Clock } from '../../core/clock.ts'
+import { InDoubtError } from '../../core/errors.ts'
+import type { Once } from '../../core/once.ts'
+import { createExchange, internalError } from '../../http/exchange.ts'
+import type { Delivery, Exchange, Produced } from '../../http/exchange.ts'
+import { concernsNode, exchangeOnNode } from '../../http/on-node.ts'
+import { sendAnswer } from '../../http/on-node/response.ts'
+import type { HttpOptions } from '../../http/exchange/options.ts'
+import { createCall } from './call.ts'
+import type { Call } from './call.ts'
+import { gatewayProblem, gatewayProblems } from './problem.ts'
+import { readRequest } from './requests.ts'
+import { pathPattern, withEscapedSlashes } from './routes.ts'
+import type { PathPattern } from './routes.ts'
+import type { Upstream } from './upstream.ts'
+
+/** Undefined is a route that is not protected. */
+export type Protection = Exchange<Call> | undefined
+
+export interface ListenerOptions {
+  readonly clock: Clock
+  readonly upstream: Upstream
+  /** 'ambiguous': the path is on one route or on another one, depending on who reads it. */
+  readonly protectionOf: (method: string, path: string) => Protection | 'ambiguous'
+  /** The rules that are published. */
+  readonly published: Exchange<Call>
+  readonly pseudonym: string
+  readonly profile: HttpOptions['profile']
+  /** Headers that take no part in a Connection header. */
+  readonly essential: ReadonlySet<string>
+  /** A client that takes nothing of its answer for so long is cut off. */
+  readonly patienceMs: number
+  /** A call is over: its answer has left, and its key is decided. */
+  readonly onEnd: (call: Call) => void
+}
+
+export interface RouteProtection {
+  readonly path: string
+  readonly methods: readonly string[] | undefined
+  readonly protection: Protection
+}
+
+/** The first route that fits decides. */
+export function protectionBy(
+  routes: readonly RouteProtection[],
+  otherwise: Protection,
+): ListenerOptions['protectionOf'] {
+  if (routes.length === 0) return () => otherwise
+  const compiled = routes.map(
+    ({ path, methods, protection }): readonly [PathPattern, ReadonlySet<string> | undefined, Protection] => [
+      pathPattern(path),
+      methods && new Set(methods),
+      protection,
+    ],
+  )
+  const pick = (method: string, path: string): Protection => {
+    const found = compiled.find(([fits, methods]) => (!methods || methods.has(method)) && fits(path))
+    return found ? found[2] : otherwise
+  }
+  return (method, path) => {
+    const found = pick(method, path)
+    const asSlashes = withEscapedSlashes(path)
+    return asSlashes === path || pick(method, asSlashes) === found ? found : 'ambiguous'
+  }
+}
+
+export function createProtection(once: Once, options: HttpOptions<Call>): Exchange<Call> {
+  return proxied(createExchange<Call>(once, options), options.leaseMs ?? once.settings.leaseMs)
+}
+
+/** Answers the call that began. */
+export function createListener(options: ListenerOptions): (req: IncomingMessage, res: ServerResponse) => Call {
+  return (req, res) => {
+    const read = readRequest(req, options)
+    const target = 'refused' in read ? (req.url ?? '') : read.target
+    const call = createCall(req, res, target, options.clock.elapsed())
+    res.on('close', () => {
+      call.closed = true
+      // Whoever asked without a key, or has been given a stream, takes it along when leaving.
+      if (!call.context || call.decided) call.abort?.()
+      end(options, call)
+    })
+    // Of this connection, as on every answer: not what a key remembers.
+    res.setHeader('Via', `1.1 ${options.pseudonym}`)
+    if ('refused' in read) answer(call, gatewayProblem(read.refused, options))
+    else serve(options, call, read.path)
+    return call
+  }
+}
+
+function serve(options: ListenerOptions, call: Call, path: string): void {
+  const { req, res, target } = call
+  const exchange = options.protectionOf(req.method!, path)
+  if (exchange === 'ambiguous') return answer(call, gatewayProblem(gatewayProblems.badRequest, options))
+  if (exchange && concernsNode(exchange, req)) {
+    const stage = { request: call, req, res, target, proceed: () => options.upstream.forward(call) }
+    return void exchangeOnNode(exchange, stage)
+      .catch(() => failed(res))
+      .then(() => decide(options, call))
+  }
+  const rules = options.published.rules(req.method!, target, req.headers.accept)
+  if (rules) return answer(call, rules)
+  call.decided = true
+  beImpatient(options, call)
+  options.upstream.forward(call)
+}
+
+function answer(call: Call, given: Parameters<typeof sendAnswer>[1]): void {
+  call.decided = true
+  // What is still coming is dropped; it belongs to nobody.
+  if (!call.req.complete) call.res.shouldKeepAlive = false
+  call.req.resume()
+  sendAnswer(call.res, given)
+}
+
+function failed(res: ServerResponse): void {
+  // Half an answer must not pass for a whole one.
+  if (res.headersSent) res.destroy()
+  else sendAnswer(res, internalError())
+}
+
+/** Whoever does not read would keep its place, and what is held for it, as long as it likes. Node ends a socket that times out. */
+function beImpatient({ patienceMs }: ListenerOptions, { req, closed }: Call): void {
+  if (!closed) req.socket.setTimeout(patienceMs)
+}
+
+/** The key is decided, and an answer is on its way unless nobody waits for one. */
+function decide(options: ListenerOptions, call: Call): void {
+  call.decided = true
+  const isGone = call.req.socket.destroyed
+  // Nobody reads what the upstream still sends: the client has left, or was given another answer.
+  if (isGone || call.res.writableEnded) call.abort?.()
+  if (isGone) call.closed = true
+  if (!call.res.writableFinished) beImpatient(options, call)
+  end(options, call)
+}
+
+function end({ onEnd }: ListenerOptions, call: Call): void {
+  if (call.closed && call.decided) onEnd(call)
+}
+
+function proxied(exchange: Exchange<Call>, leaseMs: number): Exchange<Call> {
+  return {
+    ...exchange,
+    async handle(asked, run) {
+      const call = asked.request
+      const keeping: typeof asked = {
+        ...asked,
+        async body(limits) {
+          const body = await asked.body(limits)
+          if (body.is === 'bytes') call.body = body.bytes
+          return body
+        },
+      }
+      const judged = async (context: Parameters<typeof run>[0]): Promise<Produced> => {
+        call.context = context
+        return judge(call, await run(context))
+      }
+      try {
+        const delivery = await exchange.handle(keeping, judged)
+        return call.doubt ? inDoubt(exchange, call, leaseMs) : conclude(exchange, call, delivery)
+      } catch (error) {
+        // Without a store (onStoreDown: 'execute') nobody stands between the handler and here.
+        if (call.doubt) return inDoubt(exchange, call, leaseMs)
+        throw error
+      }
+    },
+  }
+}
+
+/** What an answer is worth to a key. The throw leaves the key claimed until its lease ends; then onTakeover decides. */
+function judge(call: Call, produced: Produced): Produced {
+  if (call.doubt) throw new InDoubtError('The upstream was asked, and its answer did not come or broke off.')
+  return call.unframed && produced.is === 'answer' ? { is: 'stream', status: produced.answer.status } : produced
+}
+
+/** Instead of whatever had come of the answer. The key can be asked for again when its lease is over, at the latest. */
+function inDoubt({ settings }: Exchange<Call>, call: Call, leaseMs: number): Delivery {
+  call.result = 'in-doubt'
+  const answer = gatewayProblem(call.doubt!, { profile: settings.profile, retryAfterMs: leaseMs })
+  const window = ['Idempotency-Window', String(settings.windowSeconds)] as const
+  return { is: 'answer', answer: { ...answer, headers: [...answer.headers, window] } }
+}
+
+function conclude(exchange: Exchange<Call>, call: Call, delivery: Delivery): Delivery {
+  if (delivery.is === 'handler') {
+    if (call.result === 'passed') call.result = 'executed'
+    return delivery
+  }
+  const mark = exchange.settings.replayHeader
+  const isReplay = delivery.is === 'answer' && delivery.answer.headers.some(([name]) => name === mark)
+  call.result = isReplay ? 'replayed' : 'refused'
+  return delivery
+}

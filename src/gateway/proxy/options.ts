@@ -1,0 +1,203 @@
+// The options of a gateway, checked before it listens: what is protected, whose keys they are, where requests go, and how much
+// may be under way at once.
+
+import type { Clock } from '../../core/clock.ts'
+import { invalidArgument } from '../../core/errors.ts'
+import {
+  aString,
+  checkOptions,
+  nonNegativeMs,
+  optional,
+  positiveInteger,
+  positiveMs,
+  withMethods,
+} from '../../core/options.ts'
+import type { Rule } from '../../core/options.ts'
+import type { Store } from '../../core/store.ts'
+import type { HttpOptions } from '../../http/exchange/options.ts'
+import type { RequestRecord } from '../request-log.ts'
+
+/** What can be said for all requests and again for single routes. */
+export type ProtectionOptions = Pick<
+  HttpOptions,
+  | 'required'
+  | 'leaseMs'
+  | 'keepMs'
+  | 'tombstoneMs'
+  | 'waitMs'
+  | 'attemptMs'
+  | 'errorPolicy'
+  | 'onExpired'
+  | 'onTakeover'
+  | 'profile'
+  | 'parse'
+  | 'onStoreDown'
+  | 'bodyBytesMax'
+  | 'storedBytesMax'
+>
+
+/** The first route that fits a request decides; one that fits none is protected as the gateway says. */
+export interface GatewayRoute extends ProtectionOptions {
+  /** `*` is one segment, `**` at the end is any rest: `/orders/*`, `/v1/**`. */
+  readonly path: string
+  /** The methods that this is about. Default: those of the gateway. */
+  readonly methods?: readonly string[]
+  /** `false`: requests pass as if they had no key. Default true. */
+  readonly protect?: boolean
+}
+
+export interface GatewayOptions extends ProtectionOptions {
+  readonly store: Store
+  /** Where every request goes, whatever it asks for: http://HOST:PORT or https://HOST. */
+  readonly upstream: string
+  readonly listen: { readonly host: string; readonly port: number }
+  /** Names the service behind. Gateways with the same name on the same store share keys; others never meet. Default "default". */
+  readonly service?: string
+  /** The header that names the tenant. It must come from whoever authenticated the request. */
+  readonly tenantHeader?: string
+  /** Instead of a tenant header: all callers share one space of keys. */
+  readonly scope?: 'global'
+  /** Default POST and PATCH. */
+  readonly methods?: readonly string[]
+  readonly routes?: readonly GatewayRoute[]
+  /** Keep the Forwarded and X-Forwarded-* that came, because a proxy in front wrote them. Default: they are replaced. */
+  readonly trustForwarded?: boolean
+  /** How long the upstream may take to begin an answer, and to go on with it. Default 60 s. */
+  readonly upstreamTimeoutMs?: number
+  readonly connectTimeoutMs?: number
+  /** How long an idle connection to the upstream is kept. Default 1 s. */
+  readonly upstreamIdleMs?: number
+  /** How many requests may be under way; one more is 503. Default 2048. */
+  readonly inFlightMax?: number
+  /** How long `drain` waits for what is under way. Default 25 s. */
+  readonly drainMs?: number
+  /** How often expired entries are swept, where the store can. 0: never. Default 60 s. */
+  readonly sweepEveryMs?: number
+  /** Told of every request when it is over. */
+  readonly log?: (record: RequestRecord) => void
+  readonly clock?: Clock
+}
+
+export interface GatewaySettings extends GatewayOptions {
+  readonly service: string
+  readonly methods: readonly string[]
+  readonly routes: readonly GatewayRoute[]
+  readonly trustForwarded: boolean
+  readonly upstreamTimeoutMs: number
+  readonly connectTimeoutMs: number
+  readonly upstreamIdleMs: number
+  readonly inFlightMax: number
+  readonly drainMs: number
+  readonly sweepEveryMs: number
+}
+
+const aBoolean: Rule = (value) => (typeof value === 'boolean' ? undefined : 'true or false')
+const aFunction: Rule = (value) => (typeof value === 'function' ? undefined : 'a function')
+const aList: Rule = (value) => (Array.isArray(value) ? undefined : 'a list')
+const anyValue: Rule = () => undefined // the exchange checks it, with the words that fit
+
+const protectionRules: Readonly<Record<keyof ProtectionOptions | 'methods', Rule>> = {
+  required: anyValue,
+  leaseMs: anyValue,
+  keepMs: anyValue,
+  tombstoneMs: anyValue,
+  waitMs: anyValue,
+  attemptMs: anyValue,
+  errorPolicy: anyValue,
+  onExpired: anyValue,
+  onTakeover: anyValue,
+  profile: anyValue,
+  parse: anyValue,
+  onStoreDown: anyValue,
+  bodyBytesMax: anyValue,
+  storedBytesMax: anyValue,
+  methods: anyValue,
+}
+
+const headerName: Rule = (value) =>
+  typeof value === 'string' && /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/.test(value) ? undefined : 'the name of a header'
+
+const rules: Readonly<Record<keyof GatewayOptions, Rule>> = {
+  ...protectionRules,
+  store: withMethods('claim', 'extend', 'settle', 'release'),
+  upstream: aString,
+  listen: (value) => {
+    const { host, port } = (value ?? {}) as { host?: unknown; port?: unknown }
+    const fits =
+      typeof host === 'string' && Number.isInteger(port) && (port as number) >= 0 && (port as number) < 65_536
+    return fits ? undefined : 'an address such as { host: "127.0.0.1", port: 8080 }'
+  },
+  service: optional((value) =>
+    typeof value === 'string' && /^[\w.-]{1,64}$/.test(value)
+      ? undefined
+      : 'a name of letters, digits, dots and dashes',
+  ),
+  tenantHeader: optional(headerName),
+  scope: optional((value) => (value === 'global' ? undefined : '"global"')),
+  routes: optional(aList),
+  trustForwarded: optional(aBoolean),
+  upstreamTimeoutMs: optional(positiveMs),
+  connectTimeoutMs: optional(positiveMs),
+  upstreamIdleMs: optional(positiveMs),
+  inFlightMax: optional(positiveInteger),
+  drainMs: optional(nonNegativeMs),
+  sweepEveryMs: optional(nonNegativeMs),
+  log: optional(aFunction),
+  clock: optional(withMethods('now', 'elapsed', 'schedule')),
+}
+
+const routeRules: Readonly<Record<keyof GatewayRoute, Rule>> = {
+  ...protectionRules,
+  path: (value) =>
+    typeof value === 'string' && /^\/[^?#\s]*$/.test(value) && !/\*\*./.test(value)
+      ? undefined
+      : 'a path such as "/orders/*", where * is one segment and a final ** is any rest',
+  protect: optional(aBoolean),
+}
+
+export function readGatewayOptions(options: GatewayOptions): GatewaySettings {
+  checkOptions('gateway', options, rules)
+  for (const [at, route] of (options.routes ?? []).entries()) checkOptions(`gateway: routes[${at}]`, route, routeRules)
+  if ((options.scope === undefined) === (options.tenantHeader === undefined)) throw whoseKeys(options)
+  checkUpstream(options.upstream)
+  return {
+    ...options,
+    service: options.service ?? 'default',
+    methods: options.methods ?? ['POST', 'PATCH'],
+    routes: options.routes ?? [],
+    trustForwarded: options.trustForwarded ?? false,
+    // Long enough for a slow payment provider behind the service, short enough that a client is still there.
+    upstreamTimeoutMs: options.upstreamTimeoutMs ?? 60_000,
+    connectTimeoutMs: options.connectTimeoutMs ?? 5_000,
+    // Below the 2 s after which gunicorn, the most impatient server we know, closes an idle connection: a request that meets
+    // such a close was sent, and nobody can tell whether it was read.
+    upstreamIdleMs: options.upstreamIdleMs ?? 1_000,
+    // Each may hold a request and an answer of 1 MiB by default: 4 GiB if all of them are that large.
+    inFlightMax: options.inFlightMax ?? 2_048,
+    // Below the 30 s after which Kubernetes kills what it has asked to end.
+    drainMs: options.drainMs ?? 25_000,
+    sweepEveryMs: options.sweepEveryMs ?? 60_000,
+  }
+}
+
+/** One caller's answer must not reach another because nobody thought of it. */
+function whoseKeys({ scope }: GatewayOptions): Error {
+  return invalidArgument(
+    scope === undefined
+      ? 'gateway: it is not said whose a key is. Name the header that the authenticated tenant comes in (tenantHeader, ' +
+          '--tenant-header), or say that all callers may share keys and answers (scope: "global", --scope global).'
+      : 'gateway: expected either a tenant header or scope "global", got both',
+  )
+}
+
+export function checkUpstream(text: string): URL {
+  const url = URL.canParse(text) ? new URL(text) : undefined
+  const isOrigin = url && /^https?:$/.test(url.protocol) && url.pathname === '/' && !url.search && !url.hash
+  if (!isOrigin || url.username !== '' || url.password !== '') {
+    // It may have a password in it.
+    throw invalidArgument(
+      'gateway: expected upstream to be http://HOST:PORT or https://HOST:PORT, without user, path and query',
+    )
+  }
+  return url
+}

@@ -1,0 +1,204 @@
+// The one service behind the gateway. A request is written to it at most once: when its first byte may have left, a failure is
+// an outcome that nobody knows. An answer that broke off is never passed on as a complete one.
+
+import type { IncomingMessage } from 'node:http'
+import type { Readable } from 'node:stream'
+import { Pool } from 'undici'
+import type { Dispatcher } from 'undici'
+import { sendAnswer } from '../../http/on-node/response.ts'
+import type { HttpOptions } from '../../http/exchange/options.ts'
+import type { Call } from './call.ts'
+import { gatewayProblem, gatewayProblems } from './problem.ts'
+import { requestHeaders, responseHead, responseTrailers, wantsTrailers } from './upstream-headers.ts'
+import type { ForwardingRules } from './upstream-headers.ts'
+
+export interface UpstreamOptions extends ForwardingRules {
+  readonly origin: URL
+  readonly timeoutMs: number
+  readonly connectTimeoutMs: number
+  readonly idleMs: number
+  readonly profile: HttpOptions['profile']
+}
+
+export interface Upstream {
+  /** Ask, and write what comes to the response of the call. */
+  forward(call: Call): void
+  /** What is under way ends as in doubt. */
+  close(): Promise<void>
+}
+
+export function openUpstream(options: UpstreamOptions): Upstream {
+  const pool = new Pool(options.origin, {
+    headersTimeout: options.timeoutMs,
+    bodyTimeout: options.timeoutMs,
+    connect: { timeout: options.connectTimeoutMs },
+    keepAliveTimeout: options.idleMs,
+    // One request at a time on a connection: with more, one that breaks would take others along.
+    pipelining: 1,
+  })
+  return {
+    forward: (call) => forward(pool, options, call),
+    close: () => pool.destroy(),
+  }
+}
+
+function forward(pool: Pool, options: UpstreamOptions, call: Call): void {
+  const { req, target, body, context, remoteAddress } = call
+  const streams = body === undefined && hasBody(req)
+  const contentLength = streams ? req.headers['content-length'] : undefined
+  pool.dispatch(
+    {
+      path: target,
+      method: req.method!,
+      headers: requestHeaders({ req, remoteAddress, attempt: context?.attempt, contentLength }, options),
+      // Any iterable will do, though its types do not say so.
+      body: streams ? (chunksOf(call) as unknown as Readable) : body && body.length > 0 ? body : null,
+    },
+    createExchangeHandler(options, call),
+  )
+}
+
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
+}
+
+/** Not the request itself: an upstream that answers early would destroy it, and with it the connection to the client. */
+async function* chunksOf({ req, context }: Call): AsyncGenerator<Buffer> {
+  let last: Buffer | undefined
+  for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+    if (last) yield last
+    // What comes with a key and a digest is complete for the upstream only when the digest was right: until then the end of
+    // it is held back.
+    if (context) last = chunk
+    else yield chunk
+  }
+  if (last) yield last
+}
+
+function createExchangeHandler(options: UpstreamOptions, call: Call): Dispatcher.DispatchHandler {
+  const { req, res } = call
+  let sent = false
+  let over = false
+  let last: Buffer | undefined
+  let left: number | undefined
+  return {
+    onRequestStart(controller) {
+      // undici says that it may write a request again. It must not.
+      if (sent) return controller.abort(new Error('A request was about to be sent twice.'))
+      sent = true
+      call.abort = () => controller.abort(new ClientLeft())
+      res.on('drain', () => controller.resume())
+    },
+    onResponseStart(controller, status, _headers, message) {
+      // 100 and 103 are news, not answers.
+      if (status < 200) return
+      const head = responseHead(controller.rawHeaders as Buffer[], options)
+      if (head.isCoded) return controller.abort(new UnknownCoding())
+      left = head.contentLength
+      call.unframed = !head.isFramed && !endsWithHead(status) && req.method !== 'HEAD'
+      wish(call, head.wish)
+      // Whoever is still sending has not been heard to the end: nothing else can come over this connection.
+      if (!req.complete && !call.context) res.shouldKeepAlive = false
+      over = endsWithHead(status)
+      res.writeHead(status, reasonOf(message), status === 204 ? withoutLength(head.headers) : head.headers)
+      if (over) res.end()
+    },
+    onResponseData(controller, chunk) {
+      if (isDeaf(call)) return controller.abort(new ClientLeft())
+      // The last chunk waits for the end, so that both are one write; without a length there is no last one to be known.
+      if (left !== undefined && (left -= chunk.length) === 0) last = chunk
+      else if (!res.write(chunk)) controller.pause()
+    },
+    onResponseEnd(controller) {
+      call.abort = undefined
+      if (over) return
+      const trailers = controller.rawTrailers as Buffer[] | null | undefined
+      if (trailers?.length && wantsTrailers(req)) res.addTrailers(responseTrailers(trailers))
+      if (last) res.end(last)
+      else res.end()
+    },
+    onResponseError(_controller, error) {
+      call.abort = undefined
+      if (over) return
+      if (sent) breakOff(options, call, error)
+      else unreachable(options, call, error)
+    },
+  }
+}
+
+/** Whatever length it tells: a 304 may tell that of what it stands for. undici would wait for so many octets, in vain. */
+function endsWithHead(status: number): boolean {
+  return status === 204 || status === 304
+}
+
+function withoutLength(headers: readonly string[]): string[] {
+  return headers.filter((_, at) => headers[at - (at % 2)]!.toLowerCase() !== 'content-length')
+}
+
+/** Words for people, which undici has decoded as UTF-8. What Node would not write is left out, and the answer is not lost for it. */
+function reasonOf(message: string | undefined): string {
+  return message !== undefined && /^[\t\x20-\x7e\x80-\xff]*$/.test(message) ? message : ''
+}
+
+/** As a handler in the same process would say it to its context. */
+function wish({ context }: Call, said: string | undefined): void {
+  if (said === 'store') context?.store()
+  else if (said === 'release') context?.release()
+  else if (said === 'not-begun') context?.notBegun()
+}
+
+/** The client is not there any more, and nothing is gained by hearing the upstream out. */
+class ClientLeft extends Error {
+  readonly code = 'CLIENT_LEFT'
+}
+
+class UnknownCoding extends Error {
+  readonly code = 'UNKNOWN_TRANSFER_CODING'
+}
+
+function isDeaf({ context, decided, req }: Call): boolean {
+  return (!context || decided) && req.socket.destroyed
+}
+
+/** Nothing was sent, so nothing is remembered: the key is as free as before. */
+function unreachable({ profile }: UpstreamOptions, call: Call, error: Error): void {
+  call.result = 'unreachable'
+  call.cause = codeOf(error)
+  call.context?.notBegun()
+  sendAnswer(call.res, gatewayProblem(gatewayProblems.unreachable, { profile }))
+}
+
+const timeouts = new Set(['UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT'])
+
+function breakOff({ profile }: UpstreamOptions, call: Call, error: Error): void {
+  const { req, res, context } = call
+  call.cause = codeOf(error)
+  if (error instanceof ClientLeft) return void res.destroy()
+  const problem = timeouts.has(call.cause) ? gatewayProblems.timedOut : gatewayProblems.broken
+  // A body that was not what its digest said never reached the upstream as a whole: the exchange has an answer for it.
+  const isBodyWrong = context !== undefined && call.body === undefined && req.errored !== null
+  if (context && !isBodyWrong) {
+    call.doubt = problem
+    return call.decided ? cut(call) : void res.destroy()
+  }
+  if (!context) call.result = 'failed'
+  if (res.headersSent) return cut(call)
+  // A head that could not be written may have left its length behind: the next answer would begin in the middle of this one.
+  for (const name of res.getHeaderNames()) if (name !== 'via') res.removeHeader(name)
+  sendAnswer(res, gatewayProblem(problem, { profile }))
+}
+
+/**
+ * Half an answer must not pass for a whole one. A client of HTTP/1.0 knows its end by the end of the connection: only a reset
+ * tells it that this was none.
+ */
+function cut({ req, res }: Call): void {
+  if (req.httpVersion === '1.0') req.socket.resetAndDestroy()
+  else res.destroy()
+}
+
+/** Several addresses of one name fail with an AggregateError that has the code of one of them. */
+function codeOf(error: Error): string {
+  const { code } = error as { code?: unknown }
+  return typeof code === 'string' ? code : error.name
+}

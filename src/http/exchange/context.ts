@@ -1,0 +1,105 @@
+// What a handler is given: the key it runs under, and the say about what becomes of its answer.
+
+import type { IncomingMessage } from 'node:http'
+import type { Op } from '../../core/once/effect.ts'
+import type { ErrorPolicy } from './options.ts'
+
+export interface OnceContext<Tx = unknown> extends Op {
+  /** With `transaction: true`: what to write with. The answer leaves after the commit. */
+  readonly tx: Tx
+  /** A handler that runs is never a replay. */
+  readonly replayed: false
+  /** Do not store the answer that follows; the key is free for a retry of this request. */
+  release(): void
+  /** Store the answer that follows, whatever its status. */
+  store(): void
+  /** Nothing was done (validation failed, a limiter said no): no trace is left, and the key is free for another request. */
+  notBegun(): void
+  /** Something may have happened and nobody can tell: the key is kept until its lease ends, then `onTakeover` decides. */
+  inDoubt(): void
+}
+
+/** `req.once` of Node and Express is still the method of every stream, besides being the context. */
+export type ListenOnce<This> = (event: string | symbol, listener: (...args: never[]) => void) => This
+
+const held = Symbol('the context')
+
+/** One for all requests: an accessor that is defined anew on each costs more than all the rest. */
+const callablePrototype: object = Object.create(Function.prototype, {
+  signal: {
+    get(this: { readonly [held]: OnceContext }): AbortSignal {
+      return this[held].signal
+    },
+  },
+}) as object
+
+/** Every stream has a method `once`, and body parsers call it: the context can be called as that method. */
+export function showOnRequest(req: IncomingMessage, context: OnceContext): void {
+  const listenOnce = req.once
+  const callable = (...args: unknown[]): unknown => Reflect.apply(listenOnce, req, args)
+  const { key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun, inDoubt } = context
+  const shown = { [held]: context, key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun, inDoubt }
+  req.once = Object.assign(
+    Object.setPrototypeOf(callable, callablePrototype) as object,
+    shown,
+  ) as IncomingMessage['once']
+}
+
+/** What becomes of the key: the answer is stored, it is opened for a retry, nothing is remembered, or it is left to its lease. */
+export type Fate = 'store' | 'open' | 'forget' | 'doubt'
+
+export interface Wish {
+  fate: Fate | undefined
+}
+
+/** A class for its getter: one in an object literal is made anew for every request, which costs more than all the rest. */
+class Context<Tx> implements OnceContext<Tx> {
+  readonly #op: Op
+  readonly key: Op['key']
+  readonly attempt: number
+  readonly token: string
+  readonly fence: number
+  readonly keyFor: Op['keyFor']
+  readonly tx: Tx
+  readonly replayed = false
+  readonly release: () => void
+  readonly store: () => void
+  readonly notBegun: () => void
+  readonly inDoubt: () => void
+
+  constructor(op: Op, tx: Tx, wish: Wish) {
+    this.#op = op
+    this.key = op.key
+    this.attempt = op.attempt
+    this.token = op.token
+    this.fence = op.fence
+    this.keyFor = op.keyFor
+    this.tx = tx
+    this.release = () => void (wish.fate = 'open')
+    this.store = () => void (wish.fate = 'store')
+    this.notBegun = () => void (wish.fate = 'forget')
+    this.inDoubt = () => void (wish.fate = 'doubt')
+  }
+
+  /** Made when it is asked for. */
+  get signal(): AbortSignal {
+    return this.#op.signal
+  }
+}
+
+export function createContext<Tx>(op: Op, tx: Tx, wish: Wish): OnceContext<Tx> {
+  return new Context(op, tx, wish)
+}
+
+/**
+ * No answers to the request but refusals to look at it, each with a way to have it looked at: credentials, another connection,
+ * a little later. Replayed for a day they would lock out the client that does as it is told.
+ */
+const unheard: ReadonlySet<number> = new Set([401, 407, 408, 421, 425, 429])
+
+export function fateOf(status: number, policy: ErrorPolicy, wish: Wish): Fate {
+  if (wish.fate) return wish.fate
+  if (unheard.has(status)) return 'open'
+  if (policy === 'began') return 'store'
+  return status >= (policy === 'success-only' ? 400 : 500) ? 'open' : 'store'
+}

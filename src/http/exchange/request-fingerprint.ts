@@ -1,0 +1,131 @@
+// What was asked, so that a key that comes again with another request is caught. Framed, so that no two requests meet by
+// moving a character from one part to the next. Headers that clients, proxies and retries change are no part of it.
+
+import { hash } from 'node:crypto'
+import { canonicalJson } from '../../core/canonical-json.ts'
+import { fingerprint } from '../../core/fingerprint.ts'
+import type { FingerprintedRequest, HttpSettings } from './options.ts'
+import { parseStrictJson } from './strict-json.ts'
+
+/** The whole body, or the digest that the client claims for one that is too large to be read first. */
+export type FingerprintedBody = { readonly bytes: Uint8Array } | { readonly sha256: string }
+
+/** A text that `once` takes as the fingerprint. */
+export function requestFingerprint(
+  settings: HttpSettings<never>,
+  request: FingerprintedRequest,
+  body: FingerprintedBody,
+): string {
+  const { path, query } = splitTarget(request.target)
+  const parts = [
+    request.method,
+    path,
+    settings.fingerprint.query === 'bytes' ? query : canonicalQuery(query),
+    mediaType(request.header('content-type'), typeof settings.fingerprint.body === 'function' ? 'bare' : 'full'),
+    (request.header('content-encoding') ?? '').trim().toLowerCase(),
+    bodyPart(settings, request, body),
+  ]
+  for (const name of settings.headers) parts.push(name, request.header(name) ?? '\n')
+  // JSON frames and escapes; no part can end early.
+  return JSON.stringify(parts)
+}
+
+function bodyPart(settings: HttpSettings<never>, request: FingerprintedRequest, body: FingerprintedBody): string {
+  // A digest that was claimed and one that was computed are the same thing: a limit that is raised later changes no key.
+  if ('sha256' in body) return `bytes:${body.sha256}`
+  const how = settings.fingerprint.body
+  if (typeof how === 'function') return `custom:${fingerprint(how(body.bytes, request))}`
+  const canonical = how === 'jcs' ? canonicalBody(settings, request, body.bytes) : undefined
+  return canonical ?? `bytes:${hash('sha256', body.bytes, 'base64')}`
+}
+
+function canonicalBody(
+  settings: HttpSettings<never>,
+  request: FingerprintedRequest,
+  bytes: Uint8Array,
+): string | undefined {
+  if (request.header('content-encoding')) return undefined
+  if (!/^application\/(?:[^;\s]+\+)?json$/.test(mediaType(request.header('content-type'), 'bare'))) return undefined
+  const parsed = parseStrictJson(bytes)
+  if (!parsed) return undefined
+  try {
+    for (const pointer of settings.fingerprint.omit) omit(parsed.value, pointer)
+    return `jcs:${hash('sha256', canonicalJson(parsed.value), 'base64')}`
+  } catch {
+    return undefined // nested too deep, or a lone surrogate: the bytes say what was asked
+  }
+}
+
+function omit(value: unknown, pointer: string): void {
+  const names = pointer
+    .slice(1)
+    .split('/')
+    .map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~'))
+  const last = names.pop()!
+  let at = value
+  for (const name of names)
+    at = isObject(at) && Object.hasOwn(at, name) ? (at as Record<string, unknown>)[name] : undefined
+  if (isObject(at) && !Array.isArray(at)) delete (at as Record<string, unknown>)[last]
+}
+
+function isObject(value: unknown): value is object {
+  return typeof value === 'object' && value !== null
+}
+
+export function splitTarget(target: string): { readonly path: string; readonly query: string } {
+  const fragment = target.indexOf('#')
+  const sent = fragment < 0 ? target : target.slice(0, fragment)
+  const start = sent.startsWith('/') ? 0 : pathStart(sent)
+  const mark = sent.indexOf('?', start)
+  const end = mark < 0 ? sent.length : mark
+  // http://host?x=1 is /?x=1.
+  return { path: sent.slice(start, end) || '/', query: sent.slice(end) }
+}
+
+/** Where the path begins in an absolute URI: a proxy may send the same request in that form. */
+function pathStart(uri: string): number {
+  const authority = uri.indexOf('://')
+  if (authority < 0) return 0
+  const after = uri.slice(authority + 3).search(/[/?]/)
+  return after < 0 ? uri.length : authority + 3 + after
+}
+
+/** The parameters in the order of their names. Those of one name stay in their order: `?tag=a&tag=b` is not `?tag=b&tag=a`. */
+function canonicalQuery(query: string): string {
+  const normal = query.includes('%') ? query.replace(/%[0-9a-fA-F]{2}/g, normalEscape) : query
+  if (!normal.includes('&')) return normal
+  const parameters = normal
+    .slice(1)
+    .split('&')
+    .map((parameter) => {
+      const equals = parameter.indexOf('=')
+      return { name: equals < 0 ? parameter : parameter.slice(0, equals), parameter }
+    })
+  parameters.sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0))
+  return `?${parameters.map(({ parameter }) => parameter).join('&')}`
+}
+
+/** RFC 3986, 6.2.2: %7e, %7E and ~ are the same; an escaped & or = is not the bare one. */
+function normalEscape(escape: string): string {
+  const character = String.fromCharCode(Number.parseInt(escape.slice(1), 16))
+  return /[A-Za-z0-9._~-]/.test(character) ? character : escape.toUpperCase()
+}
+
+/** Letter case and blanks do not matter, and neither does a charset of UTF-8 that is said or left unsaid. */
+function mediaType(field: string | undefined, how: 'bare' | 'full'): string {
+  // As nearly every client sends it.
+  if (!field || field === 'application/json') return field ?? ''
+  const [type, ...parameters] = field.split(';')
+  const bare = type!.trim().toLowerCase()
+  if (how === 'bare' || parameters.length === 0) return bare
+  const kept = parameters.map(mediaTypeParameter).filter((each) => each !== '' && each !== 'charset=utf-8')
+  return [bare, ...kept.sort()].join(';')
+}
+
+function mediaTypeParameter(parameter: string): string {
+  const [name, ...value] = parameter.trim().split('=')
+  const lower = name!.trim().toLowerCase()
+  const text = value.join('=').trim()
+  if (lower !== 'charset') return value.length === 0 ? lower : `${lower}=${text}`
+  return `charset=${text.replace(/^"(.*)"$/, '$1').toLowerCase()}`
+}

@@ -1,0 +1,41 @@
+// The key in the store: whose it is goes into the scope, what the client sent is the id. Neither can be mistaken for the other,
+// nor one tenant for another, whatever characters their names have.
+
+import { hash } from 'node:crypto'
+import { keyPartBytesMax } from '../../core/key.ts'
+import type { Key } from '../../core/key.ts'
+
+export interface KeyOwner {
+  /** The scope of `createOnce`. */
+  readonly service: string
+  /** Undefined when all callers share one space of keys. */
+  readonly tenant: string | undefined
+  /** Method and path, when keys are for each of them. */
+  readonly route: string | undefined
+}
+
+/**
+ * `payments/acme` and `payments/acme/POST%20%2Forders`. The parts are escaped, so a slash is always ours; keys of
+ * `once.run` are in `payments` and never meet these. It is checked where it is used, as every key is: `once` does it anew.
+ */
+export function scopedKey(owner: KeyOwner, id: string, how: 'plain' | 'hashed'): Key {
+  const { service, tenant = '', route } = owner
+  // Half a surrogate pair has no UTF-8, so it can be neither escaped nor stored; JSON spells it out for the digest.
+  if (how === 'plain' && tenant.isWellFormed()) {
+    const scope = `${service}/${escapePart(tenant)}${route === undefined ? '' : `/${escapePart(route)}`}`
+    if (Buffer.byteLength(scope) <= keyPartBytesMax) return { scope, id }
+  }
+  // No escaped part contains #, so a digest is never somebody's name.
+  const whose = `#${digest([service, tenant, route ?? ''])}`
+  const scope = Buffer.byteLength(service) + 1 + whose.length <= keyPartBytesMax ? `${service}/${whose}` : whose
+  return { scope, id: how === 'hashed' ? digest([scope, id]) : id }
+}
+
+function escapePart(part: string): string {
+  return /^[A-Za-z0-9_.~-]*$/.test(part) ? part : encodeURIComponent(part)
+}
+
+// JSON frames the parts; 43 characters are all 256 bits.
+function digest(parts: readonly string[]): string {
+  return hash('sha256', JSON.stringify(parts), 'base64url')
+}

@@ -1,0 +1,126 @@
+// An answer as bytes, and back: what is replayed is what was stored, octet for octet. Kept are the status, the end-to-end
+// headers and the body. Left out is what belongs to one exchange or one connection and would be wrong, stale or somebody
+// else's in another: hop-by-hop, Date, cookies, authentication, tracing and rate limits.
+
+import { OnceError } from '../../core/errors.ts'
+
+export type HeaderLine = readonly [name: string, value: string]
+
+/** A complete answer. A name that comes twice is two header lines. */
+export interface Answer {
+  readonly status: number
+  /** The reason phrase, when it is not the usual one. */
+  readonly message?: string
+  readonly headers: readonly HeaderLine[]
+  readonly body: Uint8Array
+}
+
+export type Stored = { readonly is: 'answer'; readonly answer: Answer } | { readonly is: 'not-stored' }
+
+const notKept = new Set([
+  // Hop-by-hop (RFC 9110, 7.6.1), and the framing, which every connection has anew.
+  'connection',
+  'keep-alive',
+  'proxy-connection',
+  'te',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+  'content-length',
+  // Generated at the time of sending.
+  'date',
+  'age',
+  // Credentials: whoever replays has authenticated anew.
+  'set-cookie2',
+  'www-authenticate',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'authentication-info',
+  'proxy-authentication-info',
+  'authorization',
+  // Tracing: a replay is another request.
+  'traceparent',
+  'tracestate',
+  'traceresponse',
+  'baggage',
+  'server-timing',
+  'b3',
+  'x-request-id',
+  'request-id',
+  'x-correlation-id',
+  'x-amzn-trace-id',
+  'x-amzn-requestid',
+  'x-cloud-trace-context',
+  'uber-trace-id',
+  // Rate limits: what is left now is not what was left then.
+  'ratelimit',
+  'x-retry-after',
+  // Our own, written anew on every answer.
+  'idempotency-window',
+  'idempotency-status',
+])
+const notKeptPrefixes = ['ratelimit-', 'x-ratelimit-', 'x-rate-limit-', 'x-b3-']
+
+export interface KeepOptions {
+  readonly replaySetCookie: boolean
+  readonly replayHeader: string
+}
+
+export function headersToKeep(answer: Answer, options: KeepOptions): readonly HeaderLine[] {
+  const nominated = new Set<string>()
+  for (const [name, value] of answer.headers) {
+    if (name.toLowerCase() !== 'connection') continue
+    for (const each of value.split(',')) nominated.add(each.trim().toLowerCase())
+  }
+  const replayHeader = options.replayHeader.toLowerCase()
+  return answer.headers.filter(([name]) => {
+    const lower = name.toLowerCase()
+    if (lower === 'set-cookie') return options.replaySetCookie
+    // Seconds from then on: by the time of a replay they are over.
+    if (lower === 'retry-after') return answer.status !== 429 && answer.status !== 503
+    if (notKept.has(lower) || nominated.has(lower) || lower === replayHeader) return false
+    return !notKeptPrefixes.some((prefix) => lower.startsWith(prefix))
+  })
+}
+
+// One byte of format, four of length, the head as JSON, the body as it is.
+const formats = { answer: 1, notStored: 2 } as const
+const headStart = 5
+
+export function encodeAnswer(answer: Answer, options: KeepOptions): Uint8Array {
+  const { status, message, body } = answer
+  const headers = headersToKeep(answer, options)
+  const head = Buffer.from(JSON.stringify(message === undefined ? { status, headers } : { status, message, headers }))
+  const bytes = Buffer.allocUnsafe(headStart + head.length + body.length)
+  bytes[0] = formats.answer
+  bytes.writeUInt32BE(head.length, 1)
+  bytes.set(head, headStart)
+  bytes.set(body, headStart + head.length)
+  return bytes
+}
+
+export function encodeNotStored(): Uint8Array {
+  return Uint8Array.of(formats.notStored)
+}
+
+export function decodeStored(stored: unknown): Stored {
+  if (!(stored instanceof Uint8Array)) throw unreadable(`it is no bytes but ${typeof stored}`)
+  if (stored[0] === formats.notStored) return { is: 'not-stored' }
+  if (stored[0] !== formats.answer) throw unreadable(`it begins with byte ${stored[0] ?? 'none'}`)
+  const bytes = Buffer.from(stored.buffer, stored.byteOffset, stored.byteLength)
+  try {
+    const bodyStart = headStart + bytes.readUInt32BE(1)
+    if (bodyStart > bytes.length) throw new Error('it is cut off')
+    const head = JSON.parse(bytes.toString('utf8', headStart, bodyStart)) as Omit<Answer, 'body'>
+    if (!Number.isInteger(head.status) || !Array.isArray(head.headers)) throw new Error('its head is damaged')
+    return { is: 'answer', answer: { ...head, body: bytes.subarray(bodyStart) } }
+  } catch (error) {
+    throw unreadable(error instanceof Error ? error.message : String(error))
+  }
+}
+
+function unreadable(why: string): OnceError {
+  return new OnceError('OUTCOME_UNREADABLE', {
+    message: `The stored answer cannot be read as an HTTP response: ${why}. The effect has run and was not run again.`,
+  })
+}

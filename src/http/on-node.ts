@@ -1,0 +1,148 @@
+// An exchange on Node's own request and response, for every adapter that has them underneath. Whatever framework is above, the
+// bytes that are stored are the ones that would have gone to the client.
+
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
+import { OnceError } from '../core/errors.ts'
+import type { OnceContext } from './exchange/context.ts'
+import { internalError } from './exchange.ts'
+import type { AskedRequest, Body, Delivery, Exchange, Produced } from './exchange.ts'
+import { holdConnection } from './on-node/connection.ts'
+import type { HeldConnection } from './on-node/connection.ts'
+import { ClientGone, readNodeBody } from './on-node/request.ts'
+import type { Tap } from './on-node/request.ts'
+import { holdResponse, sendAnswer } from './on-node/response.ts'
+import type { HeldResponse } from './on-node/response.ts'
+
+export interface NodeStage<Asked> {
+  /** The framework's own request. */
+  readonly request: Asked
+  readonly req: IncomingMessage
+  readonly res: ServerResponse
+  /** Path and query as the client sent them, mount path included. */
+  readonly target: string
+  /** The raw body, where a parser before us kept it. */
+  readonly rawBody?: unknown
+  /** The body, when it was read already or is being taken down. */
+  readonly body?: Body | Tap | undefined
+  /** Headers that the framework will write besides those that are on `res` already. */
+  headersBefore?(): OutgoingHttpHeaders
+  /** Start the handler. */
+  proceed(context: OnceContext): void
+  /** Something is about to be answered without the handler. */
+  beforeAnswer?(): void
+}
+
+const keyHeader = 'idempotency-key'
+
+/** False for the requests that pass untouched; costs two look-ups. */
+export function concernsNode(exchange: Exchange<never>, req: IncomingMessage): boolean {
+  return exchange.concerns(req.method ?? '', req.headers[keyHeader] !== undefined) && !(req as Taken)[underway]
+}
+
+// A mark on the request itself, not a WeakSet of requests: the bookkeeping of such a table was 1 to 2 % of a request.
+const underway = Symbol('onceonly: the exchange is under way')
+
+/** A route may be reached through two of us: the first one that took the request holds its key. */
+type Taken = IncomingMessage & { [underway]?: true }
+
+/**
+ * Resolves when the answer has been given to Node, or the client has gone. Rejects when the request cannot be taken up at all
+ * (a user's function threw, the body is gone): then nothing was claimed and the handler was not started.
+ */
+export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: NodeStage<Asked>): Promise<void> {
+  const { req, res } = stage
+  if (req.httpVersionMajor > 1) throw notOverHttp2()
+  ;(req as Taken)[underway] = true
+  let held: HeldResponse | undefined
+  let connection: HeldConnection | undefined
+  const hold = (body: 'here' | 'coming'): void => {
+    connection = holdConnection(req, res, {
+      body,
+      // A handler that has not begun to answer may want to stop its work; one that has would only lose its answer.
+      tellAtOnce: () => held !== undefined && !held.began(),
+      onTornDown: () => held?.breakOff() ?? 'gave up',
+    })
+  }
+  const run = async (context: OnceContext): Promise<Produced> => {
+    // Somebody (a time-out) has answered in the meantime, or the client broke its upload off: there is nothing left to run for.
+    if (res.headersSent || isCutOff(req)) return (context.notBegun(), { is: 'broken' })
+    held = holdResponse(res, exchange.settings, headersBefore(stage))
+    stage.proceed(context)
+    return await held.produced
+  }
+  try {
+    const delivery = await exchange.handle(askedOf(stage, hold), run)
+    connection?.reveal()
+    deliver(stage, delivery, held)
+  } catch (error) {
+    if (!(error instanceof ClientGone)) throw error
+  } finally {
+    connection?.release()
+  }
+}
+
+/** A body parser would take it for a request without a body, and the handler would run on nothing. */
+function isCutOff(req: IncomingMessage): boolean {
+  // What fastify.inject gives for a request does not say whether it is complete, and it is.
+  return req.destroyed && req.complete === false
+}
+
+function askedOf<Asked>(stage: NodeStage<Asked>, hold: (body: 'here' | 'coming') => void): AskedRequest<Asked> {
+  const { req, request, target, rawBody } = stage
+  const here = (body: Body): Body => {
+    if (body.is === 'bytes' || body.is === 'claimed') hold(body.is === 'bytes' ? 'here' : 'coming')
+    return body
+  }
+  return {
+    request,
+    method: req.method ?? '',
+    target,
+    keyLines: keyLines(req),
+    header: (name) => headerOf(req, name),
+    body(limits) {
+      const given = stage.body ?? readNodeBody(req, rawBody, limits)
+      const body = 'body' in given ? given.body() : given
+      return body instanceof Promise ? body.then(here) : here(body)
+    },
+  }
+}
+
+// Node joins lines of the same name with a comma; no comma, no second line.
+function keyLines(req: IncomingMessage): readonly string[] {
+  const joined = req.headers[keyHeader]
+  if (joined === undefined) return []
+  if (typeof joined === 'string' && !joined.includes(',')) return [joined]
+  return req.rawHeaders.filter((_, at) => at % 2 === 1 && req.rawHeaders[at - 1]!.toLowerCase() === keyHeader)
+}
+
+function headerOf(req: IncomingMessage, name: string): string | undefined {
+  const value = req.headers[name.toLowerCase()]
+  return Array.isArray(value) ? value.join(', ') : value
+}
+
+function headersBefore<Asked>({ res, headersBefore: framework }: NodeStage<Asked>): OutgoingHttpHeaders {
+  return framework ? framework() : res.getHeaders()
+}
+
+function deliver<Asked>(stage: NodeStage<Asked>, delivery: Delivery, held: HeldResponse | undefined): void {
+  if (delivery.is === 'handler') return held?.letGo(delivery.headers)
+  if (delivery.is === 'thrown') {
+    if (!held) throw delivery.error
+    return held.replace(internalError())
+  }
+  if (held) return held.replace(delivery.answer)
+  // Nobody will read the rest of a large request, and a client that is still sending does not listen.
+  if (!stage.req.complete) stage.req.resume()
+  if (stage.res.headersSent) return
+  stage.beforeAnswer?.()
+  sendAnswer(stage.res, delivery.answer, stage.headersBefore?.())
+}
+
+// Its compatibility API looks like HTTP/1 and shares none of its inside: a response could leave before it is settled.
+function notOverHttp2(): OnceError {
+  return new OnceError('UNSUPPORTED', {
+    message:
+      'A request with an Idempotency-Key came over HTTP/2, which this adapter cannot hold back. Serve HTTP/2 in a proxy in ' +
+      'front of it, or use the fetch or Hono adapter.',
+  })
+}

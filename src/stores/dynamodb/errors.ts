@@ -1,0 +1,79 @@
+// What went wrong, in our words. Invariant: everything that leaves the store is an OnceError, except what the caller's own
+// items of `settleWith` were refused for.
+
+import { OnceError } from '../../core/errors.ts'
+import type { StoredItem } from '../../clients/dynamodb.ts'
+
+/** Where a condition did not hold: what is there instead. Undefined when it is another error. */
+export function refusedBy(error: unknown): { readonly item: StoredItem | undefined } | undefined {
+  if (nameOf(error) !== 'ConditionalCheckFailedException') return undefined
+  return { item: (error as { Item?: StoredItem }).Item }
+}
+
+export interface CancellationReason {
+  readonly Code?: string
+  readonly Item?: StoredItem
+}
+
+/** Why a transaction was cancelled, one reason for each of its items, in their order. Undefined when it is another error. */
+export function cancellationOf(error: unknown): readonly CancellationReason[] | undefined {
+  if (nameOf(error) !== 'TransactionCanceledException') return undefined
+  return (error as { CancellationReasons?: readonly CancellationReason[] }).CancellationReasons ?? []
+}
+
+/** Somebody's transaction has the item at this moment; nothing was written. */
+export function isTransactionConflict(error: unknown): boolean {
+  return nameOf(error) === 'TransactionConflictException'
+}
+
+/** Reasons of a cancelled transaction that pass: other transactions, and capacity. */
+const passing = ['TransactionConflict', 'ThrottlingError', 'ProvisionedThroughputExceeded']
+
+export function isPassing(reason: CancellationReason): boolean {
+  return reason.Code === undefined || reason.Code === 'None' || passing.includes(reason.Code)
+}
+
+// The SDK has tried again by itself (three times unless told otherwise) before any of these gets here.
+const throttling = [
+  'ProvisionedThroughputExceededException',
+  'RequestLimitExceeded',
+  'ThrottlingException',
+  'TransactionInProgressException',
+]
+
+// What DynamoDB says when the request itself is wrong, or we may not make it: the same request would fail again.
+const lasting = ['ValidationException', 'AccessDeniedException', 'UnrecognizedClientException']
+
+export function storeError(error: unknown, during: string, executed: 'no' | 'unknown'): OnceError {
+  if (error instanceof OnceError) return error
+  const name = nameOf(error)
+  if (name === 'ResourceNotFoundException') {
+    return new OnceError('SCHEMA_MISSING', {
+      message:
+        `DynamoDB has no such table: ${messageOf(error)}. Run "await store.migrate()" once, or give store.schema() to ` +
+        'whatever creates your tables, and check the table option and the region of the client.',
+      cause: error,
+    })
+  }
+  const effect = executed === 'no' ? 'The effect was not run.' : 'Whether it was carried out is not known; ask again.'
+  const cure = throttling.includes(name)
+    ? ' The table is throttled: give it more capacity, or spread the load over more keys.'
+    : ''
+  return new OnceError('STORE_UNAVAILABLE', {
+    message: `DynamoDB did not carry out a ${during}: ${messageOf(error)}. ${effect}${cure}`,
+    executed,
+    retryable: !lasting.includes(name),
+    cause: error,
+  })
+}
+
+function nameOf(error: unknown): string {
+  return error instanceof Error ? error.name : ''
+}
+
+export function messageOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  // A refused connection is an AggregateError without a message of its own.
+  const inner = error instanceof AggregateError ? (error.errors[0] as unknown) : undefined
+  return error.message || (inner instanceof Error ? inner.message : '') || error.name
+}

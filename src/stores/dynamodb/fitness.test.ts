@@ -1,0 +1,195 @@
+// DynamoDB has no clock, so each process goes by its own. Within clockSkewMs of each other the promises hold; here is also
+// what happens beyond it, and that DynamoDB's own removal of items (TTL) never decides anything.
+
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { type Relay, startRelay } from '../../../test/subjects/dynamodb-relay.ts'
+import {
+  createClient,
+  startDynamodbGround,
+  type DynamodbGround,
+  type DynamodbSubject,
+} from '../../../test/subjects/dynamodb.ts'
+import { needs } from '../../../test/servers/needs.ts'
+import { key } from '../../core/key.ts'
+import {
+  aKey,
+  ask,
+  assertGranted,
+  assertSettled,
+  bytesOf,
+  failureOf,
+  finish,
+  hourMs,
+  leaseMs,
+  minuteMs,
+  retention,
+  take,
+} from '../../testing/store-contract/case.ts'
+import { storeContractCases } from '../../testing/store-contract.ts'
+import { dynamodbStore } from '../dynamodb.ts'
+import type { DynamodbStore } from '../dynamodb.ts'
+
+const allowedMs = minuteMs
+const ahead = { clockSkewMs: allowedMs }
+const behind = { clockSkewMs: -allowedMs }
+
+needs('dynamodb').describe('DynamoDB without a clock', () => {
+  let ground: DynamodbGround
+  let subject: DynamodbSubject
+  beforeAll(async () => {
+    ground = await startDynamodbGround()
+  })
+  afterAll(async () => {
+    await ground[Symbol.asyncDispose]()
+  })
+  beforeEach(async () => {
+    subject = await ground.createSubject({ clockSkewMs: allowedMs })
+  })
+  afterEach(() => subject.destroy())
+
+  const itemOf = async () =>
+    (
+      await ground.admin.getItem({
+        TableName: subject.table,
+        Key: { key: { S: 'contract\na key' }, part: { S: 'entry' } },
+      })
+    ).Item
+
+  test.each(storeContractCases.filter((each) => each.guarantee === 'clock-skew'))(
+    'within the allowance, the hour of the contract being the minute that is allowed: $name',
+    (each) =>
+      each.run({
+        ...subject,
+        another: async (process) => subject.open({ clockSkewMs: Math.sign(process?.clockSkewMs ?? 0) * allowedMs }),
+      }),
+  )
+
+  test('a lease is over when it is over by every clock: leaseMs and the allowance after it was written', async () => {
+    await take(subject.store, aKey)
+    await subject.advance(leaseMs + allowedMs - 1)
+    expect(await ask(subject.store, aKey, { onTakeover: 'refuse' })).toEqual({ is: 'busy', retryAfterMs: 1 })
+    await subject.advance(1)
+    expect(await ask(subject.store, aKey, { onTakeover: 'refuse' })).toEqual({ is: 'doubt', attempt: 1 })
+    assertGranted(await ask(subject.store, aKey), 'taken-over', 2)
+  })
+
+  test('a busy answer names the earliest end of the lease by any clock, and then the latest', async () => {
+    await take(subject.store, aKey)
+    expect(await ask(subject.store, aKey)).toEqual({ is: 'busy', retryAfterMs: leaseMs - allowedMs })
+    await subject.advance(leaseMs - allowedMs)
+    expect(await ask(subject.store, aKey)).toEqual({ is: 'busy', retryAfterMs: 2 * allowedMs })
+  })
+
+  test('the lease of a process that is behind is not cut short by one that is ahead', async () => {
+    // Two processes, as far apart as allowed.
+    await take(subject.store, aKey)
+    await subject.advance(leaseMs - 1)
+    expect((await ask(subject.open(ahead), aKey)).is).toBe('busy')
+  })
+
+  test('an answer is kept, and its tombstone after it, for the allowance longer', async () => {
+    await finish(subject.store, aKey, bytesOf('once'), { retention: { keepMs: hourMs, tombstoneMs: hourMs } })
+    await subject.advance(hourMs - 1)
+    assertSettled(await ask(subject.open(ahead), aKey), bytesOf('once'))
+    await subject.advance(allowedMs)
+    assertSettled(await ask(subject.store, aKey), bytesOf('once'))
+    await subject.advance(1)
+    expect(await ask(subject.store, aKey)).toEqual({ is: 'expired' })
+    await subject.advance(hourMs - 1)
+    expect(await ask(subject.store, aKey)).toEqual({ is: 'expired' })
+    await subject.advance(1)
+    assertGranted(await ask(subject.store, aKey), 'fresh', 1)
+  })
+
+  test('fences grow also when the next life is claimed by a process that is behind', async () => {
+    const first = await take(subject.open(ahead), aKey)
+    expect(await subject.store.release(first, 'forget')).toBe('done')
+    const second = assertGranted(await ask(subject.open(behind), aKey), 'fresh', 1)
+    expect(second.fence).toBeGreaterThan(first.fence)
+    await subject.store.mend(aKey, 'forget', 'a test')
+    const third = assertGranted(await ask(subject.open(behind), aKey), 'fresh', 1)
+    expect(third.fence).toBeGreaterThan(second.fence)
+  })
+
+  test('beyond the allowance a process that is ahead takes over a living lease; the old holder can no longer write', async () => {
+    const holder = await take(subject.store, aKey)
+    const wrong = subject.open({ clockSkewMs: hourMs })
+    // This is what is not promised: two effects can run at once now. The token still lets only one of them be the answer.
+    const thief = assertGranted(await ask(wrong, aKey), 'taken-over', 2)
+    expect(await subject.store.settle(holder, bytesOf('holder'), retention)).toBe('lost')
+    expect(await wrong.settle(thief, bytesOf('thief'), retention)).toBe('done')
+    assertSettled(await ask(subject.store, aKey), bytesOf('thief'))
+  })
+
+  test('beyond the allowance a process that is behind waits longer, which is safe', async () => {
+    await take(subject.store, aKey)
+    await subject.advance(2 * leaseMs)
+    expect((await ask(subject.open({ clockSkewMs: -hourMs }), aKey)).is).toBe('busy')
+    assertGranted(await ask(subject.store, aKey), 'taken-over', 2)
+  })
+
+  test('an item past its times that DynamoDB has not removed is as if it were not there, for everyone', async () => {
+    const old = await finish(subject.store, aKey, bytesOf('old'), {
+      retention: { keepMs: hourMs, tombstoneMs: hourMs },
+    })
+    await subject.advance(30 * 24 * hourMs)
+    expect(await itemOf()).toBeDefined()
+    expect(await subject.store.show(aKey)).toBeUndefined()
+    expect(await subject.store.list({ limit: 10 })).toEqual([])
+    expect(await subject.store.release(old, 'open')).toBe('lost')
+    assertGranted(await ask(subject.store, aKey), 'fresh', 1)
+  })
+
+  test('DynamoDB may remove an item only when it is forgotten by every clock, and every write moves that time', async () => {
+    const removeAtMs = async (): Promise<number> => Number((await itemOf())?.['removeAt']?.N) * 1_000
+    const forgottenAtMs = async (): Promise<number> => (await subject.store.show(aKey))!.forgottenAtMs
+    const claim = await take(subject.store, aKey)
+    expect(await removeAtMs()).toBeGreaterThan((await forgottenAtMs()) + 2 * allowedMs)
+    await subject.advance(leaseMs)
+    expect(await subject.store.extend(claim, 100 * hourMs)).toBe('done')
+    expect(await removeAtMs()).toBeGreaterThan((await forgottenAtMs()) + 2 * allowedMs)
+    expect(await subject.store.settle(claim, bytesOf('once'), { keepMs: hourMs, tombstoneMs: 0 })).toBe('done')
+    expect(await removeAtMs()).toBeGreaterThan((await forgottenAtMs()) + 2 * allowedMs)
+    // An hour of slack and no more than a second for rounding: the table must not fill with what is over.
+    expect(await removeAtMs()).toBeLessThanOrEqual((await forgottenAtMs()) + 2 * allowedMs + hourMs + 2_000)
+  })
+
+  describe('a machine whose own clock is wrong', () => {
+    let relay: Relay
+    let store: DynamodbStore
+    beforeEach(async () => {
+      relay = await startRelay(ground.server.url)
+      store = dynamodbStore({ client: createClient(relay.url), table: subject.table, timeoutMs: 60_000 })
+    })
+    afterEach(() => relay[Symbol.asyncDispose]())
+
+    test.each([
+      [hourMs, 'behind'],
+      [-hourMs, 'ahead of'],
+    ])('is refused when DynamoDB says that it is %i ms off, and leaves no trace', async (dateOffMs, direction) => {
+      relay.dateOffMs = dateOffMs
+      const error = await failureOf(ask(store, aKey))
+      expect([error.code, error.executed, error.retryable]).toEqual(['STORE_UNSAFE', 'no', false])
+      expect(error.message).toMatch(new RegExp(`at least 3[56]\\d{5} ms ${direction} DynamoDB's`))
+      relay.dateOffMs = 0
+      assertGranted(await ask(store, aKey), 'fresh', 1)
+    })
+
+    test('does not get as far as to take a key over', async () => {
+      const changes = { leaseMs: 1, retention: { keepMs: 100 * hourMs, tombstoneMs: hourMs } }
+      const abandoned = subject.open({ clockSkewMs: -hourMs })
+      const holder = await take(abandoned, aKey, changes)
+      relay.dateOffMs = -hourMs
+      expect((await failureOf(ask(store, aKey))).code).toBe('STORE_UNSAFE')
+      expect(await abandoned.settle(holder, bytesOf('unharmed'), retention)).toBe('done')
+      assertSettled(await ask(store, aKey), bytesOf('unharmed'))
+    })
+
+    test('is believed when replies do not tell the time, or are off by less than a second more than is allowed', async () => {
+      relay.dateOffMs = undefined
+      assertGranted(await ask(store, aKey), 'fresh', 1)
+      relay.dateOffMs = 2_400
+      assertGranted(await ask(store, key('contract', 'another key')), 'fresh', 1)
+    })
+  })
+})

@@ -1,0 +1,81 @@
+// Changes of an entry as DynamoDB's update expressions. Invariant: every change moves the revision, so that whoever saw the
+// entry before it cannot write as if it were still so.
+
+import type { Key } from '../../core/key.ts'
+import type { Retention } from '../../core/store.ts'
+import { namesIn } from '../../clients/dynamodb.ts'
+import type { Item, UpdateInput } from '../../clients/dynamodb.ts'
+import { keyOfItem, number, retainSeconds } from './entries.ts'
+import type { Moment } from './entries.ts'
+
+export interface Change {
+  /** An expression for each attribute that is set. */
+  readonly sets: Readonly<Record<string, string>>
+  readonly values: Item
+  readonly removes?: readonly string[]
+}
+
+export interface Where {
+  readonly condition: string
+  readonly values: Item
+}
+
+/** A lease that ends then, and the retention that the entry has counted from there. */
+export function leaseEndingAt(untilMs: number): Change {
+  return {
+    sets: {
+      leaseUntilMs: ':untilMs',
+      expiresAtMs: '#keepMs + :untilMs',
+      forgottenAtMs: '#retainMs + :untilMs',
+      removeAt: '#retainSeconds + :untilSeconds',
+    },
+    values: { ':untilMs': number(untilMs), ':untilSeconds': number(Math.ceil(untilMs / 1_000)) },
+  }
+}
+
+/** Ended now, with another retention than it had. */
+export function endingNow({ keepMs, tombstoneMs }: Retention, { now, clockSkewMs }: Moment, others: Item): Change {
+  const seconds = retainSeconds({ keepMs, tombstoneMs }, clockSkewMs)
+  const attributes = {
+    leaseUntilMs: number(now),
+    keepMs: number(keepMs),
+    retainMs: number(keepMs + tombstoneMs),
+    retainSeconds: number(seconds),
+    expiresAtMs: number(now + keepMs),
+    forgottenAtMs: number(now + keepMs + tombstoneMs),
+    removeAt: number(Math.ceil(now / 1_000) + seconds),
+    ...others,
+  }
+  const entries = Object.entries(attributes)
+  return {
+    sets: Object.fromEntries(entries.map(([name]) => [name, `:${name}`])),
+    values: Object.fromEntries(entries.map(([name, value]) => [`:${name}`, value])),
+  }
+}
+
+export const contents: readonly string[] = ['outcome', 'outcomeApart', 'input']
+
+/** Nothing but remains, until TTL or a sweep removes them. */
+export function forgetting(moment: Moment): Change {
+  return { ...endingNow({ keepMs: 0, tombstoneMs: 0 }, moment, { wrote: { S: 'forget' } }), removes: contents }
+}
+
+export function opening({ now }: Moment): Change {
+  const { sets, values } = leaseEndingAt(now)
+  return { sets: { ...sets, wrote: ':release' }, values: { ...values, ':release': { S: 'release' } } }
+}
+
+export function updateOf(table: string, key: Key, { sets, values, removes }: Change, where: Where): UpdateInput {
+  const set = Object.entries({ ...sets, revision: '#revision + :one' }).map(([name, to]) => `#${name} = ${to}`)
+  const remove = removes ? ` REMOVE ${removes.map((name) => `#${name}`).join(', ')}` : ''
+  const expression = `SET ${set.join(', ')}${remove}`
+  return {
+    TableName: table,
+    Key: keyOfItem(key),
+    UpdateExpression: expression,
+    ConditionExpression: where.condition,
+    ExpressionAttributeNames: namesIn(expression, where.condition),
+    ExpressionAttributeValues: { ...values, ...where.values, ':one': number(1) },
+    ReturnValuesOnConditionCheckFailure: 'ALL_OLD',
+  }
+}

@@ -1,0 +1,394 @@
+// The functions that decide: claims, and the writes that follow them. They are on the server because only there can a decision
+// be one atomic step for a whole batch in one round trip, with plans that do not depend on statistics.
+// Invariants: an entry is inserted only under the advisory lock of its key and by a statement that looked for it after that
+// (the table may be several, postgres/periods.sql.ts, and no index knows them all), and changed or deleted only under its row lock.
+// Both are tried, never waited for: no call of ours ever waits behind another one or behind somebody's transaction.
+
+import { lostState } from './errors.ts'
+import { clockMicroseconds, clockMs, functionName, lockNumber, pinnedPlan, qualified } from './names.ts'
+import type { SchemaNames } from './names.ts'
+import { homeFor, settleIn } from './periods.sql.ts'
+
+const isReadCommitted = `current_setting('transaction_isolation') = 'read committed'`
+
+// Without first_claimed_at_ms: of a first attempt it is the fence, and eight bytes less.
+const freshColumns = `fence, lease_until_ms, keep_ms, tombstone_ms, attempt, version, state, how, token, fingerprint, scope,
+        id, input`
+
+// One claim, with every decision there is. First a plain read: replays, the common case, take no lock and write nothing. Only an entry that is to be written is locked, read again (each
+// statement of a function has its own snapshot at READ COMMITTED; above it, a change since the snapshot is a serialization
+// failure) and written. The clock is read after the lock: were it read before, a transaction that claimed and rolled back in
+// between could have been given a greater fence.
+export function claimFunction(names: SchemaNames): string {
+  const name = qualified(names)
+  return `create or replace function ${functionName(names, 'claim')}(
+  a_scope text, an_id text, a_token uuid, a_fingerprint text, lease_ms bigint, a_keep_ms bigint, a_tombstone_ms bigint,
+  a_version integer, on_takeover text, on_expired text, an_input text
+) returns text language plpgsql ${pinnedPlan} as $$
+declare
+  entry ${name};
+  now_us bigint;
+  now_ms bigint;
+  granted "char"; -- fresh, reopened, taken over, or again: to the token that already holds it
+  home_slot smallint;
+  locked boolean := false;
+begin
+  loop
+    if locked then
+      select * into entry from ${name} e where e.scope = a_scope and e.id = an_id for update skip locked;
+    else
+      select * into entry from ${name} e where e.scope = a_scope and e.id = an_id;
+    end if;
+    if found then
+      now_us := ${clockMicroseconds};
+      now_ms := now_us / 1000;
+      if now_ms >= entry.lease_until_ms + entry.keep_ms then
+        if on_expired = 'gone' and now_ms < entry.lease_until_ms + entry.keep_ms + entry.tombstone_ms then
+          return 'expired';
+        end if;
+        granted := 'f';
+      elsif entry.fingerprint <> a_fingerprint then
+        return 'mismatch';
+      elsif entry.state = 's' then
+        return concat('settled ', entry.attempt, ' ', entry.version, ' ', encode(entry.outcome, 'base64'));
+      elsif entry.token = a_token then
+        if entry.state = 'o' then
+          return 'busy 0';
+        end if;
+        granted := 'a';
+      elsif entry.state = 'o' then
+        granted := 'r';
+      elsif now_ms < entry.lease_until_ms then
+        return concat('busy ', entry.lease_until_ms - now_ms);
+      elsif on_takeover = 'refuse' then
+        return concat('doubt ', entry.attempt);
+      else
+        granted := 't';
+      end if;
+      exit when locked;
+    elsif locked then
+      perform from ${name} e where e.scope = a_scope and e.id = an_id;
+      if found then
+        return 'locked'; -- a write or a sweep has its row for a moment; an insert would wait for it
+      end if;
+    end if;
+
+    if not locked and not pg_try_advisory_xact_lock(${lockNumber(names, 'a_scope', 'an_id')}) then
+      return 'held';
+    end if;
+    if entry.state is null then
+      ${insertRunning(names)}
+      if found then
+        return concat('granted f 1 ', now_us);
+      end if;
+    end if;
+    locked := true;
+  end loop;
+
+  ${grantAgain(names)}
+end $$;`
+}
+
+function insertRunning(names: SchemaNames): string {
+  const insert = insertFresh(names, {
+    forgottenAtMs: 'now_ms + lease_ms + a_keep_ms + a_tombstone_ms',
+    expiresAtMs: 'now_ms + a_keep_ms',
+    columns: freshColumns,
+    values: `now_us, now_ms + lease_ms, a_keep_ms, a_tombstone_ms, 1, a_version, 'r', 'f', a_token, a_fingerprint, a_scope,
+        an_id, decode(an_input, 'base64')`,
+  })
+  return `now_us := ${clockMicroseconds};
+      now_ms := now_us / 1000;
+      ${insert}`
+}
+
+interface Fresh {
+  readonly forgottenAtMs: string
+  readonly expiresAtMs: string
+  readonly columns: string
+  readonly values: string
+}
+
+// Without ON CONFLICT, which would be 48 bytes of WAL more: nobody else can have inserted it since the look. Above READ COMMITTED
+// the look may be at an old snapshot, and only the unique indexes see what is newer: then they are asked, all of them.
+function insertFresh(names: SchemaNames, { forgottenAtMs, expiresAtMs, columns, values }: Fresh): string {
+  const name = qualified(names)
+  const insert = `insert into ${name} (${columns}, slot, sweep_at_ms)
+        select ${values}, coalesce(h.slot, 0), coalesce(h.ends_at_ms, ${expiresAtMs})
+        from (select) nothing left join lateral ${homeFor(names, forgottenAtMs)} h on true
+        where not exists (select from ${name} t where t.scope = a_scope and t.id = an_id)`
+  return `if ${isReadCommitted} then
+        ${insert};
+      else
+        perform ${functionName(names, 'probe')}(a_scope, an_id);
+        ${insert} on conflict do nothing;
+      end if;`
+}
+
+// Whoever takes over brings the retention and the version; an attempt that was given no input leaves the one that is there.
+function grantAgain(names: SchemaNames): string {
+  return `home_slot := entry.slot;
+  entry.lease_until_ms := now_ms + lease_ms;
+  if granted <> 'a' then
+    entry.first_claimed_at_ms := case when granted = 'f' then now_ms else coalesce(entry.first_claimed_at_ms, entry.fence / 1000) end;
+    entry.fence := greatest(now_us, entry.fence + 1);
+    entry.attempt := case when granted = 'f' then 1 else entry.attempt + 1 end;
+    entry.keep_ms := a_keep_ms;
+    entry.tombstone_ms := a_tombstone_ms;
+    entry.sweep_at_ms := case when entry.slot = 0 then now_ms + a_keep_ms else entry.sweep_at_ms end;
+    entry.version := a_version;
+    entry.state := 'r';
+    entry.how := granted;
+    entry.token := a_token;
+    entry.fingerprint := a_fingerprint;
+    entry.input := case when granted = 'f' then decode(an_input, 'base64')
+                   else coalesce(decode(an_input, 'base64'), entry.input) end;
+    entry.outcome := null;
+  end if;
+  ${settleIn(names)}
+  update ${qualified(names)} e set
+    fence = entry.fence, lease_until_ms = entry.lease_until_ms, keep_ms = entry.keep_ms, tombstone_ms = entry.tombstone_ms,
+    first_claimed_at_ms = entry.first_claimed_at_ms, sweep_at_ms = entry.sweep_at_ms, attempt = entry.attempt,
+    version = entry.version, state = entry.state, how = entry.how, slot = entry.slot, token = entry.token,
+    fingerprint = entry.fingerprint, input = entry.input, outcome = entry.outcome
+  where e.slot = home_slot and e.scope = a_scope and e.id = an_id;
+  return concat('granted ', entry.how, ' ', entry.attempt, ' ', entry.fence);`
+}
+
+// Whatever is written after the claim. First the common case: the row is there, ours, and free; what comes after it finds
+// out why nothing was written. 'settle-within' is for a transaction, where an uncommitted entry cannot expire;
+// 'settle-or-fail' raises instead of answering 'lost', so that a COMMIT sent along with it is not carried out.
+// By token and fence: a claim that is delivered once more after its entry was forgotten begins a new life with the old token. A
+// release with fence 0 is by somebody who never heard of his claim, and hence of no fence: his token alone decides.
+export function writeFunction(names: SchemaNames): string {
+  const name = qualified(names)
+  const ofClaim = (row: string): string => `(${row}.fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))`
+  return `create or replace function ${functionName(names, 'write')}(
+  verb text, a_scope text, an_id text, a_token uuid, a_fence bigint, duration_ms bigint, a_tombstone_ms bigint,
+  an_outcome text
+) returns text language plpgsql ${pinnedPlan} as $$
+declare
+  entry record;
+  now_ms bigint := ${clockMs};
+begin
+  select h.slot, h.ctid as at, h.slot as home_slot, h.state, h.lease_until_ms, h.keep_ms, h.tombstone_ms, h.sweep_at_ms,
+      h.attempt
+    into entry from ${name} h where h.scope = a_scope and h.id = an_id and h.token = a_token
+      and h.state = 'r' and ${ofClaim('h')}
+      and (now_ms < h.lease_until_ms + h.keep_ms or verb like 'settle-%') for update skip locked;
+  if found and verb = 'forget' and entry.attempt = 1 then
+    if not pg_try_advisory_xact_lock(${lockNumber(names, 'a_scope', 'an_id')}) then
+      return 'locked';
+    end if;
+    delete from ${name} e where e.slot = entry.home_slot and e.ctid = entry.at;
+    delete from ${qualified(names, '_steps')} s where s.scope = a_scope and s.id = an_id;
+    delete from ${qualified(names, '_operations')} o where o.scope = a_scope and o.id = an_id;
+    return 'done';
+  elsif found then
+    entry.lease_until_ms := now_ms;
+    if verb like 'settle%' then
+      entry.state := 's';
+      entry.keep_ms := duration_ms;
+      entry.tombstone_ms := a_tombstone_ms;
+    elsif verb = 'extend' then
+      entry.lease_until_ms := now_ms + duration_ms;
+    else
+      entry.state := 'o';
+    end if;
+    ${settleIn(names)}
+    update ${name} e set
+      state = entry.state, outcome = decode(an_outcome, 'base64'), lease_until_ms = entry.lease_until_ms,
+      keep_ms = entry.keep_ms, tombstone_ms = entry.tombstone_ms, sweep_at_ms = entry.sweep_at_ms, slot = entry.slot
+    where e.slot = entry.home_slot and e.ctid = entry.at;
+    return 'done';
+  end if;
+
+  select e.state, e.token, e.fence, e.tombstone_ms, e.lease_until_ms + e.keep_ms as expires_at_ms
+    into entry from ${name} e where e.scope = a_scope and e.id = an_id;
+  if verb = 'forget' and (entry.state is null or now_ms >= entry.expires_at_ms + entry.tombstone_ms) then
+    return 'done'; -- the trace is gone already
+  elsif entry.token = a_token and ${ofClaim('entry')} and (now_ms < entry.expires_at_ms or verb like 'settle-%') then
+    if entry.state = 'r' then
+      return 'locked'; -- it is ours, and yet it was passed over
+    elsif entry.state = 's' and verb like 'settle%' or entry.state = 'o' and verb in ('open', 'forget') then
+      return 'done'; -- the same call once more, after its first reply was lost
+    end if;
+  end if;
+  if verb = 'settle-or-fail' then
+    raise exception using errcode = '${lostState}', message = 'onceonly: the claim was lost';
+  end if;
+  return 'lost';
+end $$;`
+}
+
+// Many claims at once. What most of them are, answered as things stand or fresh, is done by one statement for all, at half the
+// price for each; the others go one by one. Nothing relies on the order in which an INSERT returns its rows: a claim that was inserted and
+// is not recognised here recognises itself by its token in the single function.
+export function claimsFunction(names: SchemaNames): string {
+  const name = qualified(names)
+  return `create or replace function ${functionName(names, 'claims')}(
+  scopes text[], ids text[], tokens uuid[], fingerprints text[], leases_ms bigint[], keeps_ms bigint[],
+  tombstones_ms bigint[], versions integer[], takeovers text[], expireds text[], inputs text[]
+) returns setof text language plpgsql ${pinnedPlan} as $$
+declare
+  answers text[];
+  inserted_tokens uuid[];
+  inserted_fences bigint[];
+  turn integer := 1;
+  now_ms bigint := ${clockMs};
+begin
+  select array_agg(case
+      when e.state is null then 'absent'
+      when now_ms >= e.lease_until_ms + e.keep_ms then null
+      when e.fingerprint <> a.fingerprint then 'mismatch'
+      when e.state = 's' then concat('settled ', e.attempt, ' ', e.version, ' ', encode(e.outcome, 'base64'))
+      when e.state = 'r' and e.token <> a.token and now_ms < e.lease_until_ms then concat('busy ', e.lease_until_ms - now_ms)
+    end order by a.number)
+  into answers
+  from unnest(scopes, ids, tokens, fingerprints) with ordinality as a (scope, id, token, fingerprint, number)
+  left join lateral (select * from ${name} t where t.scope = a.scope and t.id = a.id limit 1) e on true;
+
+  if 'absent' = any(answers) and ${isReadCommitted} then
+    ${lockAbsent(names)}
+    with inserted as (
+      insert into ${name} (${freshColumns}, slot, sweep_at_ms)
+      select
+        a.now_us, a.now_us / 1000 + a.lease_ms, a.keep_ms, a.tombstone_ms, 1, a.version, 'r', 'f', a.token, a.fingerprint,
+        a.scope, a.id, decode(a.input, 'base64'), coalesce(h.slot, 0), coalesce(h.ends_at_ms, a.now_us / 1000 + a.keep_ms)
+      from (
+        select *, ${clockMicroseconds} as now_us
+        from unnest(scopes, ids, tokens, fingerprints, leases_ms, keeps_ms, tombstones_ms, versions, inputs, answers)
+          as c (scope, id, token, fingerprint, lease_ms, keep_ms, tombstone_ms, version, input, answer)
+        where c.answer = 'free' and not exists (select from ${name} t where t.scope = c.scope and t.id = c.id)
+        offset 0
+      ) a
+      left join lateral ${homeFor(names, 'a.now_us / 1000 + a.lease_ms + a.keep_ms + a.tombstone_ms')} h on true
+      returning token, fence
+    )
+    select array_agg(token), array_agg(fence) into inserted_tokens, inserted_fences from inserted;
+  end if;
+
+  for n in 1 .. cardinality(ids) loop
+    if answers[n] = 'free' and tokens[n] = inserted_tokens[turn] then
+      answers[n] := concat('granted f 1 ', inserted_fences[turn]);
+      turn := turn + 1;
+    elsif answers[n] is null or answers[n] in ('absent', 'free') then
+      answers[n] := ${functionName(names, 'claim')}(
+        scopes[n], ids[n], tokens[n], fingerprints[n], leases_ms[n], keeps_ms[n], tombstones_ms[n], versions[n],
+        takeovers[n], expireds[n], inputs[n]
+      );
+    end if;
+  end loop;
+  return query select unnest(answers);
+end $$;`
+}
+
+// A statement of its own, as the insert must look once more after the locks are held. Of a key that is asked for twice in one
+// batch only the first is free: both would get the lock, which is the session's, and might go to different tables.
+function lockAbsent(names: SchemaNames): string {
+  return `select array_agg(case
+        when b.answer = 'absent' and b.nth = 1 and pg_try_advisory_xact_lock(${lockNumber(names, 'b.scope', 'b.id')}) then 'free'
+        else b.answer
+      end order by b.number)
+    into answers
+    from (
+      select a.*, row_number() over (partition by a.scope, a.id order by a.number) as nth
+      from unnest(scopes, ids, answers) with ordinality as a (scope, id, answer, number)
+    ) b;`
+}
+
+// Many writes at once: settles and extends by one statement; the others, and those that wrote nothing or must move, one by one.
+export function writesFunction(names: SchemaNames): string {
+  const name = qualified(names)
+  return `create or replace function ${functionName(names, 'writes')}(
+  verbs text[], scopes text[], ids text[], tokens uuid[], fences bigint[], durations_ms bigint[], tombstones_ms bigint[],
+  outcomes text[]
+) returns setof text language plpgsql ${pinnedPlan} as $$
+declare
+  written_tokens uuid[];
+  written_fences bigint[];
+  turn integer := 1;
+  now_ms bigint := ${clockMs};
+begin
+  with written as (
+    update ${name} e set
+      state = case when a.settles then 's' else e.state end, outcome = decode(a.outcome, 'base64'),
+      lease_until_ms = case when a.settles then now_ms else now_ms + a.duration_ms end,
+      keep_ms = case when a.settles then a.duration_ms else e.keep_ms end,
+      tombstone_ms = case when a.settles then a.tombstone_ms else e.tombstone_ms end,
+      sweep_at_ms = case when e.slot = 0
+        then least(e.sweep_at_ms, now_ms + a.duration_ms + case when a.settles then 0 else e.keep_ms end)
+        else e.sweep_at_ms end
+    from (
+      select c.*, c.verb = 'settle' as settles, held.at, held.slot
+      from unnest(verbs, scopes, ids, tokens, fences, durations_ms, tombstones_ms, outcomes)
+        as c (verb, scope, id, token, fence, duration_ms, tombstone_ms, outcome)
+      cross join lateral (
+        select h.ctid as at, h.slot from ${name} h
+        where h.scope = c.scope and h.id = c.id and h.token = c.token and h.fence = c.fence and h.state = 'r'
+          and now_ms < h.lease_until_ms + h.keep_ms
+          and (h.slot = 0 or h.sweep_at_ms >=
+            now_ms + c.duration_ms + case when c.verb = 'settle' then c.tombstone_ms else h.keep_ms + h.tombstone_ms end)
+        limit 1 for update skip locked
+      ) held
+      where c.verb in ('settle', 'extend')
+      offset 0
+    ) a
+    where e.slot = a.slot and e.ctid = a.at
+    returning e.token, e.fence
+  )
+  select array_agg(token), array_agg(fence) into written_tokens, written_fences from written;
+
+  for n in 1 .. cardinality(ids) loop
+    if tokens[n] = written_tokens[turn] and fences[n] = written_fences[turn] then
+      turn := turn + 1;
+      return next 'done';
+    else
+      return next ${functionName(names, 'write')}(
+        verbs[n], scopes[n], ids[n], tokens[n], fences[n], durations_ms[n], tombstones_ms[n], outcomes[n]
+      );
+    end if;
+  end loop;
+end $$;`
+}
+
+// For a transaction of our own. What keeps others away from a key that has no entry is the lock, not an entry that nobody can
+// see: nothing is written before the effect, and \`record\` writes the settled entry at once. Half the work, half the WAL.
+export function beginFunction(names: SchemaNames): string {
+  return `create or replace function ${functionName(names, 'begin')}(
+  a_scope text, an_id text, a_token uuid, a_fingerprint text, lease_ms bigint, a_keep_ms bigint, a_tombstone_ms bigint,
+  a_version integer, on_takeover text, on_expired text, an_input text
+) returns text language plpgsql ${pinnedPlan} as $$
+begin
+  if pg_try_advisory_xact_lock(${lockNumber(names, 'a_scope', 'an_id')}) then
+    perform from ${qualified(names)} e where e.scope = a_scope and e.id = an_id;
+    if not found then
+      return concat('granted n 1 ', ${clockMicroseconds});
+    end if;
+  end if;
+  return ${functionName(names, 'claim')}(
+    a_scope, an_id, a_token, a_fingerprint, lease_ms, a_keep_ms, a_tombstone_ms, a_version, on_takeover, on_expired, an_input
+  );
+end $$;`
+}
+
+export function recordFunction(names: SchemaNames): string {
+  return `create or replace procedure ${functionName(names, 'record')}(
+  a_scope text, an_id text, a_token uuid, a_fingerprint text, a_fence bigint, a_keep_ms bigint, a_tombstone_ms bigint,
+  a_version integer, an_input text, an_outcome text
+) language plpgsql as $$
+declare
+  now_ms bigint := ${clockMs};
+begin
+  ${insertFresh(names, {
+    forgottenAtMs: 'now_ms + a_keep_ms + a_tombstone_ms',
+    expiresAtMs: 'now_ms + a_keep_ms',
+    columns: `${freshColumns}, outcome`,
+    values: `a_fence, now_ms, a_keep_ms, a_tombstone_ms, 1, a_version, 's', 'f', a_token, a_fingerprint, a_scope, an_id,
+      decode(an_input, 'base64'), decode(an_outcome, 'base64')`,
+  })}
+  if not found then
+    raise exception using errcode = '${lostState}', message = 'onceonly: the claim was lost';
+  end if;
+end $$;`
+}

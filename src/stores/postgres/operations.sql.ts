@@ -1,0 +1,218 @@
+// The tables of operations, beside the entries, and the functions that write them. Every function here leaves the decision to the one
+// that decides for entries and writes in the same transaction, so a record is there just when the decision about its entry was.
+
+import { lostState } from './errors.ts'
+import { clockMs, createIndex, functionName, pinnedPlan, qualified } from './names.ts'
+import type { SchemaNames } from './names.ts'
+
+// due_at_ms is the only indexed thing that changes while an operation is not settled; the index of what is unfinished is 128 bytes
+// of WAL an enlisting, and lists the few among millions that are settled. sweep_at_ms is when a sweep should see whether
+// the entry is over; it is written with the first claim, and again when the operation is settled and is to be kept for less.
+export function operationTables(names: SchemaNames): string {
+  const name = qualified(names, '_operations')
+  return `create table if not exists ${name} (
+  scope text collate "C" not null,
+  id text collate "C" not null,
+  life_fence bigint not null,
+  due_at_ms bigint,
+  sweep_at_ms bigint not null,
+  settled boolean not null,
+  cancel_reason text,
+  primary key (scope, id)
+) with (fillfactor = 70);
+${createIndex(names, '_operations_due', name, '(scope, due_at_ms) where due_at_ms is not null')}
+${createIndex(names, '_operations_sweep', name, '(sweep_at_ms)')}
+${createIndex(names, '_operations_unfinished', name, '(scope, id) where not settled')}
+create table if not exists ${qualified(names, '_steps')} (
+  revision bigint not null,
+  at_ms bigint not null,
+  scope text collate "C" not null,
+  id text collate "C" not null,
+  name text collate "C" not null,
+  content bytea not null,
+  primary key (scope, id, name)
+) with (fillfactor = 50);`
+}
+
+export function operationFunctions(names: SchemaNames): string {
+  return [
+    enlistFunctions(names),
+    advancedFunction(names),
+    advanceFunctions(names),
+    sweepOperationsFunction(names),
+  ].join('\n')
+}
+
+const claimArguments = `a_scope text, an_id text, a_token uuid, a_fingerprint text, lease_ms bigint, a_keep_ms bigint,
+  a_tombstone_ms bigint, a_version integer, on_takeover text, on_expired text, an_input text`
+
+// A claim that is only repeated has the fence of its life, and must not clear what was recorded since.
+function enlistFunctions(names: SchemaNames): string {
+  const [name, steps] = [qualified(names, '_operations'), qualified(names, '_steps')]
+  return `create or replace function ${functionName(names, 'enlisted')}(
+  answers text[], scopes text[], ids text[], leases_ms bigint[], keeps_ms bigint[]
+) returns void language plpgsql ${pinnedPlan} as $$
+declare
+  now_ms bigint := ${clockMs};
+begin
+  with fresh as (
+    select a.scope, a.id from (
+      select c.scope, c.id, split_part(c.answer, ' ', 4)::bigint as fence
+      from unnest(answers, scopes, ids) as c (answer, scope, id) where c.answer like 'granted f%' offset 0
+    ) a
+    join lateral (select o.life_fence from ${name} o where o.scope = a.scope and o.id = a.id limit 1) o on true
+    where o.life_fence <> a.fence
+  ), cleared as (
+    delete from ${steps} s using fresh where s.scope = fresh.scope and s.id = fresh.id
+  )
+  delete from ${name} o using fresh where o.scope = fresh.scope and o.id = fresh.id;
+
+  insert into ${name} as o (scope, id, life_fence, due_at_ms, sweep_at_ms, settled)
+  select c.scope, c.id, split_part(c.answer, ' ', 4)::bigint, now_ms + c.lease_ms, now_ms + c.lease_ms + c.keep_ms, false
+  from unnest(answers, scopes, ids, leases_ms, keeps_ms) as c (answer, scope, id, lease_ms, keep_ms)
+  where c.answer like 'granted %' order by c.scope, c.id
+  on conflict (scope, id) do update set
+    due_at_ms = case when not o.settled and o.due_at_ms is null then null else excluded.due_at_ms end, settled = false;
+end $$;
+create or replace function ${functionName(names, 'enlist')}(${claimArguments}
+) returns text language plpgsql ${pinnedPlan} as $$
+declare
+  answer text := ${functionName(names, 'claim')}(
+    a_scope, an_id, a_token, a_fingerprint, lease_ms, a_keep_ms, a_tombstone_ms, a_version, on_takeover, on_expired, an_input
+  );
+begin
+  if answer like 'granted %' then
+    perform ${functionName(names, 'enlisted')}(
+      array[answer], array[a_scope], array[an_id], array[lease_ms], array[a_keep_ms]
+    );
+  end if;
+  return answer;
+end $$;
+create or replace function ${functionName(names, 'enlists')}(
+  scopes text[], ids text[], tokens uuid[], fingerprints text[], leases_ms bigint[], keeps_ms bigint[],
+  tombstones_ms bigint[], versions integer[], takeovers text[], expireds text[], inputs text[]
+) returns setof text language plpgsql ${pinnedPlan} as $$
+declare
+  answers text[];
+begin
+  select array_agg(c.answer order by c.number) into answers from ${functionName(names, 'claims')}(
+    scopes, ids, tokens, fingerprints, leases_ms, keeps_ms, tombstones_ms, versions, takeovers, expireds, inputs
+  ) with ordinality as c (answer, number);
+  perform ${functionName(names, 'enlisted')}(answers, scopes, ids, leases_ms, keeps_ms);
+  return query select unnest(answers);
+end $$;`
+}
+
+// Of one record that comes twice in a batch (a write that is repeated beside the next one) only the later revision is written: ON
+// CONFLICT refuses a row that it meets twice, and with it the batch of everybody.
+function advancedFunction(names: SchemaNames): string {
+  const [name, steps] = [qualified(names, '_operations'), qualified(names, '_steps')]
+  return `create or replace function ${functionName(names, 'advanced')}(
+  answers text[], verbs text[], scopes text[], ids text[], durations_ms bigint[], records text[], afters_ms bigint[]
+) returns text[] language plpgsql ${pinnedPlan} as $$
+declare
+  now_ms bigint := ${clockMs};
+  wishes text[];
+begin
+  insert into ${steps} as s (scope, id, name, revision, at_ms, content)
+  select distinct on (r.scope, r.id, r.name) r.scope, r.id, r.name, r.revision, now_ms, decode(r.content, 'base64')
+  from (
+    select c.scope, c.id, (r.record ->> 0) collate "C" as name, (r.record ->> 1)::bigint as revision, r.record ->> 2 as content
+    from unnest(answers, scopes, ids, records) as c (answer, scope, id, records)
+    cross join lateral json_array_elements(c.records::json) as r (record)
+    where c.answer = 'done'
+  ) r
+  order by r.scope, r.id, r.name, r.revision desc
+  on conflict (scope, id, name) do update set
+    revision = excluded.revision, at_ms = excluded.at_ms, content = excluded.content
+  where s.revision < excluded.revision;
+
+  if verbs <> array_fill('extend'::text, array[cardinality(verbs)]) then
+    update ${name} o set
+      settled = c.verb = 'settle', due_at_ms = case when c.verb = 'open' then now_ms + c.after_ms end,
+      sweep_at_ms = case when c.verb = 'settle' then least(o.sweep_at_ms, now_ms + c.keep_ms) else o.sweep_at_ms end
+    from unnest(answers, verbs, scopes, ids, durations_ms, afters_ms) as c (answer, verb, scope, id, keep_ms, after_ms)
+    where c.answer = 'done' and c.verb <> 'extend' and o.scope = c.scope and o.id = c.id;
+  end if;
+
+  select array_agg(case when c.answer = 'done' and o.cancel_reason is not null then 'cancelled' else c.answer end
+    order by c.number) into wishes
+  from unnest(answers, scopes, ids) with ordinality as c (answer, scope, id, number)
+  left join lateral (select o.cancel_reason from ${name} o where o.scope = c.scope and o.id = c.id limit 1) o on true;
+  return wishes;
+end $$;`
+}
+
+// 'or-fail' is for a transaction: it waits for the row, which a heartbeat may have for a moment, and raises instead of
+// answering 'lost', so that a COMMIT sent along with it is not carried out.
+function advanceFunctions(names: SchemaNames): string {
+  return `create or replace function ${functionName(names, 'advance')}(
+  verb text, a_scope text, an_id text, a_token uuid, a_fence bigint, duration_ms bigint, a_tombstone_ms bigint,
+  an_outcome text, a_records text, after_ms bigint
+) returns text language plpgsql ${pinnedPlan} as $$
+declare
+  plain_verb text := replace(verb, '-or-fail', '');
+  answers text[];
+begin
+  if verb <> plain_verb then
+    perform from ${qualified(names)} e where e.scope = a_scope and e.id = an_id for update;
+  end if;
+  answers := array[${functionName(names, 'write')}(
+    plain_verb, a_scope, an_id, a_token, a_fence, duration_ms, a_tombstone_ms, an_outcome
+  )];
+  if answers[1] <> 'done' and verb <> plain_verb then
+    raise exception using errcode = '${lostState}', message = 'onceonly: the claim was lost';
+  end if;
+  if answers[1] = 'done' then
+    answers := ${functionName(names, 'advanced')}(
+      answers, array[plain_verb], array[a_scope], array[an_id], array[duration_ms], array[a_records], array[after_ms]
+    );
+  end if;
+  return answers[1];
+end $$;
+create or replace function ${functionName(names, 'advances')}(
+  verbs text[], scopes text[], ids text[], tokens uuid[], fences bigint[], durations_ms bigint[], tombstones_ms bigint[],
+  outcomes text[], records text[], afters_ms bigint[]
+) returns setof text language plpgsql ${pinnedPlan} as $$
+declare
+  answers text[];
+begin
+  select array_agg(c.answer order by c.number) into answers from ${functionName(names, 'writes')}(
+    verbs, scopes, ids, tokens, fences, durations_ms, tombstones_ms, outcomes
+  ) with ordinality as c (answer, number);
+  return query select unnest(${functionName(names, 'advanced')}(answers, verbs, scopes, ids, durations_ms, records, afters_ms));
+end $$;`
+}
+
+// What is due to be looked at and whose entry is over goes; the others are looked at again when their entry may be over.
+function sweepOperationsFunction(names: SchemaNames): string {
+  const [name, steps] = [qualified(names, '_operations'), qualified(names, '_steps')]
+  return `create or replace function ${functionName(names, 'sweep_operations')}(at_most integer)
+returns text language plpgsql ${pinnedPlan} as $$
+declare
+  operation record;
+  now_ms bigint := ${clockMs};
+  expires_at_ms bigint;
+  seen integer := 0;
+begin
+  for operation in
+    select o.scope, o.id from ${name} o where o.sweep_at_ms <= now_ms order by o.sweep_at_ms limit at_most for update skip locked
+  loop
+    seen := seen + 1;
+    -- Under its lock: a claim that takes over in this moment must keep its records.
+    select e.lease_until_ms + e.keep_ms into expires_at_ms
+      from ${qualified(names)} e where e.scope = operation.scope and e.id = operation.id for update skip locked;
+    if not found then
+      perform from ${qualified(names)} e where e.scope = operation.scope and e.id = operation.id;
+      continue when found; -- somebody has it; the next sweep sees
+    end if;
+    if expires_at_ms is null or expires_at_ms <= now_ms then
+      delete from ${steps} s where s.scope = operation.scope and s.id = operation.id;
+      delete from ${name} o where o.scope = operation.scope and o.id = operation.id;
+    else
+      update ${name} o set sweep_at_ms = expires_at_ms where o.scope = operation.scope and o.id = operation.id;
+    end if;
+  end loop;
+  return (seen = at_most)::integer::text;
+end $$;`
+}

@@ -1,0 +1,347 @@
+// What is PostgreSQL's own: several processes, plans, locks of others, poolers, settings that would void the promise.
+
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
+import type pg from 'pg'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { createPool, inTransaction, type PostgresGround, startPostgresGround } from '../../../test/subjects/postgres.ts'
+import { needs } from '../../../test/servers/needs.ts'
+import { startPostgres } from '../../../test/servers/postgres.ts'
+import { key, newId } from '../../core/key.ts'
+import type { Claim, ClaimRequest, Store } from '../../core/store.ts'
+import { schemaComment, schemaVersion } from './names.ts'
+import { postgresStore } from '../postgres.ts'
+
+const retention = { keepMs: 3_600_000, tombstoneMs: 3_600_000 }
+const outcome = new TextEncoder().encode('outcome')
+
+function request(changes: Partial<ClaimRequest> = {}): ClaimRequest {
+  const token = crypto.randomUUID()
+  const fingerprint = 'f'.repeat(43)
+  const policies = { onTakeover: 'rerun', onExpired: 'gone' } as const
+  return { token, fingerprint, leaseMs: 60_000, retention, version: 1, ...policies, ...changes }
+}
+
+async function claimed(store: Pick<Store, 'claim'>, id: string): Promise<Claim> {
+  const verdict = await store.claim(key('server', id), request())
+  if (verdict.is !== 'granted') throw new Error(`expected ${id} to be granted, got ${verdict.is}`)
+  return verdict.claim
+}
+
+function ids(count: number): string[] {
+  return Array.from({ length: count }, () => newId())
+}
+
+// Each child prints one line of JSON.
+async function inProcesses(count: number, code: string): Promise<unknown[]> {
+  const module = new URL('../postgres.ts', import.meta.url).href
+  const whole = `import pg from 'pg'; import { postgresStore } from '${module}'; ${code}`
+  const run = promisify(execFile)
+  const children = Array.from({ length: count }, () =>
+    run(process.execPath, ['--input-type=module-typescript', '-e', whole], { cwd: import.meta.dirname }),
+  )
+  return (await Promise.all(children)).map(({ stdout }) => JSON.parse(stdout) as unknown)
+}
+
+needs('postgres', { ours: true }).describe('the PostgreSQL store and its server', () => {
+  let ground: PostgresGround
+  let pool: pg.Pool
+  beforeAll(async () => {
+    ground = await startPostgresGround()
+    pool = createPool(ground.url)
+    // Its transactions would be counted as ours.
+    await ground.admin.query('alter system set autovacuum = off')
+    await ground.admin.query('select pg_reload_conf()')
+  })
+  beforeEach(() => ground.reset())
+  afterAll(async () => {
+    await pool.end()
+    await ground[Symbol.asyncDispose]()
+  })
+
+  const ask = async <T>(text: string): Promise<T> => {
+    const { rows } = await ground.admin.query<{ answer: T }>(text)
+    return rows[0]!.answer
+  }
+
+  describe('processes', () => {
+    test('of 1,000 claims of one key by two processes at once, one is granted', async () => {
+      const verdicts = await inProcesses(
+        2,
+        `const pool = new pg.Pool({ connectionString: ${JSON.stringify(ground.url)} })
+         const store = postgresStore({ pool })
+         const claims = Array.from({ length: 500 }, () => store.claim({ scope: 'processes', id: 'one' }, {
+           ...${JSON.stringify(request())}, token: crypto.randomUUID() }))
+         console.log(JSON.stringify((await Promise.all(claims)).map((verdict) => verdict.is)))
+         await pool.end()`,
+      )
+      const all = (verdicts as string[][]).flat()
+      expect(all).toHaveLength(1_000)
+      expect(all.filter((is) => is === 'granted')).toHaveLength(1)
+      expect(all.filter((is) => is === 'busy')).toHaveLength(999)
+    })
+
+    test('five processes that migrate at once all succeed, and there is one schema that works', async () => {
+      const url = await ground.server.createDatabase()
+      const migrating = `const pool = new pg.Pool({ connectionString: ${JSON.stringify(url)} })
+        await postgresStore({ pool, schema: 'elsewhere', table: 'kept' }).migrate()
+        console.log('"migrated"')
+        await pool.end()`
+      expect(await inProcesses(5, migrating)).toEqual(Array(5).fill('migrated'))
+      const fresh = createPool(url)
+      const store = postgresStore({ pool: fresh, schema: 'elsewhere', table: 'kept' })
+      await store.migrate()
+      expect(await store.settle(await claimed(store, 'one'), outcome, retention)).toBe('done')
+      await fresh.end()
+    })
+  })
+
+  describe('the schema', () => {
+    test('migrate takes no lock when there is nothing to do', async () => {
+      await inTransaction(pool, async (tx) => {
+        await tx.query('lock table onceonly in access exclusive mode')
+        await postgresStore({ pool }).migrate()
+      })
+    })
+
+    test.each([{}, { periodMs: 3_600_000 }])(
+      'a table of the version before is migrated under an open transaction, and its functions stay for old processes (%j)',
+      async (options) => {
+        // A lock that is waited for is an error here, not a test that hangs.
+        const upgraded = createPool(await ground.server.createDatabase(), { options: '-c lock_timeout=10s' })
+        const store = postgresStore({ pool: upgraded, ...options })
+        const before = schemaVersion - 1
+        const older = store.schema().replaceAll(schemaComment, `onceonly schema version ${before}`)
+        await upgraded.query(older.replaceAll(`_v${schemaVersion}"`, `_v${before}"`))
+        await upgraded.query('drop index onceonly_operations_unfinished')
+        await expect(claimed(store, 'one')).rejects.toMatchObject({ code: 'SCHEMA_MISSING' })
+        await inTransaction(upgraded, async (tx) => {
+          await tx.query('lock table onceonly, onceonly_steps, onceonly_audit in row exclusive mode')
+          await store.migrate()
+          expect(await store.settle(await claimed(store, 'one'), outcome, retention)).toBe('done')
+        })
+        const count = async (text: string): Promise<unknown> =>
+          (await upgraded.query(`select count(*)::integer as count from ${text}`)).rows[0]
+        const of = (version: number): Promise<unknown> => count(`pg_proc where proname like 'onceonly%v${version}'`)
+        expect(await of(before)).toEqual(await of(schemaVersion))
+        expect(await count(`pg_class where relname = 'onceonly_operations_unfinished'`)).toEqual({ count: 1 })
+        await upgraded.end()
+      },
+    )
+
+    test('what schema() prints is the whole of it', async () => {
+      const url = await ground.server.createDatabase()
+      const fresh = createPool(url)
+      const store = postgresStore({ pool: fresh })
+      await expect(claimed(store, 'one')).rejects.toMatchObject({ code: 'SCHEMA_MISSING', executed: 'no' })
+      await expect(claimed(store, 'one')).rejects.toThrow('store.migrate()')
+      await fresh.query(store.schema())
+      expect(await store.settle(await claimed(store, 'one'), outcome, retention)).toBe('done')
+      await fresh.end()
+    })
+
+    // PostgreSQL cuts the names of indexes and functions off at 63 bytes.
+    test('a table with the longest name works, and its schema can be applied twice', async () => {
+      const store = postgresStore({ pool, table: 'a'.repeat(48) })
+      for (let round = 0; round < 2; round++) await pool.query(store.schema())
+      expect(await store.settle(await claimed(store, 'one'), outcome, retention)).toBe('done')
+      expect(await store.sweep({ limit: 1 })).toMatchObject({ more: false })
+    })
+
+    test('the same key in another table is another key, and another lock', async () => {
+      const other = postgresStore({ pool, table: 'other', schema: 'tenant' })
+      await other.migrate()
+      const { granted } = await postgresStore({ pool }).begin(key('server', 'same'), request())
+      await claimed(other, 'same')
+      expect(await granted!.commit(outcome, retention)).toBe('done')
+    })
+
+    test('names and options are checked at once', () => {
+      const expectRefused = (options: object, message: string): void =>
+        expect(() => postgresStore({ pool, ...options })).toThrow(message)
+      expectRefused({ table: 'a"; drop table users; --' }, 'expected table to be a name')
+      expectRefused({ schema: 'Upper' }, 'expected schema to be a name')
+      expectRefused({ durability: 'relax' }, 'did you mean "relaxed"?')
+      expectRefused({ tables: 'x' }, 'did you mean "table"?')
+      expectRefused({ pool: 'postgres://' }, 'expected pool to be a Pool of pg or the sql of postgres.js')
+    })
+  })
+
+  describe('cost', () => {
+    test('claims of one moment are one statement, settles too, and replays write nothing', async () => {
+      const statements: string[] = []
+      const counted = {
+        query: (text: string) => {
+          statements.push(text)
+          return pool.query(text)
+        },
+        connect: () => pool.connect(),
+      }
+      const store = postgresStore({ pool: counted })
+      await claimed(store, 'warm up')
+      const take = async (count: () => Promise<unknown>): Promise<number> => {
+        statements.length = 0
+        await count()
+        return statements.length
+      }
+      const some = ids(200)
+      let claims: Claim[] = []
+      expect(await take(async () => (claims = await Promise.all(some.map((id) => claimed(store, id)))))).toBe(1)
+      expect(await take(() => Promise.all(claims.map((claim) => store.settle(claim, outcome, retention))))).toBe(1)
+      const xid = `select pg_snapshot_xmax(pg_current_snapshot())::text as answer`
+      const before = await ask(xid)
+      const replay = (id: string): Promise<unknown> => store.claim(key('server', id), request())
+      expect(await take(() => Promise.all(some.map(replay)))).toBe(1)
+      await replay(some[0]!)
+      expect(await ask(xid)).toBe(before)
+    })
+
+    test('plans made on an empty table are still look-ups in the index when it has grown, without ANALYZE', async () => {
+      const single = createPool(ground.url, { max: 1 })
+      const store = postgresStore({ pool: single })
+      const work = async (): Promise<void> => {
+        // More than five times each: that is when PostgreSQL settles for a plan.
+        for (let round = 0; round < 8; round++) {
+          const claims = await Promise.all(ids(4).map((id) => claimed(store, id)))
+          await Promise.all(claims.map((claim) => store.settle(claim, outcome, retention)))
+          await store.release(await claimed(store, newId()), 'open')
+          await store.release(await claimed(store, newId()), 'forget')
+          await store.extend(await claimed(store, newId()), 60_000)
+          const { granted } = await store.begin(key('server', newId()), request())
+          await granted!.commit(outcome, retention)
+          await store.sweep({ limit: 3 })
+        }
+      }
+      await ground.admin.query('vacuum public.onceonly')
+      await work()
+      await ground.admin.query(`insert into public.onceonly
+        select n, n, 1e12, 1, 1, 1e14, 1, 1, 's', 'f', 0, gen_random_uuid(), 'f', 'grown', n::text from generate_series(1, 50000) n`)
+      const scans = async (): Promise<unknown> => {
+        await single.query('select pg_stat_force_next_flush()')
+        await single.query('select pg_stat_clear_snapshot()')
+        return (await single.query(`select seq_scan from pg_stat_user_tables where relname = 'onceonly'`)).rows[0]
+      }
+      const before = await scans()
+      await work()
+      expect(await scans()).toEqual(before)
+      await single.end()
+    })
+
+    test('outcomes that do not fit into one message together come back byte for byte', async () => {
+      const store = postgresStore({ pool })
+      const claims = await Promise.all(ids(20).map((id) => claimed(store, id)))
+      const large = claims.map((_, index) => new Uint8Array(1024 * 1024).fill(index))
+      await Promise.all(claims.map((claim, index) => store.settle(claim, large[index]!, retention)))
+      const replays = await Promise.all(claims.map((claim) => store.claim(claim.key, request())))
+      replays.forEach((replay, index) => {
+        if (replay.is !== 'settled') throw new Error(`expected settled, got ${replay.is}`)
+        expect(Buffer.compare(replay.outcome, large[index]!)).toBe(0)
+      })
+    })
+  })
+
+  describe('others', () => {
+    test('a row that somebody has locked holds up neither the writes nor the claims of its batch', async () => {
+      const store = postgresStore({ pool })
+      const [mine, ...others] = await Promise.all(ids(20).map((id) => claimed(store, id)))
+      let late: Promise<unknown> = Promise.resolve()
+      await inTransaction(ground.admin, async (tx) => {
+        await tx.query('select from public.onceonly where id = $1 for update', [mine!.key.id])
+        late = store.settle(mine!, outcome, retention)
+        const answers = others.map((claim) => store.settle(claim, outcome, retention))
+        expect(new Set(await Promise.all(answers))).toEqual(new Set(['done']))
+        expect(await store.claim(mine!.key, request())).toMatchObject({ is: 'busy' })
+      })
+      expect(await late).toBe('done')
+    })
+
+    test('nothing depends on the session: every statement may go over another connection', async () => {
+      const scattered = {
+        async query(text: string) {
+          const client = await pool.connect()
+          try {
+            const result = await client.query(text)
+            await client.query('discard all')
+            return result
+          } finally {
+            client.release(true)
+          }
+        },
+        connect: () => pool.connect(),
+      }
+      const store = postgresStore({ pool: scattered })
+      const claims = await Promise.all(ids(50).map((id) => claimed(store, id)))
+      expect(await store.extend(claims[0]!, 1_000)).toBe('done')
+      for (const claim of claims) expect(await store.settle(claim, outcome, retention)).toBe('done')
+      expect(await store.claim(claims[0]!.key, request())).toMatchObject({ is: 'settled' })
+      expect(await ask(`select count(*)::integer as answer from pg_locks where locktype = 'advisory'`)).toBe(0)
+    })
+
+    test('an effect that went on after a failed statement cannot commit, and says why', async () => {
+      const store = postgresStore({ pool })
+      const { granted } = await store.begin(key('server', 'failed'), request())
+      await granted!.tx.query('select 1 / 0').catch(() => undefined)
+      const commit = granted!.commit(outcome, retention)
+      await expect(commit).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'no' })
+      await claimed(store, 'failed')
+    })
+
+    test('a constraint that fails at COMMIT is an error that says so, and nothing is kept', async () => {
+      const store = postgresStore({ pool })
+      await ground.admin.query(`create table public.deferred (n integer unique deferrable initially deferred)`)
+      const { granted } = await store.begin(key('server', 'deferred'), request())
+      await granted!.tx.query('insert into deferred values (1), (1)')
+      const commit = granted!.commit(outcome, retention)
+      await expect(commit).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'no', cause: { code: '23505' } })
+      await claimed(store, 'deferred')
+    })
+
+    test('a connection that dies under an idle effect ends that transaction, not the process', async () => {
+      const store = postgresStore({ pool })
+      const { granted } = await store.begin(key('server', 'killed'), request())
+      const { rows } = await granted!.tx.query<{ pid: number }>('select pg_backend_pid() as pid')
+      const ended = new Promise((resolve) => granted!.tx.once('end', resolve))
+      await ground.admin.query('select pg_terminate_backend($1)', [rows[0]!.pid])
+      await ended
+      await expect(granted!.commit(outcome, retention)).rejects.toMatchObject({ executed: 'unknown', retryable: true })
+      await claimed(store, 'killed')
+    })
+  })
+})
+
+needs('postgres', { ours: true }).describe('settings that lose acknowledged commits', () => {
+  const unsafe = { code: 'STORE_UNSAFE', executed: 'no' }
+
+  test.each(['fsync', 'full_page_writes'])(
+    '%s = off is refused, or a warning when that is asked for',
+    async (setting) => {
+      await using server = await startPostgres({ settings: { [setting]: 'off' } })
+      const pool = createPool(server.url)
+      await postgresStore({ pool }).migrate()
+      await expect(claimed(postgresStore({ pool }), 'one')).rejects.toMatchObject(unsafe)
+      await expect(claimed(postgresStore({ pool }), 'one')).rejects.toThrow(`${setting} is off`)
+      await expect(postgresStore({ pool }).begin(key('server', 'one'), request())).rejects.toMatchObject(unsafe)
+      const warning = new Promise<Error & { code?: string }>((resolve) => process.once('warning', resolve))
+      await claimed(postgresStore({ pool, durability: 'relaxed' }), 'one')
+      expect((await warning).message).toContain(`${setting} is off`)
+      await pool.end()
+    },
+  )
+
+  test('synchronous_commit = off, an unlogged table and another encoding are refused', async () => {
+    await using server = await startPostgres()
+    const pool = createPool(server.url)
+    const relaxed = createPool(server.url, { options: '-c synchronous_commit=off' })
+    await postgresStore({ pool }).migrate()
+    await expect(claimed(postgresStore({ pool: relaxed }), 'one')).rejects.toThrow('synchronous_commit is off')
+    const within = inTransaction(relaxed, (tx) => claimed(postgresStore({ pool: relaxed }).within(tx), 'one'))
+    await expect(within).rejects.toMatchObject(unsafe)
+    await pool.query('alter table onceonly set unlogged')
+    await expect(claimed(postgresStore({ pool }), 'one')).rejects.toThrow('is unlogged')
+    await pool.query(`create database latin encoding 'LATIN1' template template0 locale 'C'`)
+    const latin = createPool(server.url.replace(/postgres$/, 'latin'))
+    await postgresStore({ pool: latin }).migrate()
+    await expect(claimed(postgresStore({ pool: latin }), 'one')).rejects.toThrow('encoded in LATIN1')
+    await Promise.all([pool.end(), relaxed.end(), latin.end()])
+  })
+})

@@ -1,0 +1,39 @@
+// Keeps a Redis that is down from costing every call its time-out: after some failures in a row nobody asks it, except one
+// call a second that finds out whether it is back. What is not asked, and what fails, is answered by undefined.
+
+import type { Clock } from '../../core/clock.ts'
+import { bounded } from '../../core/store-call.ts'
+
+/** One failure may be a connection that was replaced. */
+const failuresMax = 3
+const pauseMs = 1_000
+
+export interface Breaker {
+  attempt<T>(work: () => Promise<T>): Promise<T | undefined>
+  /** Nobody asks at this moment. */
+  rests(): boolean
+}
+
+export function breaker(clock: Clock, timeoutMs: number): Breaker {
+  const calls = { clock, storeName: 'redis', timeoutMs }
+  let failures = 0
+  let retryAtMs = 0
+  const rests = (): boolean => failures >= failuresMax && clock.elapsed() < retryAtMs
+  return {
+    rests,
+    async attempt(work) {
+      if (rests()) return undefined
+      // While it is down, this call is the one that tries.
+      retryAtMs = clock.elapsed() + pauseMs
+      try {
+        const answer = await bounded(calls, work)
+        failures = 0
+        return answer
+      } catch {
+        failures++
+        retryAtMs = clock.elapsed() + pauseMs
+        return undefined
+      }
+    },
+  }
+}

@@ -1,0 +1,356 @@
+// How calls reach the script: in batches, through lost scripts, late, from several processes, into a full server.
+
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { randomUUID } from 'node:crypto'
+import { createClientPool } from 'redis'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { connect, drivers, durable } from '../../../test/subjects/redis.ts'
+import type { Connected, Driver } from '../../../test/subjects/redis.ts'
+import { type FaultProxy, startFaultProxy } from '../../../test/servers/fault-proxy.ts'
+import { needs } from '../../../test/servers/needs.ts'
+import { pollUntil } from '../../../test/servers/poll.ts'
+import { redisCommand } from '../../../test/servers/redis-command.ts'
+import { startRedis } from '../../../test/servers/redis.ts'
+import type { Running } from '../../../test/servers/server.ts'
+import { OnceError } from '../../core/errors.ts'
+import { key } from '../../core/key.ts'
+import type { Key } from '../../core/key.ts'
+import type { Verdict } from '../../core/store.ts'
+import {
+  ask,
+  assertGranted,
+  assertSettled,
+  bytesOf,
+  eventually,
+  failureOf,
+  finish,
+  leaseMs,
+  request,
+  retention,
+  take,
+  times,
+} from '../../testing/store-contract/case.ts'
+import { namesUnder } from './names.ts'
+import { entryLength } from './decisions.lua.ts'
+import { redisStore } from '../redis.ts'
+import type { RedisClient, RedisStore, RedisStoreOptions } from '../redis.ts'
+
+const opened: Connected[] = []
+let server: Running
+let prefix = randomUUID()
+
+async function openStore(
+  driver: Driver = 'node-redis',
+  options: Partial<RedisStoreOptions> = {},
+  url: string = server.url,
+): Promise<RedisStore> {
+  opened.push(await connect(driver, url))
+  return redisStore({ client: opened.at(-1)!.client, prefix, ...options })
+}
+
+async function commandCount(): Promise<number> {
+  const stats = String(await redisCommand(server.url, 'INFO', 'commandstats'))
+  return Array.from(stats.matchAll(/^cmdstat_(?:evalsha|eval):calls=(\d+)/gm)).reduce(
+    (sum, [, calls]) => sum + Number(calls),
+    0,
+  )
+}
+
+needs('redis', { ours: true }).describe('calls of the Redis store', () => {
+  beforeAll(async () => {
+    server = await startRedis({ config: durable })
+  })
+  afterEach(async () => {
+    prefix = randomUUID()
+    await Promise.all(opened.splice(0).map((each) => each.close()))
+  })
+  afterAll(() => server.stop())
+
+  for (const driver of drivers) {
+    test(`${driver}: a replay is one command, and so are many of one moment`, async () => {
+      const store = await openStore(driver)
+      const keys = times(32).map((index) => key('calls', `${index}`))
+      await Promise.all(keys.map((each) => finish(store, each, bytesOf(each.id))))
+      const before = await commandCount()
+      assertSettled(await ask(store, keys[0]!), bytesOf('0'))
+      expect((await commandCount()) - before).toBe(1)
+      await Promise.all(keys.map((each) => ask(store, each)))
+      expect((await commandCount()) - before).toBe(2)
+    })
+
+    test(`${driver}: every call of a batch keeps what is its own, whatever the others bring`, async () => {
+      const store = await openStore(driver)
+      const each = times(40).map((index) => ({
+        key: key('calls', `mixed ${index} ü`),
+        leaseMs: leaseMs + (index % 7) * 1_000,
+        // None, empty, small, and large enough for a name of its own.
+        bytes: [undefined, new Uint8Array(0), bytesOf(`${index} é\n`), new Uint8Array(600).fill(index)][index % 4],
+      }))
+      const claims = await Promise.all(
+        each.map((one) => take(store, one.key, { leaseMs: one.leaseMs, ...(one.bytes && { input: one.bytes }) })),
+      )
+      const running = await Promise.all(each.map((one) => store.show(one.key)))
+      const bytesIn = (bytes: Uint8Array | undefined): string | undefined => bytes && Buffer.from(bytes).toString('hex')
+      running.forEach((entry, index) => {
+        expect(entry!.leaseUntilMs - entry!.firstClaimedAtMs).toBe(each[index]!.leaseMs)
+        expect(bytesIn(entry!.input)).toBe(bytesIn(each[index]!.bytes))
+      })
+      const outcomeOf = (index: number): Uint8Array => each[(index + 1) % 40]!.bytes ?? bytesOf('none')
+      await Promise.all(claims.map((claim, index) => store.settle(claim, outcomeOf(index), retention)))
+      const verdicts = await Promise.all(each.map((one) => ask(store, one.key)))
+      verdicts.forEach((verdict, index) => assertSettled(verdict, outcomeOf(index)))
+    })
+
+    test(`${driver}: calls of one key in one batch see each other`, async () => {
+      const store = await openStore(driver)
+      const held = await take(store, key('calls', 'same'))
+      const other = { ...held, token: randomUUID() }
+      const elder = { ...held, fence: held.fence - 1 }
+      const fenced = await Promise.all([
+        store.extend(held, leaseMs),
+        store.settle(other, bytesOf('zombie'), retention),
+        store.settle(elder, bytesOf('zombie'), retention),
+        store.settle(held, bytesOf('first'), retention),
+        store.settle(held, bytesOf('second'), retention),
+        store.release(held, 'open'),
+      ])
+      expect(fenced).toEqual(['done', 'lost', 'lost', 'done', 'done', 'lost'])
+      assertSettled(await ask(store, held.key), bytesOf('first'))
+      const brief = await take(store, key('calls', 'brief'))
+      expect(await Promise.all([store.release(brief, 'forget'), store.extend(brief, leaseMs)])).toEqual([
+        'done',
+        'lost',
+      ])
+      const granted = (await Promise.all(times(5).map(() => ask(store, brief.key)))).map((verdict) => verdict.is)
+      expect(granted).toEqual(['granted', 'busy', 'busy', 'busy', 'busy'])
+    })
+
+    test(`${driver}: outcomes that are large together are sent apart, and arrive`, async () => {
+      const store = await openStore(driver)
+      const keys = times(6).map((index) => key('calls', `large ${index}`))
+      const outcomeOf = (index: number): Uint8Array => new Uint8Array(300_000).fill(index)
+      const claims = await Promise.all(keys.map((each) => take(store, each)))
+      const before = await commandCount()
+      await Promise.all(claims.map((claim, index) => store.settle(claim, outcomeOf(index), retention)))
+      expect((await commandCount()) - before).toBe(keys.length)
+      const verdicts = await Promise.all(keys.map((each) => ask(store, each)))
+      verdicts.forEach((verdict, index) => assertSettled(verdict, outcomeOf(index)))
+    })
+
+    test(`${driver}: scripts that the server has forgotten are sent again`, async () => {
+      const store = await openStore(driver)
+      await finish(store, key('calls', 'before'), bytesOf('before'))
+      await redisCommand(server.url, 'SCRIPT', 'FLUSH', 'SYNC')
+      assertSettled(await ask(store, key('calls', 'before')), bytesOf('before'))
+      await redisCommand(server.url, 'SCRIPT', 'FLUSH', 'SYNC')
+      const verdicts = await Promise.all(times(200).map((index) => ask(store, key('calls', `${index}`))))
+      for (const verdict of verdicts) assertGranted(verdict, 'fresh', 1)
+    })
+
+    test(`${driver}: a claim that lay in the client until its caller had given up is not granted`, async () => {
+      await using proxy: FaultProxy = await startFaultProxy({ target: server, framer: 'redis' })
+      const store = await openStore(driver, { timeoutMs: 300 }, proxy.url)
+      await take(store, key('calls', 'warm up'))
+      await proxy.setMode('refuse')
+      proxy.resetConnections()
+      const client = opened.at(-1)!.client as { isReady?: boolean; status?: string }
+      await pollUntil('the client to notice', () => !client.isReady && client.status !== 'ready')
+      const error = await failureOf(ask(store, key('calls', 'late')))
+      expect(error.code).toBe('STORE_UNAVAILABLE')
+      await proxy.setMode('pass')
+      // Whatever the client still holds goes out before this.
+      await eventually(() => ask(store, key('calls', 'after')))
+      const other = await openStore()
+      assertGranted(await ask(other, key('calls', 'late')), 'fresh', 1)
+    })
+  }
+
+  test('1,000 duplicates from two processes are one grant', async () => {
+    const url = (path: string): string => JSON.stringify(new URL(path, import.meta.url).href)
+    const code = `
+      import { connect } from ${url('../../../test/subjects/redis.ts')}
+      import { redisStore } from ${url('../redis.ts')}
+      import { ask } from ${url('../../testing/store-contract/case.ts')}
+      const [address, prefix, driver] = process.argv.slice(1)
+      const { client, close } = await connect(driver, address)
+      const store = redisStore({ client, prefix })
+      await ask(store, { scope: 'calls', id: 'warm up' })
+      process.stdout.write('ready')
+      process.stdin.once('data', async () => {
+        const verdicts = await Promise.all(Array.from({ length: 500 }, () => ask(store, { scope: 'calls', id: 'duplicate' })))
+        process.stdout.write(' ' + verdicts.filter((each) => each.is === 'granted').length + ' ' + verdicts.filter((each) => each.is === 'busy').length)
+        await close()
+        process.exit()
+      })
+    `
+    const children = drivers.map((driver) =>
+      spawn(process.execPath, ['--input-type=module', '-e', code, server.url, prefix, driver], {
+        stdio: ['pipe', 'pipe', 'inherit'],
+      }),
+    )
+    const output = children.map((child) => {
+      let text = ''
+      child.stdout.on('data', (chunk: Buffer) => (text += chunk.toString()))
+      return () => text
+    })
+    await Promise.all(children.map((child) => once(child.stdout, 'data')))
+    for (const child of children) child.stdin.write('go')
+    await Promise.all(children.map((child) => once(child, 'close')))
+    const counts = output.map((text) => text().split(' ').slice(1).map(Number))
+    expect(counts.reduce((sum, [granted]) => sum + granted!, 0)).toBe(1)
+    expect(counts.reduce((sum, [, busy]) => sum + busy!, 0)).toBe(999)
+  })
+
+  test('Redis forgets an entry by itself when its tombstone is over, and a large outcome when it expires', async () => {
+    const store = await openStore()
+    const expiry = async (name: string): Promise<number> => Number(await redisCommand(server.url, 'PEXPIRETIME', name))
+    const large: Key = key('calls', 'large')
+    await finish(store, large, new Uint8Array(100_000))
+    const names = namesUnder(prefix).of(large)
+    const entry = (await store.show(large))!
+    expect(entry.expiresAtMs - entry.leaseUntilMs).toBe(retention.keepMs)
+    expect(await expiry(names.entry)).toBe(entry.forgottenAtMs)
+    expect(await expiry(names.outcome)).toBe(entry.expiresAtMs)
+    const claim = await take(store, key('calls', 'running'))
+    const running = (await store.show(claim.key))!
+    expect(running.leaseUntilMs - running.firstClaimedAtMs).toBe(leaseMs)
+    expect(await expiry(namesUnder(prefix).of(claim.key).entry)).toBe(running.forgottenAtMs)
+  })
+
+  test('the scripts find the other names of an entry, whatever its key is like', async () => {
+    const store = await openStore()
+    for (const id of ['}:entry:', '{1}:entry:a/b', 'x}:entry:{y', ':entry:%']) {
+      const odd = key('calls/}:entry:', id)
+      const names = namesUnder(prefix).of(odd)
+      const outcome = new Uint8Array(2_000).fill(7)
+      await finish(store, odd, outcome)
+      assertSettled(await ask(store, odd), outcome)
+      expect(Number(await redisCommand(server.url, 'EXISTS', names.entry, names.outcome))).toBe(2)
+      await store.mend(odd, 'forget', 'a test')
+      expect(Number(await redisCommand(server.url, 'EXISTS', names.entry, names.outcome))).toBe(0)
+      expect(await store.audit(odd)).toMatchObject([{ action: 'forget', reason: 'a test', before: 'settled' }])
+    }
+  })
+
+  test('a foreign or damaged value under a name fails its own key, closed, and no other of the batch', async () => {
+    const store = await openStore()
+    const names = namesUnder(prefix)
+    const [list, short, garbled, fine] = ['list', 'short', 'garbled', 'fine'].map((id) => key('calls', id)) as [
+      Key,
+      Key,
+      Key,
+      Key,
+    ]
+    await redisCommand(server.url, 'RPUSH', names.of(list).entry, 'x')
+    await redisCommand(server.url, 'SET', names.of(short).entry, 'settled')
+    await redisCommand(server.url, 'SET', names.of(garbled).entry, 'x'.repeat(300))
+    const [foreign, damaged, mangled, verdict] = await Promise.all([
+      failureOf(ask(store, list)),
+      failureOf(ask(store, short)),
+      failureOf(ask(store, garbled)),
+      ask(store, fine),
+    ])
+    expect([foreign.code, damaged.code, mangled.code]).toEqual([
+      'STORE_UNAVAILABLE',
+      'OUTCOME_UNREADABLE',
+      'OUTCOME_UNREADABLE',
+    ])
+    assertGranted(verdict, 'fresh', 1)
+  })
+
+  test('an entry of which any one byte is damaged is never granted', async () => {
+    const store = await openStore()
+    const each = key('calls', 'flipped')
+    await finish(store, each, bytesOf('once'))
+    const { entry: name } = namesUnder(prefix).of(each)
+    const whole = String(await redisCommand(server.url, 'GET', name))
+    for (let index = 0; index < entryLength; index++) {
+      await redisCommand(server.url, 'SET', name, `${whole.slice(0, index)} ${whole.slice(index + 1)}`)
+      const answer = await ask(store, each, { onExpired: 'execute' }).catch((error: unknown) => error)
+      const refused = answer instanceof OnceError || (answer as Verdict).is === 'mismatch'
+      expect(refused || (answer as Verdict).is === 'settled', `byte ${index}: ${JSON.stringify(answer)}`).toBe(true)
+    }
+  })
+
+  // Versions of this package share a server while they are rolled out: none may write an entry that another cannot read.
+  test('the form of an entry is fixed: one that an earlier version wrote is held, extended, settled and replayed', async () => {
+    const store = await openStore()
+    const { fingerprint, token } = request()
+    const claim = { key: key('calls', 'earlier'), token, attempt: 1, fence: 1_790_000_000_000_001 }
+    const { entry: name } = namesUnder(prefix).of(claim.key)
+    const times = '0004102444800000 0004102448400000 0004102531200000'
+    const written = `running fresh      ${times} 0000000001 1790000000000001 0001790000000000 ${token} ${fingerprint} 0000000001`
+    await redisCommand(server.url, 'SET', name, written)
+    expect(await store.settle({ ...claim, fence: claim.fence - 1 }, bytesOf('zombie'), retention)).toBe('lost')
+    expect(await store.extend(claim, leaseMs)).toBe('done')
+    expect(await store.settle(claim, bytesOf('once'), retention)).toBe('done')
+    const settled = String(await redisCommand(server.url, 'GET', name))
+    expect(settled.slice(70)).toBe(`${written.slice(70)}\nonce`)
+    expect(settled.slice(0, 19)).toBe('settled fresh      ')
+    assertSettled(await ask(store, claim.key), bytesOf('once'))
+  })
+
+  test('an outcome that is gone while its entry says settled is unreadable, and is not run again', async () => {
+    const store = await openStore()
+    await finish(store, key('calls', 'gone'), new Uint8Array(10_000))
+    await redisCommand(server.url, 'DEL', namesUnder(prefix).of(key('calls', 'gone')).outcome)
+    expect((await failureOf(ask(store, key('calls', 'gone')))).code).toBe('OUTCOME_UNREADABLE')
+  })
+
+  test('a full server refuses new keys and still replays', async () => {
+    await using full = await startRedis({ config: { ...durable, maxmemory: '100mb' } })
+    const store = await openStore('node-redis', {}, full.url)
+    await finish(store, key('calls', 'known'), bytesOf('known'))
+    await redisCommand(full.url, 'CONFIG', 'SET', 'maxmemory', '1')
+    const [replayed, refused] = await Promise.all([
+      ask(store, key('calls', 'known')),
+      failureOf(ask(store, key('calls', 'new'))),
+    ])
+    assertSettled(replayed, bytesOf('known'))
+    expect([refused.code, refused.executed]).toEqual(['STORE_UNAVAILABLE', 'no'])
+    expect(refused.message).toContain('OOM')
+  })
+
+  test('a pool of node-redis is one store', async () => {
+    const pool = createClientPool({ url: server.url }, { minimum: 3 })
+    await pool.connect()
+    const store = redisStore({ client: pool, prefix })
+    const keys = times(100).map((index) => key('calls', `${index}`))
+    await Promise.all(keys.map((each) => finish(store, each, bytesOf(each.id))))
+    const verdicts = await Promise.all(keys.map((each) => ask(store, each)))
+    verdicts.forEach((verdict, index) => assertSettled(verdict, bytesOf(`${index}`)))
+    expect(await store.quarantine()).toBeUndefined()
+    pool.destroy()
+  })
+
+  test('two prefixes are two stores', async () => {
+    const [one, two] = [await openStore(), await openStore('ioredis', { prefix: `${prefix}:two` })]
+    await finish(one, key('calls', 'same'), bytesOf('one'))
+    assertGranted(await ask(two, key('calls', 'same')), 'fresh', 1)
+    expect((await one.list({ limit: 10 })).map((entry) => entry.state)).toEqual(['settled'])
+    expect((await two.list({ limit: 10 })).map((entry) => entry.state)).toEqual(['running'])
+  })
+})
+
+test('options are checked at once', () => {
+  const sendCommand = (): Promise<never> => Promise.reject(new Error('not asked'))
+  const client: RedisClient = { sendCommand, withTypeMapping: () => undefined }
+  expect(() => redisStore({ client, evictoin: 'accept' } as never)).toThrow(
+    'unknown option "evictoin", did you mean "eviction"?',
+  )
+  expect(() => redisStore({ client, prefix: 'a{b}' })).toThrow('expected prefix to be 1 to 64 letters')
+  expect(() => redisStore({ client, timeoutMs: 0 })).toThrow(
+    'expected timeoutMs to be a positive integer of milliseconds, got 0',
+  )
+  expect(() => redisStore({ client: {} as never })).toThrow('expected client to be a client of node-redis')
+  const prefixed = { callBuffer: sendCommand, isCluster: false, options: { keyPrefix: 'app:' } }
+  expect(() => redisStore({ client: prefixed as never })).toThrow('without keyPrefix, got "app:"')
+})
+
+test('a client of node-redis 4 is refused at once: it would answer with text where bytes are asked for', () => {
+  const sendCommand = (): Promise<never> => Promise.reject(new Error('not asked'))
+  // createClient() and createCluster() of version 4, as far as they can be told from later ones.
+  for (const client of [{ sendCommand }, { sendCommand, nodeClient: sendCommand }])
+    expect(() => redisStore({ client: client as never })).toThrow('expected a client of node-redis 5 or later')
+})

@@ -1,0 +1,28 @@
+// The contract, on a real server through a proxy that can fail, with both client libraries and the server's clock in the
+// test's hand; and what the contract cannot ask of every store.
+
+import { afterAll, beforeAll, test } from 'vitest'
+import { drivers, startRedisGround } from '../../../test/subjects/redis.ts'
+import type { RedisGround } from '../../../test/subjects/redis.ts'
+import { needs } from '../../../test/servers/needs.ts'
+import { storeContract } from '../../testing/store-contract.ts'
+
+const noSweep = 'Redis expires outcomes and entries by itself, at the very times; there is nothing to sweep'
+const cannot = {
+  operations:
+    'Redis keeps no steps: an operation needs a store that commits a step with its effect, or at least never loses one',
+  transactions: "Redis has no transaction with the user's database",
+  sweep: noSweep,
+  'counted-sweep': noSweep,
+}
+
+needs('redis', { ours: true }).describe('the Redis store', () => {
+  let ground: RedisGround
+  beforeAll(async () => {
+    ground = await startRedisGround()
+  })
+  afterAll(() => ground[Symbol.asyncDispose]())
+
+  for (const driver of drivers)
+    storeContract({ name: driver, create: () => ground.createSubject(driver), cannot, test })
+})

@@ -1,0 +1,220 @@
+// The writes in the words of MySQL and MariaDB. MySQL has no RETURNING, and how many rows it calls affected depends on a flag of
+// the connection, so what happened is read from what does not: a duplicate key refuses an INSERT, an UPDATE tells how many rows
+// it changed, and an upsert leaves a mark in LAST_INSERT_ID. Reads lock, as others would come from an old snapshot.
+
+import { invalidArgument, OnceError } from '../../core/errors.ts'
+import { versionColumn } from '../requests.ts'
+import { assignments, join, name, names, sql, values, where } from '../statement.ts'
+import type { Statement } from '../statement.ts'
+import { answerOf, restless, roundsMax } from '../steps.ts'
+import type { Result, SqlWrites, Steps } from '../steps.ts'
+import type {
+  AddOnce,
+  Answers,
+  AppendOnce,
+  CompareAndSet,
+  InsertOnce,
+  Row,
+  Upsert,
+  UpsertIfNewer,
+  Value,
+} from '../writes.ts'
+
+export const mysqlStatements: SqlWrites = {
+  insertOnce,
+  upsert,
+  upsertIfNewer,
+  compareAndSet,
+  addOnce: (table, request) => inTransaction(addOnce(table, request)),
+  appendOnce,
+}
+
+// A row that was a duplicate is locked by the INSERT for reading already; asking for more could end in a deadlock with another
+// duplicate that asks for the same.
+const share = sql`lock in share mode`
+const update = sql`for update`
+
+function* insertOnce(table: string, { key, set }: InsertOnce): Steps<Answers['insertOnce']> {
+  for (let round = 0; round < roundsMax; round++) {
+    const duplicate = yield* insert(table, { ...key, ...set })
+    if (!duplicate) return 'applied'
+    const found = yield sql`select 'already' as answer from ${name(table)} where ${where(key)} ${share}`
+    if (answerOf(found)) return 'already'
+    // A duplicate of something else than the key is for the caller to know; one that was just deleted is not.
+    if (round === roundsMax - 1) throw duplicate.error
+  }
+  throw restless('insertOnce', table)
+}
+
+/** The error of a duplicate, if it was one. It undoes the statement, not the transaction. */
+function* insert(table: string, row: Row): Steps<{ readonly error: unknown } | undefined> {
+  try {
+    yield sql`insert into ${name(table)} (${names(row)}) values (${values(row)})`
+    return undefined
+  } catch (error) {
+    if (errnoOf(error) === 1062) return { error }
+    throw error
+  }
+}
+
+// No auto-increment gets there, and every client reads it exactly.
+const marks = {
+  written: 9_007_199_254_740_991,
+  same: 9_007_199_254_740_990,
+  older: 9_007_199_254_740_989,
+  otherRow: 9_007_199_254_740_988,
+} as const
+
+const mark = (of: keyof typeof marks): Statement => sql([String(marks[of])])
+
+function* upsert(table: string, { key, set, setOnInsert }: Upsert): Steps<Answers['upsert']> {
+  const written = yield onDuplicate(table, {
+    key,
+    row: { ...key, ...setOnInsert, ...set },
+    set: Object.entries(set),
+    guard: where(key),
+    left: sql`case when ${where(key)} then ${mark('written')} else ${mark('otherRow')} end`,
+  })
+  refuseOtherRow('upsert', table, written)
+  // 2 is a row that was changed, with or without the flag; 1 and 0 are one that was not.
+  return written.insertId === marks.written && written.affected! < 2 ? 'already' : 'applied'
+}
+
+function* upsertIfNewer(
+  table: string,
+  { key, set, setOnInsert, newer }: UpsertIfNewer,
+): Steps<Answers['upsertIfNewer']> {
+  const [column, version] = Object.entries(newer)[0]!
+  const isNewer = sql`(${name(column)} is null or ${exact(version)} > ${name(column)})`
+  const written = yield onDuplicate(table, {
+    key,
+    row: { ...key, ...setOnInsert, ...set, ...newer },
+    // The version last: MySQL assigns from left to right, and the guard of the others reads it.
+    set: [...Object.entries(set ?? {}), [column, version]],
+    guard: sql`${where(key)} and ${isNewer}`,
+    left: sql`case when not (${where(key)}) then ${mark('otherRow')} when ${isNewer} then ${mark('written')}
+      when ${exact(version)} = ${name(column)} then ${mark('same')} else ${mark('older')} end`,
+  })
+  refuseOtherRow('upsertIfNewer', table, written)
+  if (written.insertId === marks.same) return 'already'
+  return written.insertId === marks.older ? 'stale' : 'applied'
+}
+
+interface OnDuplicate {
+  readonly key: Row
+  readonly row: Row
+  readonly set: readonly (readonly [column: string, value: Value])[]
+  /** When the row that is there is written at all: it may be that of another unique key. */
+  readonly guard: Statement
+  /** What is left in LAST_INSERT_ID. */
+  readonly left: Statement
+}
+
+// Assigns a column of the key to itself, to have somewhere to leave the mark.
+function onDuplicate(table: string, { key, row, set, guard, left }: OnDuplicate): Statement {
+  const first = name(Object.keys(key)[0]!)
+  const changes = set.map(([column, value]) => sql`${name(column)} = if(${guard}, ${value}, ${name(column)})`)
+  return sql`
+    insert into ${name(table)} (${names(row)}) values (${values(row)})
+    on duplicate key update ${first} = if(last_insert_id(${left}) = 0, ${first}, ${first}), ${join(changes, ', ')}`
+}
+
+function refuseOtherRow(write: string, table: string, { insertId }: Result): void {
+  if (insertId !== marks.otherRow) return
+  throw invalidArgument(
+    `${write}: another row of ${table} holds one of these values, which another unique constraint allows once; nothing was ` +
+      'changed. Name the columns of that constraint as the key, or give other values.',
+  )
+}
+
+function* compareAndSet(table: string, { key, expect, set }: CompareAndSet): Steps<Answers['compareAndSet']> {
+  const written = yield sql`
+    update ${name(table)} set ${assignments(set)} where ${where(key)} and ${holds(expect)}`
+  if (written.changed! > 0) return 'applied'
+  const found = yield sql`
+    select case when ${holds(set)} then 'already' else 'conflict' end as answer
+    from ${name(table)} where ${where(key)} ${update}`
+  return answerOf(found) ?? 'missing'
+}
+
+function* addOnce(table: string, { key, add, once }: AddOnce): Steps<Answers['addOnce']> {
+  const found = yield sql`select 'there' as answer from ${name(table)} where ${where(key)} ${update}`
+  if (!answerOf(found)) return 'missing'
+  const duplicate = yield* insert(once.table!, once.key)
+  if (duplicate) return 'already'
+  const additions = Object.entries(add).map(
+    ([column, by]) => sql`${name(column)} = coalesce(${name(column)}, 0) + ${exact(by)}`,
+  )
+  yield sql`update ${name(table)} set ${join(additions, ', ')} where ${where(key)}`
+  return 'applied'
+}
+
+function* appendOnce(table: string, request: AppendOnce): Steps<Answers['appendOnce']> {
+  const { key, stream, after, set } = request
+  const version = versionColumn(request)
+  // Events are never deleted: what is there now will be.
+  const before = sql`select 'there' as answer from ${name(table)} where ${where({ ...stream, [version]: after })} ${share}`
+  if (after === 0 || answerOf(yield before)) {
+    const duplicate = yield* insert(table, { ...key, ...stream, [version]: after + 1, ...set })
+    if (!duplicate) return 'appended'
+  }
+  const found = yield sql`
+    select case when ${where(stream)} then 'already' else 'conflict' end as answer
+    from ${name(table)} where ${where(key)} ${share}`
+  return answerOf(found) ?? 'conflict'
+}
+
+/**
+ * The mark of an event and its count are two statements. Outside of a transaction each would be committed alone, and MySQL
+ * forgets a savepoint at once there, which is how we find out.
+ */
+function* inTransaction<Answer>(steps: Steps<Answer>): Steps<Answer> {
+  yield sql`savepoint onceonly_writes`
+  try {
+    yield sql`rollback to savepoint onceonly_writes`
+  } catch (error) {
+    if (errnoOf(error) !== 1305) throw error
+    const message =
+      'addOnce: expected a connection inside a transaction, got one outside: the mark of the event and its count would be ' +
+      'two commits. Begin a transaction first; nothing was changed.'
+    throw new OnceError('INVALID_ARGUMENT', { message, cause: error })
+  }
+  try {
+    const answer = yield* steps
+    yield sql`release savepoint onceonly_writes`
+    return answer
+  } catch (error) {
+    try {
+      yield sql`rollback to savepoint onceonly_writes`
+    } catch {
+      // A deadlock has rolled back everything; the first error says so.
+    }
+    throw error
+  }
+}
+
+/** Values are bound as text, and text beside a number is compared and added as a double, which is not exact. */
+function exact(value: Value): Statement {
+  const isNumber = typeof value === 'number' || typeof value === 'bigint'
+  return isNumber ? sql`cast(${value} as decimal(65, 30))` : sql`${value}`
+}
+
+/** With null equal to null. */
+function holds(row: Row): Statement {
+  return join(
+    Object.entries(row).map(([column, value]) => sql`${name(column)} <=> ${value}`),
+    ' and ',
+  )
+}
+
+/** What the server itself said. It may sit in a wrapper's cause (Drizzle). */
+function errnoOf(error: unknown): number | undefined {
+  let current = error
+  // Wrappers of wrappers exist, circles too.
+  for (let depth = 0; depth < 5 && typeof current === 'object' && current !== null; depth++) {
+    const { errno, cause } = current as { errno?: unknown; cause?: unknown }
+    if (typeof errno === 'number') return errno
+    current = cause
+  }
+  return undefined
+}

@@ -1,0 +1,599 @@
+// What single frameworks do in their own way.
+
+import { createHash } from 'node:crypto'
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { once as onceEvent } from 'node:events'
+import { createServer } from 'node:http'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { connect, constants, createServer as createHttp2Server } from 'node:http2'
+import type { ClientHttp2Session, IncomingHttpHeaders, IncomingHttpStatusHeader } from 'node:http2'
+import type { AddressInfo } from 'node:net'
+import { Readable } from 'node:stream'
+import 'reflect-metadata'
+import { getRequestListener } from '@hono/node-server'
+import { Controller, Get, HttpException, Module, Post, UseInterceptors } from '@nestjs/common'
+import { NestFactory } from '@nestjs/core'
+import { ExpressAdapter } from '@nestjs/platform-express'
+import express from 'express'
+import type { Request as ExpressRequest } from 'express'
+import fastify from 'fastify'
+import { Hono } from 'hono'
+import { validator } from 'hono/validator'
+import Koa from 'koa'
+import { afterEach, describe, expect, test } from 'vitest'
+import { OnceError } from '../../src/core/errors.ts'
+import { createOnce } from '../../src/core/once.ts'
+import type { Once } from '../../src/core/once.ts'
+import { memoryStore } from '../../src/stores/memory.ts'
+import { idempotency as onExpress } from '../../src/http/express.ts'
+import { idempotency as onFastify } from '../../src/http/fastify.ts'
+import { idempotency as onFetch } from '../../src/http/fetch.ts'
+import { idempotency as onHono } from '../../src/http/hono.ts'
+import { idempotency as onKoa } from '../../src/http/koa.ts'
+import { idempotency as onNest } from '../../src/http/nest.ts'
+import { idempotency as onNode } from '../../src/http/node.ts'
+
+const scope = 'global'
+const newOnce = (): Once => createOnce({ store: memoryStore(), scope: 'shop' })
+
+const closing: (() => unknown)[] = []
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close()
+})
+
+type Ask = (path: string, init?: RequestInit) => Promise<Response>
+
+async function serve(listener: (req: IncomingMessage, res: ServerResponse) => unknown): Promise<Ask> {
+  const server = createServer((req, res) => void listener(req, res))
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  closing.push(() => (server.closeAllConnections(), new Promise((resolve) => server.close(resolve))))
+  const { port } = server.address() as AddressInfo
+  return (path, init) => fetch(`http://127.0.0.1:${port}${path}`, init)
+}
+
+const keyed = (key: string, body = '{"a":1}', more: Record<string, string> = {}): RequestInit => ({
+  method: 'POST',
+  headers: { 'Content-Type': 'application/json', 'Idempotency-Key': key, ...more },
+  body,
+})
+const isReplay = (response: Response): boolean => response.headers.get('idempotent-replayed') === 'true'
+
+describe('express', () => {
+  test('it works behind a parser that keeps the raw bytes', async () => {
+    const app = express()
+    const verify = (req: object, _res: unknown, bytes: Buffer): void => void Object.assign(req, { rawBody: bytes })
+    app.use(express.json({ verify }), onExpress(newOnce(), { scope }))
+    app.post('/', (req, res) => void res.json(req.body))
+    const ask = await serve(app)
+    expect(await (await ask('/', keyed('k'))).json()).toEqual({ a: 1 })
+    expect(isReplay(await ask('/', keyed('k')))).toBe(true)
+    expect((await ask('/', keyed('k', '{"a":2}'))).status).toBe(422)
+    expect((await ask('/', keyed('k', '{"a": 1}'))).status).toBe(422)
+  })
+
+  test('a route that is reached through two of them is protected once', async () => {
+    const once = newOnce()
+    const app = express()
+    app.use(onExpress(once, { scope }))
+    app.post('/', onExpress(once, { scope, waitMs: 0 }), (_req, res) => void res.send('x'))
+    const ask = await serve(app)
+    expect((await ask('/', keyed('k'))).status).toBe(200)
+    expect(isReplay(await ask('/', keyed('k')))).toBe(true)
+  })
+
+  test('req.once is still the way to listen once', async () => {
+    const app = express()
+    app.use(onExpress<ExpressRequest>(newOnce(), { scope }))
+    app.post('/', async (req, res) => {
+      req.resume()
+      await onceEvent(req, 'end')
+      const ended = new Promise((resolve) => req.once('more', resolve))
+      req.emit('more', 'heard')
+      res.send(`${String(await ended)} ${req.once.key?.id}`)
+    })
+    const ask = await serve(app)
+    expect(await (await ask('/', keyed('k'))).text()).toBe('heard k')
+  })
+
+  test('a tenant function that fails is the app’s error, and claims nothing', async () => {
+    const app = express()
+    let fails = true
+    const tenant = (): string => {
+      if (fails) throw new Error('no directory')
+      return 'A'
+    }
+    app.use(onExpress(newOnce(), { scope: tenant }))
+    app.post('/', (_req, res) => void res.send('x'))
+    app.use(
+      (error: Error, _req: unknown, res: express.Response, _next: unknown) => void res.status(500).send(error.message),
+    )
+    const ask = await serve(app)
+    expect(await (await ask('/', keyed('k'))).text()).toBe('no directory')
+    fails = false
+    expect(isReplay(await ask('/', keyed('k')))).toBe(false)
+  })
+
+  test('the rules are published as a page and as JSON', async () => {
+    const app = express()
+    app.use(onExpress(newOnce(), { scope, keepMs: 3_600_000, problemBase: 'https://shop.example/problems' }))
+    const ask = await serve(app)
+    const page = await ask('/.well-known/idempotency', { headers: { Accept: 'text/html' } })
+    expect(page.headers.get('content-type')).toMatch('text/html')
+    expect(await page.text()).toContain('idempotency-key-reused')
+    const rules = (await (
+      await ask('/.well-known/idempotency', { headers: { Accept: 'application/json' } })
+    ).json()) as object
+    expect(rules).toMatchObject({ windowSeconds: 3_600, keyFormat: { lengthMax: 255 }, methods: ['POST', 'PATCH'] })
+  })
+})
+
+async function overHttp2(listener: (req: never, res: never) => unknown): Promise<ClientHttp2Session> {
+  const server = createHttp2Server((req, res) => void listener(req as never, res as never)).listen(0, '127.0.0.1')
+  await onceEvent(server, 'listening')
+  const session = connect(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+  closing.push(() => (session.destroy(), new Promise((resolve) => server.close(resolve))))
+  return session
+}
+
+async function askOverHttp2(session: ClientHttp2Session, headers: object, content = '{}') {
+  const stream = session.request({ ':method': 'POST', ...headers })
+  stream.end(content)
+  const [head] = (await onceEvent(stream, 'response')) as [IncomingHttpHeaders & IncomingHttpStatusHeader]
+  let body = ''
+  for await (const chunk of stream.setEncoding('utf8')) body += chunk
+  return { status: head[':status'], replayed: head['idempotent-replayed'] === 'true', body }
+}
+
+describe('HTTP/2', () => {
+  test('on a raw response a keyed request is refused in words, and others pass', async () => {
+    const guarded = onNode(newOnce(), { scope })((_req, res) => res.end('served'))
+    const session = await overHttp2(guarded)
+    const failures: string[] = []
+    const listener = (message: unknown): void => void failures.push(String((message as { error: Error }).error.message))
+    subscribe('onceonly:handler-failed', listener)
+    closing.push(() => unsubscribe('onceonly:handler-failed', listener))
+    expect(await askOverHttp2(session, {})).toMatchObject({ status: 200, body: 'served' })
+    expect(await askOverHttp2(session, { 'idempotency-key': 'k' })).toMatchObject({ status: 500 })
+    expect(failures).toEqual([expect.stringMatching(/HTTP\/2.*fetch or Hono/s)])
+  })
+
+  const serving = {
+    fetch: (once: Once, handler: (request: Request) => Promise<Response>) =>
+      onFetch(once, { scope })((request) => handler(request)),
+    hono: (once: Once, handler: (request: Request) => Promise<Response>) =>
+      new Hono().use(onHono(once, { scope })).post('*', (c) => handler(c.req.raw)).fetch,
+  }
+  test.each(Object.entries(serving))(
+    '%s replays, and a client that resets its stream loses nothing',
+    async (_, app) => {
+      const began = Promise.withResolvers<void>()
+      const gate = Promise.withResolvers<void>()
+      let runs = 0
+      const guarded = app(newOnce(), async (request) => {
+        runs++
+        if (request.headers.get('idempotency-key') === 'gone') await (began.resolve(), gate.promise)
+        return new Response(`${runs} ${await request.text()}`)
+      })
+      const session = await overHttp2(getRequestListener((request) => guarded(request)) as never)
+      const first = { status: 200, replayed: false, body: '1 {}' }
+      expect(await askOverHttp2(session, { 'idempotency-key': 'k' })).toEqual(first)
+      expect(await askOverHttp2(session, { 'idempotency-key': 'k' })).toEqual({ ...first, replayed: true })
+      expect((await askOverHttp2(session, { 'idempotency-key': 'k' }, 'other')).status).toBe(422)
+      expect((await askOverHttp2(session, { 'idempotency-key': ['a', 'b'] })).status).toBe(400)
+      const reset = session.request({ ':method': 'POST', 'idempotency-key': 'gone' }).on('error', () => {})
+      reset.end('{}')
+      await began.promise
+      reset.close(constants.NGHTTP2_CANCEL)
+      await onceEvent(reset, 'close')
+      gate.resolve()
+      expect(await askOverHttp2(session, { 'idempotency-key': 'gone' })).toMatchObject({ body: '2 {}', replayed: true })
+    },
+  )
+})
+
+describe('fastify', () => {
+  test('it works without a socket, as fastify.inject has none', async () => {
+    const app = fastify()
+    await app.register(onFastify(newOnce(), { scope }))
+    app.post('/', async (request) => ({ id: request.once?.key.id }))
+    const asked = { method: 'POST', url: '/', headers: { 'idempotency-key': 'k' }, payload: { a: 1 } } as const
+    expect((await app.inject(asked)).json()).toEqual({ id: 'k' })
+    const again = await app.inject(asked)
+    expect(again.headers['idempotent-replayed']).toBe('true')
+    expect(again.json()).toEqual({ id: 'k' })
+  })
+
+  test('the body of an injected stream is compared, though no header tells of it', async () => {
+    const app = fastify()
+    await app.register(onFastify(newOnce(), { scope }))
+    app.post('/', async (request) => request.body)
+    const ask = (text: string) => {
+      const headers = { 'idempotency-key': 'k', 'content-type': 'text/plain' }
+      return app.inject({ method: 'POST', url: '/', headers, payload: Readable.from([Buffer.from(text)]) })
+    }
+    expect((await ask('one')).body).toBe('one')
+    expect((await ask('one')).headers['idempotent-replayed']).toBe('true')
+    expect((await ask('two')).statusCode).toBe(422)
+  })
+
+  test('a route has options of its own, checked when it is declared, or none at all', async () => {
+    const app = fastify()
+    await app.register(onFastify(newOnce(), { scope }))
+    app.post('/required', { config: { idempotency: { required: true } } }, async () => 'x')
+    app.post('/free', { config: { idempotency: false } }, async (request) => String(request.once))
+    expect(() => app.post('/wrong', { config: { idempotency: { lease: 1 } as object } }, async () => 'x')).toThrow(
+      /did you mean "leaseMs"/,
+    )
+    expect((await app.inject({ method: 'POST', url: '/required' })).statusCode).toBe(400)
+    expect((await app.inject({ method: 'POST', url: '/free', headers: { 'idempotency-key': 'k' } })).body).toBe(
+      'undefined',
+    )
+  })
+
+  test('it applies to the routes of its instance and below, and to no others', async () => {
+    const app = fastify()
+    app.register(async (child) => {
+      await child.register(onFastify(newOnce(), { scope }))
+      child.post('/inside', async (request) => String(request.once?.key.id))
+    })
+    app.post('/outside', async (request) => String((request as { once?: unknown }).once))
+    const headers = { 'idempotency-key': 'k' }
+    expect((await app.inject({ method: 'POST', url: '/inside', headers })).body).toBe('k')
+    expect((await app.inject({ method: 'POST', url: '/outside', headers })).body).toBe('undefined')
+  })
+
+  test('validation comes before the claim: another body may follow under the same key', async () => {
+    const app = fastify()
+    await app.register(onFastify(newOnce(), { scope }))
+    const schema = { body: { type: 'object', required: ['amount'], properties: { amount: { type: 'integer' } } } }
+    app.post('/', { schema }, async () => 'paid')
+    const ask = (payload: object) =>
+      app.inject({ method: 'POST', url: '/', headers: { 'idempotency-key': 'k' }, payload })
+    expect((await ask({})).statusCode).toBe(400)
+    expect((await ask({ amount: 1 })).body).toBe('paid')
+  })
+
+  test('a body that a parser leaves to the handler is compared as well, and the handler reads all of it', async () => {
+    const app = fastify()
+    await app.register(onFastify(newOnce(), { scope }))
+    app.addContentTypeParser('application/octet-stream', (_request, payload, done) => done(null, payload))
+    app.post('/', async (request) => {
+      let text = ''
+      for await (const chunk of request.body as AsyncIterable<Buffer>) text += chunk.toString()
+      return text
+    })
+    await app.ready()
+    closing.push(() => app.close())
+    const serving = await serve((req, res) => app.routing(req, res))
+    const ask = (body: string): Promise<Response> =>
+      serving('/', keyed('k', body, { 'Content-Type': 'application/octet-stream' }))
+    expect(await (await ask('abc')).text()).toBe('abc')
+    const again = await ask('abc')
+    expect([await again.text(), isReplay(again)]).toEqual(['abc', true])
+    expect((await ask('abd')).status).toBe(422)
+  })
+
+  test('two of us on one application share a request: the body is seen by both, and one holds the key', async () => {
+    const app = fastify()
+    await app.register(onFastify(newOnce(), { scope }))
+    await app.register(onFastify(newOnce(), { scope }))
+    app.post('/', async (request) => request.body)
+    await app.ready()
+    closing.push(() => app.close())
+    const serving = await serve((req, res) => app.routing(req, res))
+    const ask = (body: string): Promise<Response> =>
+      serving('/', keyed('k', body, { 'Content-Type': 'application/json' }))
+    expect(await (await ask('{"a":1}')).json()).toEqual({ a: 1 })
+    expect(isReplay(await ask('{"a":1}'))).toBe(true)
+    expect((await ask('{"a":2}')).status).toBe(422)
+  })
+
+  test('headers that a plugin set before the handler are on replays and problems, too', async () => {
+    const app = fastify()
+    let visits = 0
+    app.addHook('onRequest', async (_request, reply) => void reply.header('X-Visit', ++visits))
+    await app.register(onFastify(newOnce(), { scope }))
+    app.post('/', async () => 'x')
+    const ask = (payload: string) =>
+      app.inject({
+        method: 'POST',
+        url: '/',
+        headers: { 'idempotency-key': 'k', 'content-type': 'text/plain' },
+        payload,
+      })
+    expect((await ask('a')).headers['x-visit']).toBe('1')
+    expect((await ask('a')).headers).toMatchObject({ 'x-visit': '2', 'idempotent-replayed': 'true' })
+    expect(await ask('b')).toMatchObject({ statusCode: 422, headers: { 'x-visit': '3' } })
+  })
+
+  test('a large body whose digest does not hold is refused, through inject as well', async () => {
+    const app = fastify()
+    await app.register(onFastify(newOnce(), { scope, bodyBytesMax: 10 }))
+    app.post('/', async () => 'x')
+    const payload = '"a text that is long enough"'
+    const ask = (claimed: string) => {
+      const digest = `sha-256=:${createHash('sha256').update(claimed).digest('base64')}:`
+      const headers = { 'idempotency-key': 'k', 'content-type': 'application/json', 'content-digest': digest }
+      return app.inject({ method: 'POST', url: '/', headers, payload })
+    }
+    expect((await ask('another')).statusCode).toBe(400)
+    expect((await ask(payload)).statusCode).toBe(200)
+    expect((await ask(payload)).headers['idempotent-replayed']).toBe('true')
+  })
+
+  test('a large body whose digest does not hold is refused', async () => {
+    const app = fastify()
+    let runs = 0
+    await app.register(onFastify(newOnce(), { scope, bodyBytesMax: 10 }))
+    app.post('/', async () => (runs++, 'x'))
+    const digest = (text: string): string => createHash('sha256').update(text).digest('base64')
+    const payload = '"a text that is long enough"'
+    await app.ready()
+    closing.push(() => app.close())
+    const serving = await serve((req, res) => app.routing(req, res))
+    const ask = (claimed: string): Promise<Response> =>
+      serving('/', keyed('k', payload, { 'Content-Digest': `sha-256=:${digest(claimed)}:` }))
+    expect((await ask('another')).status).toBe(400)
+    expect((await ask(payload)).status).toBe(200)
+    expect(isReplay(await ask(payload))).toBe(true)
+    expect(runs).toBe(1)
+  })
+
+  test('a handler that returns nothing is answered also when its client has gone', async () => {
+    const app = fastify()
+    const began = Promise.withResolvers<void>()
+    const gate = Promise.withResolvers<void>()
+    let runs = 0
+    await app.register(onFastify(newOnce(), { scope }))
+    app.post('/', async (_request, reply) => {
+      runs++
+      began.resolve()
+      await gate.promise
+      reply.code(204)
+    })
+    await app.ready()
+    closing.push(() => app.close())
+    const ask = await serve((req, res) => app.routing(req, res))
+    const gone = new AbortController()
+    const first = ask('/', { ...keyed('k'), signal: gone.signal }).catch(() => 'gone')
+    await began.promise
+    gone.abort()
+    await first
+    gate.resolve()
+    const again = await ask('/', keyed('k'))
+    expect([again.status, isReplay(again), runs]).toEqual([204, true, 1])
+  })
+})
+
+describe('hono', () => {
+  test('a validator that read the body before us has not taken it from us, nor from the handler', async () => {
+    const app = new Hono()
+    app.post(
+      '/',
+      validator('json', (value) => value as { a: number }),
+      onHono(newOnce(), { scope }),
+      async (c) => c.json({ valid: c.req.valid('json'), again: await c.req.json<object>() }),
+    )
+    const ask = (body: string) => app.request('/', keyed('k', body))
+    expect(await (await ask('{"a":1}')).json()).toEqual({ valid: { a: 1 }, again: { a: 1 } })
+    expect(isReplay(await ask('{"a":1}'))).toBe(true)
+    expect((await ask('{"a":2}')).status).toBe(422)
+  })
+
+  test('the handler may read the body in any way', async () => {
+    const app = new Hono()
+    app.use(onHono(newOnce(), { scope }))
+    app.post('/raw', async (c) => c.text(await c.req.raw.text()))
+    app.post('/json', async (c) => c.json(await c.req.json<object>()))
+    app.post('/clone', async (c) => c.text((await c.req.raw.clone().text()) + (await c.req.text())))
+    expect(await (await app.request('/raw', keyed('1'))).text()).toBe('{"a":1}')
+    expect(await (await app.request('/json', keyed('2'))).json()).toEqual({ a: 1 })
+    expect(await (await app.request('/clone', keyed('3'))).text()).toBe('{"a":1}{"a":1}')
+  })
+
+  test('headers of a middleware around us are fresh on a replay, and cookies are not doubled', async () => {
+    const app = new Hono()
+    let visits = 0
+    app.use(async (c, next) => {
+      await next()
+      c.header('X-Visit', String(++visits))
+    })
+    app.use(onHono(newOnce(), { scope }))
+    app.post('/', (c) => {
+      c.header('Set-Cookie', 'a=1', { append: true })
+      c.header('Set-Cookie', 'b=2', { append: true })
+      return c.text('x')
+    })
+    const first = await app.request('/', keyed('k'))
+    expect(first.headers.getSetCookie()).toEqual(['a=1', 'b=2'])
+    const again = await app.request('/', keyed('k'))
+    expect([again.headers.getSetCookie(), again.headers.get('x-visit'), isReplay(again)]).toEqual([[], '2', true])
+  })
+})
+
+describe('koa', () => {
+  test('what a handler throws is the answer that the app makes of it', async () => {
+    const app = new Koa()
+    let runs = 0
+    app.use(async (ctx, next) => {
+      try {
+        await next()
+      } catch (error) {
+        ctx.status = (error as { status: number }).status
+        ctx.body = { error: (error as Error).message }
+      }
+    })
+    app.use(onKoa(newOnce(), { scope }))
+    app.use((ctx) => ctx.throw(402, `declined ${++runs}`))
+    const ask = await serve(app.callback())
+    const first = await ask('/', keyed('k'))
+    const again = await ask('/', keyed('k'))
+    expect([first.status, again.status, isReplay(again)]).toEqual([402, 402, true])
+    expect(await again.text()).toBe(await first.text())
+  })
+})
+
+describe('fetch', () => {
+  test('the platform’s own second argument is kept', async () => {
+    const params = Promise.resolve({ id: '7' })
+    const POST = onFetch(newOnce(), { scope })<{ params: Promise<{ id: string }> }>(async (_request, context) =>
+      Response.json({ ...(await context.params), key: context.once?.key.id }),
+    )
+    const asked = (): Request => new Request('http://shop.example/orders/7', keyed('k'))
+    expect(await (await POST(asked(), { params })).json()).toEqual({ id: '7', key: 'k' })
+    expect(isReplay(await POST(asked(), { params }))).toBe(true)
+  })
+
+  test('a handler that is reached through two of them is protected once', async () => {
+    const once = newOnce()
+    const POST = onFetch(once, { scope })(
+      onFetch(once, { scope })(async (request) => new Response(await request.text())),
+    )
+    const asked = (): Request => new Request('http://shop.example/', keyed('k'))
+    expect([await (await POST(asked())).text(), isReplay(await POST(asked()))]).toEqual(['{"a":1}', true])
+  })
+
+  test('whoever makes the rest of an answer that goes nowhere is told to stop', async () => {
+    const store = memoryStore()
+    store.settle = async () => Promise.reject(new OnceError('STORE_UNAVAILABLE', { message: 'gone' }))
+    const once = createOnce({ store, scope: 'shop', storeTimeoutMs: 50, leaseMs: 100 })
+    const cancelled = Promise.withResolvers<void>()
+    const pull = (controller: ReadableStreamDefaultController<Uint8Array>): void =>
+      controller.enqueue(Buffer.alloc(100))
+    const POST = onFetch(once, { scope, storedBytesMax: 1_000 })(
+      () => new Response(new ReadableStream({ pull, cancel: () => cancelled.resolve() })),
+    )
+    expect((await POST(new Request('http://shop.example/', keyed('k')))).status).toBe(503)
+    await cancelled.promise
+  })
+
+  test('what a handler throws is thrown on, and its key is free', async () => {
+    let runs = 0
+    const POST = onFetch(newOnce(), { scope })(() => {
+      if (++runs === 1) throw new Error('provider down')
+      return new Response('x')
+    })
+    const asked = (): Request => new Request('http://shop.example/', keyed('k'))
+    await expect(POST(asked())).rejects.toThrow('provider down')
+    expect(await (await POST(asked())).text()).toBe('x')
+  })
+
+  test('with began a throw is an answer, the same for every retry', async () => {
+    let runs = 0
+    const POST = onFetch(newOnce(), { scope, errorPolicy: 'began' })(() => {
+      throw new Error(`secret ${++runs}`)
+    })
+    const asked = (): Request => new Request('http://shop.example/', keyed('k'))
+    const first = await POST(asked())
+    const again = await POST(asked())
+    expect([first.status, again.status, isReplay(again), runs]).toEqual([500, 500, true, 1])
+    expect(await again.text()).toBe(await first.text())
+  })
+
+  test('a stream passes unbuffered after it is settled, and its retry is told so', async () => {
+    const gate = Promise.withResolvers<void>()
+    const POST = onFetch(newOnce(), { scope })(() => {
+      async function* events(): AsyncGenerator<Uint8Array> {
+        yield Buffer.from('data: 1\n\n')
+        await gate.promise
+        yield Buffer.from('data: 2\n\n')
+      }
+      return new Response(ReadableStream.from(events()), { headers: { 'Content-Type': 'text/event-stream' } })
+    })
+    const asked = (): Request => new Request('http://shop.example/', keyed('k'))
+    const reader = (await POST(asked())).body!.getReader()
+    expect(Buffer.from((await reader.read()).value as Uint8Array).toString()).toBe('data: 1\n\n')
+    expect((await POST(asked())).status).toBe(409)
+    gate.resolve()
+    expect(Buffer.from((await reader.read()).value as Uint8Array).toString()).toBe('data: 2\n\n')
+    expect((await reader.read()).done).toBe(true)
+  })
+})
+
+describe('rate limiters', () => {
+  /** Three requests, then none until it is filled again. */
+  function limiter(): { left: number; take(): boolean } {
+    return {
+      left: 3,
+      take() {
+        return this.left-- > 0
+      },
+    }
+  }
+
+  test('in front, a replay counts, too, and a throttled client must wait for the answer it lost', async () => {
+    const limit = limiter()
+    const app = express()
+    app.use((_req, res, next) => {
+      res.setHeader('RateLimit', `"default";r=${limit.left - 1}`)
+      if (limit.take()) next()
+      else res.setHeader('Retry-After', '1').sendStatus(429)
+    })
+    app.use(onExpress(newOnce(), { scope }))
+    app.post('/', (_req, res) => void res.send('paid'))
+    const ask = await serve(app)
+    expect((await ask('/', keyed('k'))).headers.get('ratelimit')).toBe('"default";r=2')
+    expect((await ask('/', keyed('k'))).headers.get('ratelimit')).toBe('"default";r=1')
+    await ask('/', keyed('k'))
+    expect((await ask('/', keyed('k'))).status).toBe(429)
+    expect((await ask('/', keyed('new'))).status).toBe(429)
+    limit.left = 3
+    expect(isReplay(await ask('/', keyed('k')))).toBe(true)
+    expect(isReplay(await ask('/', keyed('new')))).toBe(false)
+  })
+
+  test('behind, a replay is free, a refusal is not stored, and its headers are those of the moment', async () => {
+    const limit = limiter()
+    const app = express()
+    app.use(onExpress(newOnce(), { scope, errorPolicy: 'began' }))
+    app.use((_req, res, next) => {
+      res.setHeader('RateLimit', `"default";r=${limit.left - 1}`)
+      if (limit.take()) next()
+      else res.setHeader('Retry-After', '1').sendStatus(429)
+    })
+    app.post('/', (_req, res) => void res.send('paid'))
+    const ask = await serve(app)
+    for (const key of ['1', '2', '3']) expect((await ask('/', keyed(key))).status).toBe(200)
+    const refused = await ask('/', keyed('4'))
+    expect([refused.status, refused.headers.get('retry-after')]).toEqual([429, '1'])
+    const lost = await ask('/', keyed('1'))
+    expect([lost.status, isReplay(lost), lost.headers.get('ratelimit')]).toEqual([200, true, null])
+    limit.left = 1
+    const served = await ask('/', keyed('4'))
+    expect([served.status, isReplay(served)]).toEqual([200, false])
+  })
+})
+
+describe('nest', () => {
+  test('exceptions are answers by their status, and the rules are published beside the controllers', async () => {
+    let runs = 0
+    const interceptor = onNest(newOnce(), { scope })
+    class Orders {
+      post(): never {
+        throw new HttpException(`declined ${++runs}`, 402)
+      }
+      get(): string {
+        return 'listed'
+      }
+    }
+    const { prototype } = Orders
+    Controller('orders')(Orders)
+    Post()(prototype, 'post', Object.getOwnPropertyDescriptor(prototype, 'post')!)
+    Get()(prototype, 'get', Object.getOwnPropertyDescriptor(prototype, 'get')!)
+    UseInterceptors(interceptor)(Orders)
+    class Shop {}
+    Module({ controllers: [Orders] })(Shop)
+    const platform = express()
+    const app = await NestFactory.create(Shop, new ExpressAdapter(platform), { rawBody: true, logger: false })
+    app.use(interceptor.rules)
+    await app.init()
+    closing.push(() => app.close())
+    const ask = await serve(platform)
+    const first = await ask('/orders', keyed('k'))
+    const again = await ask('/orders', keyed('k'))
+    expect([first.status, again.status, isReplay(again), runs]).toEqual([402, 402, true, 1])
+    expect(await again.text()).toBe(await first.text())
+    expect(await (await ask('/orders')).text()).toBe('listed')
+    expect((await ask('/.well-known/idempotency')).status).toBe(200)
+  })
+})

@@ -1,0 +1,86 @@
+// The simulated Redis decides as the real one does: the shipped store passes the same contract on it. What it has besides is a
+// way to lose data, which the store must find out.
+
+import { describe, expect, test } from 'vitest'
+import { key } from '../../../src/core/key.ts'
+import { redisStore } from '../../../src/stores/redis.ts'
+import type { RedisStore } from '../../../src/stores/redis.ts'
+import { bytesOf, finish, request } from '../../../src/testing/store-contract/case.ts'
+import type { ContractSubject } from '../../../src/testing/store-contract/subject.ts'
+import { manualClock } from '../../../src/testing/manual-clock.ts'
+import type { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { createRedisServer } from './redis-server.ts'
+import type { RedisServer } from './redis-server.ts'
+import { storeContract } from '../../../src/testing/store-contract.ts'
+
+interface Redis {
+  readonly clock: ManualClock
+  readonly server: RedisServer
+  connect(): RedisStore
+}
+
+function redis(): Redis {
+  const clock = manualClock()
+  const server = createRedisServer({ nowUs: () => clock.now() * 1_000, onChange: () => {} })
+  const connect = (): RedisStore => {
+    const client = {
+      withTypeMapping: () => client,
+      sendCommand: async (command: readonly (string | Buffer)[]) => server.run(command, () => {}),
+    }
+    return redisStore({ client, clock, durability: 'relaxed' })
+  }
+  return { clock, server, connect }
+}
+
+async function subject(): Promise<ContractSubject> {
+  const { clock, connect } = redis()
+  return {
+    store: connect(),
+    another: async () => connect(),
+    advance: (ms) => clock.advance(ms),
+    corrupt: async () => {},
+    destroy: async () => {},
+  }
+}
+
+storeContract({
+  name: 'simulated redis',
+  create: subject,
+  cannot: {
+    unreadable: 'nothing is ever damaged here',
+    inspection: 'names cannot be listed, and no audit is kept',
+    sweep: 'Redis forgets by itself',
+    transactions: 'Redis has none',
+    operations: 'the Redis store keeps no steps',
+    'crash-recovery': 'what a restart loses is said by `lose`',
+    'connection-faults': 'there is no connection here',
+  },
+  test,
+})
+
+describe('a simulated Redis that has lost data', () => {
+  test.each(['emptied', 'went-back'] as const)(
+    '%s: is found out by whoever was told of it, and refuses',
+    async (how) => {
+      const { server, connect } = redis()
+      const store = connect()
+      server.remember()
+      await finish(store, key('shop', '1'), bytesOf('paid'))
+      server.lose(how)
+      await expect(store.claim(key('shop', '1'), request())).rejects.toThrow('Redis has lost data')
+      await expect(connect().claim(key('shop', '1'), request())).rejects.toThrow('Redis has lost data')
+      server.endQuarantine()
+      expect(await store.claim(key('shop', '1'), request())).toMatchObject({ is: 'granted', how: 'fresh' })
+    },
+  )
+
+  test('is taken for a new one by somebody who knew nothing, until somebody comes who did', async () => {
+    const { server, connect } = redis()
+    const store = connect()
+    await finish(store, key('shop', '1'), bytesOf('paid'))
+    server.lose('emptied')
+    expect(await connect().claim(key('shop', '2'), request())).toMatchObject({ is: 'granted' })
+    await expect(store.claim(key('shop', '3'), request())).rejects.toThrow('Redis has lost data')
+    await expect(connect().claim(key('shop', '4'), request())).rejects.toThrow('Redis has lost data')
+  })
+})

@@ -1,0 +1,217 @@
+// The shipped Redis store on a simulated network in front of a simulated Redis: every command is a message that can be lost,
+// late or doubled. What the commands ask for, and every change of an entry, goes into the history as a trigger would see it.
+
+import { keyString } from '../../../src/core/key.ts'
+import type { Key } from '../../../src/core/key.ts'
+import type { ClaimRequest, Verdict } from '../../../src/core/store.ts'
+import { readVerdict } from '../../../src/stores/redis/entries.ts'
+import { namesUnder } from '../../../src/stores/redis/names.ts'
+import {
+  claimScript,
+  entryLength,
+  fields,
+  inspectScript,
+  tailLength,
+  writeScript,
+} from '../../../src/stores/redis/decisions.lua.ts'
+import type { Field } from '../../../src/stores/redis/decisions.lua.ts'
+import { redisStore } from '../../../src/stores/redis.ts'
+import type { RedisStore } from '../../../src/stores/redis.ts'
+import { recordAnswer } from '../../../src/testing/history-checker/history.ts'
+import type { History, Row, RowChange } from '../../../src/testing/history-checker/history.ts'
+import type { Network, SentOperation } from './network.ts'
+import { createRedisServer } from './redis-server.ts'
+import type { RedisServer, WrongRedis } from './redis-server.ts'
+import type { Life, World } from './world.ts'
+
+export interface SimulatedRedis {
+  readonly server: RedisServer
+  /** Keys that were given to an instance which had been told of writes that were lost since. */
+  readonly givenBlindly: string[]
+  /** What was written since `remember` is lost, or everything. */
+  lose(how: 'emptied' | 'went-back'): void
+  remember(): void
+  /** A person has looked at it, and lets claims in again. */
+  endQuarantine(): void
+  /** The store as this life of a process has it. */
+  connect(life: Life, timeoutMs: number): RedisStore
+}
+
+const names = namesUnder('onceonly')
+
+type Command = readonly (string | Buffer)[]
+
+export function createRedis(world: World, network: Network, history: History, wrong?: WrongRedis): SimulatedRedis {
+  const givenBlindly: string[] = []
+  const { server, decide } = auditedServer(world, history, wrong)
+  let rememberedAtMs = 0
+  /** What was decided between these two is lost, and nobody has looked at it yet. */
+  let lost: { readonly fromMs: number; readonly untilMs: number } | undefined
+  const isLost = (atMs: number): boolean => lost !== undefined && atMs >= lost.fromMs && atMs < lost.untilMs
+
+  function senderOf(life: Life): (command: Command) => Promise<unknown> {
+    let heardOf = -1
+    return async (command) => {
+      // What the server says of itself is not what this is about.
+      if (command[0] === 'INFO') return server.run(command, () => {})
+      const asked = askedBy(command)
+      // What the store knows when it writes a command.
+      const knows = heardOf
+      let wroteAtMs = -1
+      const answer = await network.send(life, asked, async (operation) => {
+        const { told, changes } = decide(command, asked, operation)
+        if (isLost(knows)) givenBlindly.push(...changes.filter(isGrant).map(({ key }) => key))
+        // Of what the network delivers once more, nobody hears.
+        if (changes.length > 0 && !history.operations[operation]?.repeated) wroteAtMs = world.now()
+        return told
+      })
+      heardOf = Math.max(heardOf, wroteAtMs)
+      return answer
+    }
+  }
+
+  return {
+    server,
+    givenBlindly,
+    lose(how) {
+      lost = { fromMs: how === 'emptied' ? 0 : rememberedAtMs, untilMs: world.now() }
+      server.lose(how)
+    },
+    remember() {
+      rememberedAtMs = world.now()
+      server.remember()
+    },
+    endQuarantine() {
+      lost = undefined
+      server.endQuarantine()
+    },
+    connect(life, timeoutMs) {
+      const client = { withTypeMapping: () => client, sendCommand: senderOf(life) }
+      return redisStore({ client, clock: life.clock, timeoutMs, eviction: 'accept', durability: 'relaxed' })
+    },
+  }
+}
+
+function isGrant({ before, after }: RowChange): boolean {
+  return after?.wrote === 'claim' && before?.token !== after.token
+}
+
+interface AuditedServer {
+  readonly server: RedisServer
+  /** Carries out a command, and writes down what each of its calls was told and changed. */
+  decide(
+    command: Command,
+    asked: readonly SentOperation[],
+    operation: number,
+  ): { readonly told: unknown; readonly changes: readonly RowChange[] }
+}
+
+function auditedServer(world: World, history: History, wrong: WrongRedis | undefined): AuditedServer {
+  let first = 0
+  const server = createRedisServer({
+    nowUs: () => world.now() * 1_000,
+    wrong,
+    onChange(name, before, after, call) {
+      const rows = { before: rowOf(before), after: rowOf(after) }
+      const key = keyString(names.keyOf(name)!)
+      history.changes.push({ key, atMs: Math.floor(world.now()), ...rows, by: first + call })
+    },
+  })
+  return {
+    server,
+    decide(command, asked, operation) {
+      first = operation
+      const nowMs = Math.floor(world.now())
+      const changesBefore = history.changes.length
+      const told = server.run(command, (call, answer) => {
+        const verdict = toldBy(asked[call]!, answer, nowMs)
+        if (verdict !== undefined) recordAnswer(history, operation + call, verdict, nowMs)
+      })
+      return { told, changes: history.changes.slice(changesBefore) }
+    },
+  }
+}
+
+/** What the calls of a command ask for; one that is none of ours changes nothing. */
+function askedBy(command: Command): readonly SentOperation[] {
+  const phase = [claimScript, writeScript, inspectScript].find(
+    (each) => command[1] === each.sha || command[1] === each.source,
+  )
+  if (!phase) return [{ call: 'look', what: String(command[0]), key: '' }]
+  const count = Number(command[2])
+  const entries = command.slice(5, 3 + count) as string[]
+  const values = command.slice(3 + count)
+  const width = phase.wordsLength + tailLength
+  let from = 0
+  return entries.map((name, call) => {
+    const record = String(values[6]).slice(call * width, (call + 1) * width)
+    const words = record.slice(0, phase.wordsLength)
+    const durations = String(values[7 + Number(record.slice(phase.wordsLength, phase.wordsLength + 3))] ?? '')
+    const length = Number(record.slice(phase.wordsLength + 4))
+    const bytes = Number.isNaN(length) ? new Uint8Array(0) : (values[7] as Buffer).subarray(from, (from += length))
+    const key = keyString(names.keyOf(name)!)
+    if (phase === claimScript) return { call: 'claim', key, request: requestOf(words, durations) }
+    return phase === writeScript ? writeOf(key, words, durations, bytes) : inspectionOf(key, words)
+  })
+}
+
+function requestOf(words: string, durations: string): ClaimRequest {
+  const [leaseMs, keepMs, tombstoneMs] = [0, 17, 34].map((at) => Number(durations.slice(at, at + 16))) as [
+    number,
+    number,
+    number,
+  ]
+  return {
+    token: words.slice(0, 36),
+    fingerprint: words.slice(37, 80),
+    version: Number(words.slice(81)),
+    leaseMs,
+    retention: { keepMs, tombstoneMs },
+    onTakeover: durations.slice(51, 57).trim() as ClaimRequest['onTakeover'],
+    onExpired: durations.slice(58) as ClaimRequest['onExpired'],
+  }
+}
+
+function writeOf(key: string, words: string, durations: string, bytes: Uint8Array): SentOperation {
+  const [verb, held] = [words[0], { fence: Number(words.slice(2, 18)), token: words.slice(19) }]
+  if (verb === 'e') return { call: 'extend', key, ...held, leaseMs: Number(durations.slice(0, 16)) }
+  if (verb !== 's') return { call: 'release', key, ...held, how: verb === 'o' ? 'open' : 'forget' }
+  const [keepMs, tombstoneMs] = [17, 34].map((at) => Number(durations.slice(at, at + 16))) as [number, number]
+  return { call: 'settle', key, ...held, outcome: bytes, retention: { keepMs, tombstoneMs } }
+}
+
+function inspectionOf(key: string, words: string): SentOperation {
+  const action = words.trimEnd()
+  if (action === 'look') return { call: 'look', what: 'show', key }
+  return { call: 'mend', key, action: action as 'release' | 'forget' }
+}
+
+/** What the caller will make of it; undefined when nothing was decided: it came too late, or is quarantined. */
+function toldBy(asked: SentOperation, answer: string | number, nowMs: number): Verdict | 'done' | 'lost' | undefined {
+  if (typeof answer === 'number') return answer === 1 ? 'done' : 'lost'
+  if (asked.call !== 'claim') return 'done'
+  if (answer === 'quarantined') return undefined
+  const [scope, id] = asked.key.split('\n') as [string, string]
+  const key: Key = { scope, id }
+  return readVerdict(key, asked.request, { bytes: Buffer.from(answer, 'latin1'), nowMs })
+}
+
+const wrote = { running: 'claim', open: 'release', settled: 'settle' } as const
+
+function rowOf(entry: string | undefined): Row | undefined {
+  if (entry === undefined) return undefined
+  const text = (field: Field): string => entry.slice(fields[field][0] - 1, fields[field][1])
+  const [lease, expires, forgotten] = (['lease', 'expires', 'forgotten'] as const).map((field) => Number(text(field)))
+  const state = text('state').trimEnd() as keyof typeof wrote
+  return {
+    token: text('token'),
+    attempt: Number(text('attempt')),
+    fence: Number(text('fence')),
+    fingerprint: text('fingerprint'),
+    wrote: wrote[state],
+    leaseUntilMs: lease!,
+    keepMs: expires! - lease!,
+    tombstoneMs: forgotten! - expires!,
+    ...(state === 'settled' && { outcome: Buffer.from(entry.slice(entryLength + 1), 'latin1') }),
+  }
+}

@@ -1,0 +1,28 @@
+// The memory store as the contract's subject.
+
+import { keyString } from '../../src/core/key.ts'
+import { memoryData, memoryStore } from '../../src/stores/memory.ts'
+import type { ContractSubject } from '../../src/testing/store-contract/subject.ts'
+import { manualClock } from '../../src/testing/manual-clock.ts'
+import type { Cannot } from '../../src/testing/store-contract.ts'
+
+export const memoryCannot: Cannot = {
+  transactions: 'memory has no transactions',
+  'crash-recovery': 'memory dies with its process',
+  'connection-faults': 'memory has no connection to lose',
+}
+
+export async function memorySubject(): Promise<ContractSubject> {
+  const clock = manualClock()
+  const data = memoryData(clock)
+  return {
+    store: memoryStore({ data }),
+    // An instance has no clock of its own that could be wrong: time belongs to the data.
+    another: async () => memoryStore({ data }),
+    advance: (ms) => clock.advance(ms),
+    async corrupt(key, bytes) {
+      data.entries.set(keyString(key), { ...data.entries.get(keyString(key))!, outcome: bytes })
+    },
+    destroy: async () => undefined,
+  }
+}
