@@ -80,7 +80,7 @@ async function fill({ pool }: Table, count: number, ids: Ids, age: 'alive' | 'ov
 }
 
 function request(): ClaimRequest {
-  const policies = { onTakeover: 'rerun', onExpired: 'gone' } as const
+  const policies = { onTakeover: 'run', onExpired: 'refuse' } as const
   const token = crypto.randomUUID()
   return { token, fingerprint: 'f'.repeat(43), leaseMs: 30_000, retention, version: 1, ...policies }
 }

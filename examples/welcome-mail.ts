@@ -6,7 +6,7 @@ import { createOnce, InDoubtError, OnceError } from 'onceonly'
 import { sqliteStore } from 'onceonly/sqlite'
 import { sqliteWrites } from 'onceonly/writes'
 
-const [path = 'welcome.db', email = 'ada@example.org', policy = 'rerun'] = process.argv.slice(2)
+const [path = 'welcome.db', email = 'ada@example.org', policy = 'run'] = process.argv.slice(2)
 const mailServer = process.env['MAIL_URL'] ?? 'http://127.0.0.1:8025/mails'
 const mailTimeoutMs = Number(process.env['MAIL_TIMEOUT_MS'] ?? 10_000)
 
@@ -23,8 +23,8 @@ const once = createOnce({
   leaseMs: 3_000, // nobody else sends while this may still be under way
   waitMs: 30_000,
   keepMs: 365 * 86_400_000, // a second welcome after a day would be one too many
-  // 'rerun': the mail server knows the key and drops the second. 'refuse': it does not, so rather none than two.
-  onTakeover: policy === 'refuse' ? 'refuse' : 'rerun',
+  // 'run': the mail server knows the key and drops the second. 'refuse': it does not, so rather none than two.
+  onTakeover: policy === 'refuse' ? 'refuse' : 'run',
 })
 
 async function sendWelcome(key: string): Promise<{ messageId: string }> {

@@ -48,9 +48,9 @@ What is promised
   --lease 30s                --keep 24h                --tombstone 7d             --wait 5s
   --max-body 1mb             --max-stored 1mb          --profile draft | stripe
   --error-policy release-5xx | began | success-only
-  --on-expired gone | execute
-  --on-takeover rerun | refuse
-  --on-store-down refuse | execute
+  --on-expired refuse | run
+  --on-takeover run | refuse
+  --on-store-down refuse | run
 
 Watching it
   --admin ADDRESS            dashboard, /metrics, /healthz, /readyz; off unless given

@@ -309,8 +309,8 @@ describe('lease and heartbeat', () => {
       leaseMs: 30_000,
       retention: { keepMs: 1e6, tombstoneMs: 0 },
       version: 0,
-      onTakeover: 'rerun',
-      onExpired: 'gone',
+      onTakeover: 'run',
+      onExpired: 'refuse',
     })
     const [name, entry] = [...data.entries][0]!
     const once = process()
@@ -520,9 +520,9 @@ describe('expiry', () => {
     expect(await once.run('42', again)).toMatchObject({ value: 'again', replayed: false, attempt: 1 })
   })
 
-  test("onExpired 'execute' runs it as new", async () => {
+  test("onExpired 'run' runs it as new", async () => {
     const { process, clock } = world()
-    const once = process({ keepMs: 1_000, onExpired: 'execute' })
+    const once = process({ keepMs: 1_000, onExpired: 'run' })
     await once.run('42', () => 'first')
     await clock.advance(1_000)
     expect(await once.run('42', () => 'again')).toMatchObject({ value: 'again', replayed: false })

@@ -30,10 +30,10 @@ export interface CallOptions {
   readonly waitMs?: number
   /** The deadline of one attempt: its signal aborts and its heartbeat stops. Default 20 leases. */
   readonly attemptMs?: number
-  /** A retry that comes after keepMs: `gone` refuses it (EXPIRED), `execute` runs it as new. Default gone. */
-  readonly onExpired?: 'gone' | 'execute'
-  /** An attempt whose lease is over: `rerun` takes it over, `refuse` says IN_DOUBT. Default rerun. */
-  readonly onTakeover?: 'rerun' | 'refuse'
+  /** A retry that comes after keepMs: `refuse` refuses it (EXPIRED), `run` runs it as new. Default refuse. */
+  readonly onExpired?: 'refuse' | 'run'
+  /** An attempt whose lease is over: `run` takes it over, `refuse` says IN_DOUBT. Default run. */
+  readonly onTakeover?: 'run' | 'refuse'
   /** A throw that is none of our errors: `release` the key, `store` it as the answer, or leave it in `doubt`. Default release. */
   readonly onThrow?: 'release' | 'store' | 'doubt'
 }
@@ -71,8 +71,8 @@ const callRules: Readonly<Record<keyof CallOptions, Rule>> = {
   tombstoneMs: optional(nonNegativeMs),
   waitMs: optional(nonNegativeMs),
   attemptMs: optional(positiveMs),
-  onExpired: optional(oneOf('gone', 'execute')),
-  onTakeover: optional(oneOf('rerun', 'refuse')),
+  onExpired: optional(oneOf('refuse', 'run')),
+  onTakeover: optional(oneOf('run', 'refuse')),
   onThrow: optional(oneOf('release', 'store', 'doubt')),
 }
 
@@ -102,8 +102,8 @@ export function readOnceOptions(options: OnceOptions): { settings: Settings; clo
     tombstoneMs: options.tombstoneMs ?? 7 * 24 * 3_600_000,
     waitMs: options.waitMs ?? 0,
     attemptMs: options.attemptMs ?? leaseMs * leasesPerAttempt,
-    onExpired: options.onExpired ?? 'gone',
-    onTakeover: options.onTakeover ?? 'rerun',
+    onExpired: options.onExpired ?? 'refuse',
+    onTakeover: options.onTakeover ?? 'run',
     onThrow: options.onThrow ?? 'release',
     storeTimeoutMs: options.storeTimeoutMs ?? 5_000,
     version: options.version ?? 0,

@@ -43,9 +43,9 @@ export interface ClaimRequest {
   /** The version of the caller's code, kept with the entry. */
   readonly version: number
   /** What an abandoned entry is answered with: taken over, or `doubt`. */
-  readonly onTakeover: 'rerun' | 'refuse'
+  readonly onTakeover: 'run' | 'refuse'
   /** What a tombstone is answered with: `expired`, or a fresh life. */
-  readonly onExpired: 'gone' | 'execute'
+  readonly onExpired: 'refuse' | 'run'
   /** What an operation was asked with, kept so that a worker can take it up without the caller. */
   readonly input?: Uint8Array
 }

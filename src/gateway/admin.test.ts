@@ -246,7 +246,7 @@ describe('resuming', () => {
     const store = memoryStore()
     const shop = createOnce({ store, scope: 'shop' })
     const mail = shop.operation('mail', { version: 1 }, (op) =>
-      op.step('send', { run: () => Promise.reject(new InDoubtError(secret)), inDoubt: 'stop' }),
+      op.step('send', { run: () => Promise.reject(new InDoubtError(secret)), inDoubt: 'park' }),
     )
     for (let attempt = 1; attempt <= 2; attempt++) await mail.run('m', 1).catch(() => undefined)
     const subject = { scope: 'shop/operations/mail', id: 'm' }
@@ -390,7 +390,7 @@ describe('live', () => {
           retention: { keepMs: 1_000, tombstoneMs: 1_000 },
           version: 0,
           onTakeover: 'refuse',
-          onExpired: 'gone',
+          onExpired: 'refuse',
         },
       )
       const picture = await firstPicture(admin, (each) => 'waiting' in each)
@@ -410,7 +410,7 @@ describe('live', () => {
     const checkout = shop.operation('checkout', { version: 1 }, async (op, how: string) => {
       await op.step('reserve', { run: () => how })
       if (how === 'well') return 'paid'
-      return op.step('charge', { run: () => Promise.reject(new InDoubtError(secret)), inDoubt: 'stop' })
+      return op.step('charge', { run: () => Promise.reject(new InDoubtError(secret)), inDoubt: 'park' })
     })
     await checkout.run('1', 'well')
     for (const id of ['2', '3']) await checkout.run(id, 'badly').catch(() => undefined)

@@ -69,8 +69,8 @@ async function note(store: OperationStore, entry: Entry, reason: string): Promis
     leaseMs: noteLeaseMs,
     retention: { keepMs: expiresAtMs - leaseUntilMs, tombstoneMs: forgottenAtMs - expiresAtMs },
     version,
-    onTakeover: 'rerun',
-    onExpired: 'gone',
+    onTakeover: 'run',
+    onExpired: 'refuse',
     input,
   })
   if (is !== 'granted') {

@@ -244,7 +244,7 @@ async function afterFailure<Asked>(
     // A FinalError that a handler threw is replayed as it was; anything else is the store's, after the handler ran.
     return error instanceof FinalError ? { is: 'thrown', error } : refuse(ground, 'outcomeUnknown')
   }
-  const failOpen = ground.settings.onStoreDown === 'execute' && !ground.settings.transaction
+  const failOpen = ground.settings.onStoreDown === 'run' && !ground.settings.transaction
   if (failOpen && error.code === 'STORE_UNAVAILABLE' && !attempt.produced) {
     attempt.produced = await attempt.run(createContext(unclaimed(key), undefined, attempt.wish))
     return letGo(ground, attempt, [unprotected])

@@ -116,7 +116,7 @@ export function memoryData(clock: Clock = systemClock): MemoryData {
 
 function claim(data: MemoryData, entriesMax: number, key: Key, request: ClaimRequest): Verdict {
   const { name, entry, state } = find(data, key)
-  if (!entry || !state || (state === 'tombstone' && request.onExpired === 'execute')) {
+  if (!entry || !state || (state === 'tombstone' && request.onExpired === 'run')) {
     makeRoom(data, entriesMax, name, key)
     return grant(data, name, firstAttempt(data, key, request))
   }

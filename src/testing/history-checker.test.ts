@@ -16,8 +16,8 @@ const request = (token: string, more: Partial<ClaimRequest> = {}): ClaimRequest 
   leaseMs: 1_000,
   retention,
   version: 0,
-  onTakeover: 'rerun',
-  onExpired: 'gone',
+  onTakeover: 'run',
+  onExpired: 'refuse',
   ...more,
 })
 const granted = (token: string, attempt: number, how: 'fresh' | 'reopened' | 'taken-over'): Verdict => ({

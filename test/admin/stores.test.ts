@@ -70,7 +70,7 @@ for (const [name, start, urlOf] of places) {
         expect((await entries.life(key)).timeline.map(({ what }) => what)).toContain('forgotten by hand')
         if (hasLedger(store)) {
           const mail = once.operation('mail', { version: 1 }, (op) =>
-            op.step('send', { run: () => Promise.reject(new InDoubtError('no answer')), inDoubt: 'stop' }),
+            op.step('send', { run: () => Promise.reject(new InDoubtError('no answer')), inDoubt: 'park' }),
           )
           await mail.run('m-1', 'a letter').catch(() => undefined)
           const rows = await operationsSection(once, store).rows()

@@ -170,7 +170,7 @@ needs('chromium').describe('the dashboard in a browser', () => {
     const shop = createOnce({ store, scope: 'shop' })
     const checkout = shop.operation('checkout', { version: 1 }, async (op) => {
       await op.step('reserve', { run: () => 'seat 4' })
-      return op.step('charge', { run: () => Promise.reject(new InDoubtError('no answer')), inDoubt: 'stop' })
+      return op.step('charge', { run: () => Promise.reject(new InDoubtError('no answer')), inDoubt: 'park' })
     })
     for (let attempt = 1; attempt <= 2; attempt++) await checkout.run('order-7', 1).catch(() => undefined)
     const admin = await startAdmin({

@@ -146,13 +146,13 @@ test('an upstream that does not answer in time is 504 and unknown, and keeps its
   expect(ground.records[0]).toMatchObject({ result: 'in-doubt', cause: 'UND_ERR_HEADERS_TIMEOUT' })
 })
 
-test('with the store down and onStoreDown execute, a broken answer is 502 all the same', async () => {
+test('with the store down and onStoreDown run, a broken answer is 502 all the same', async () => {
   const upstream = closing(await rawUpstream(breaks['breaks off inside a chunk']!))
   const down = async (): Promise<never> => {
     throw new Error('down')
   }
   const store = { name: 'down', claim: down, extend: down, settle: down, release: down }
-  const ground = await startGround(upstream.url, { store, onStoreDown: 'execute' })
+  const ground = await startGround(upstream.url, { store, onStoreDown: 'run' })
   expect(await problemOf(await ground.post('k'))).toMatchObject({ status: 502, executed: 'unknown' })
   expect(upstream.seen).toHaveLength(1)
 })

@@ -372,7 +372,7 @@ describe.each(Object.entries(adapters))('%s', (_, start) => {
   })
 
   test('an effect whose record failed is an unknown outcome, or an unprotected answer if that was chosen', async () => {
-    for (const onStoreDown of ['refuse', 'execute'] as const) {
+    for (const onStoreDown of ['refuse', 'run'] as const) {
       const clock = manualClock()
       const settle: Store['settle'] = () => Promise.reject(new Error('connection lost'))
       const once = newOnce({ store: { ...memoryStore({ clock }), settle }, clock, storeTimeoutMs: 100 })

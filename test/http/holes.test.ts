@@ -506,7 +506,7 @@ hole(
   'an expired key is told so, runs anew when that was chosen, and no retention overflows a timer',
   async (start) => {
     const yearMs = 365 * 86_400_000
-    for (const onExpired of ['gone', 'execute'] as const) {
+    for (const onExpired of ['refuse', 'run'] as const) {
       const clock = manualClock()
       const book = ledger()
       const once = newOnce({ store: memoryStore({ clock }), clock })
@@ -519,8 +519,8 @@ hole(
       await clock.advance(yearMs - 1)
       expect(await app.post('/shop/a', { key: 'k' })).toMatchObject({ replayed: true })
       await clock.advance(2)
-      expect((await app.post('/shop/a', { key: 'k' })).status).toBe(onExpired === 'gone' ? 410 : 201)
-      expect(book.effects).toBe(onExpired === 'gone' ? 1 : 2)
+      expect((await app.post('/shop/a', { key: 'k' })).status).toBe(onExpired === 'refuse' ? 410 : 201)
+      expect(book.effects).toBe(onExpired === 'refuse' ? 1 : 2)
     }
   },
 )

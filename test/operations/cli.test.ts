@@ -30,7 +30,7 @@ beforeEach(async () => {
     if (how === 'fail') throw new Error('not today')
     if (how === 'doubt') {
       await op.step('charge', {
-        inDoubt: 'stop',
+        inDoubt: 'park',
         run: () => {
           throw new Error('no answer')
         },

@@ -10,7 +10,7 @@ test('an operation whose resumption cannot be put on record stays parked', async
   const store = memoryStore()
   const once = createOnce({ store, scope: 'shop' })
   const mail = once.operation('mail', { version: 1 }, (op) =>
-    op.step('send', { run: () => Promise.reject(new InDoubtError('no answer')), inDoubt: 'stop' }),
+    op.step('send', { run: () => Promise.reject(new InDoubtError('no answer')), inDoubt: 'park' }),
   )
   for (let attempt = 1; attempt <= 2; attempt++) await mail.run('m', 1).catch(() => undefined)
   expect(await mail.status('m')).toMatchObject({ state: 'parked' })

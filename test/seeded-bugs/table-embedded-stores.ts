@@ -120,7 +120,7 @@ export const memoryBugs: readonly SeededBug[] = bugsIn('src/stores/memory.ts', '
   },
   {
     id: 'memory: an expired key runs again',
-    find: `(state === 'tombstone' && request.onExpired === 'execute')`,
+    find: `(state === 'tombstone' && request.onExpired === 'run')`,
     replace: `state === 'tombstone'`,
     caughtBy: bySimulation('linearizable'),
   },

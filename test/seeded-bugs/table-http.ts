@@ -222,7 +222,7 @@ export const httpBugs: readonly SeededBug[] = [
     },
     {
       id: 'a store that is down lets the handler run unprotected',
-      find: `const failOpen = ground.settings.onStoreDown === 'execute' && !ground.settings.transaction`,
+      find: `const failOpen = ground.settings.onStoreDown === 'run' && !ground.settings.transaction`,
       replace: `const failOpen = !ground.settings.transaction`,
       caughtBy: byTest(
         inHoles,

@@ -71,9 +71,9 @@ export const operationBugs: readonly SeededBug[] = [
     },
     {
       id: 'a step in doubt is run again although its author said stop',
-      find: `if (step.inDoubt !== 'stop') return 'run'`,
+      find: `if (step.inDoubt !== 'park') return 'run'`,
       replace: `if (step.inDoubt !== undefined || !step.lookup) return 'run'`,
-      caughtBy: byTest(inOperation, "with inDoubt 'stop' the operation parks until a person decides"),
+      caughtBy: byTest(inOperation, "with inDoubt 'park' the operation parks until a person decides"),
     },
     {
       id: 'a pivot does not hold',

@@ -14,7 +14,7 @@ export interface OperationPlan {
   /** Of what an operation came to; one that is not finished is kept. */
   readonly keepMs: number
   readonly tombstoneMs: number
-  readonly onExpired: 'gone' | 'execute'
+  readonly onExpired: 'refuse' | 'run'
   readonly attemptMs: number
   readonly storeTimeoutMs: number
   readonly latencyMs: readonly [number, number]
@@ -61,7 +61,7 @@ export interface PlannedOperation {
 
 /**
  * `keyed`: another system that honours the key. `asked`: one that can be asked and deduplicates nothing. `deaf`: one that can do
- * neither, with inDoubt 'stop'. `transaction`: in the store's own transaction.
+ * neither, with inDoubt 'park'. `transaction`: in the store's own transaction.
  */
 export type StepKind = 'keyed' | 'asked' | 'deaf' | 'transaction'
 
@@ -121,7 +121,7 @@ export function operationPlanFor(seed: number): OperationPlan {
     leaseMs,
     keepMs: isShort ? Math.ceil(leaseMs * (0.1 + random.fraction())) : hourMs,
     tombstoneMs: random.pick([0, 50, leaseMs, hourMs]),
-    onExpired: random.pick(['gone', 'gone', 'execute'] as const),
+    onExpired: random.pick(['refuse', 'refuse', 'run'] as const),
     attemptMs: Math.ceil(leaseMs * random.pick([1, 2, 6])),
     storeTimeoutMs: random.pick([250, 700]),
     latencyMs: [1, random.pick([5, 30, 120])] as const,

@@ -369,7 +369,7 @@ function outsideStep(
     run: does('run'),
     ...(undoable && { undo: does('undo') }),
     ...(system === 'asked' && { lookup }),
-    ...(system === 'deaf' && { inDoubt: 'stop' as const }),
+    ...(system === 'deaf' && { inDoubt: 'park' as const }),
     ...(pivot && { pivot: true as const }),
     ...(tries > 1 && { retry: { attempts: tries, firstMs: 20 } }),
     ...(timeoutMs !== undefined && { timeoutMs }),

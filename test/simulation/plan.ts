@@ -44,8 +44,8 @@ export interface PlannedCall {
   readonly retries: number
   readonly retryMs: number
   readonly waitMs: number
-  readonly onTakeover: 'rerun' | 'refuse'
-  readonly onExpired: 'gone' | 'execute'
+  readonly onTakeover: 'run' | 'refuse'
+  readonly onExpired: 'refuse' | 'run'
   readonly onThrow: 'release' | 'store' | 'doubt'
 }
 
@@ -175,8 +175,8 @@ function planCalls(random: SeededRandom, ground: Ground, processes: number): Pla
     retries: weather === 'calm' ? 0 : random.integer(0, 2),
     retryMs: random.pick([10, 200, leaseMs]),
     waitMs: random.chance(isCrowd ? 0.9 : 0.35) ? Math.ceil(leaseMs * random.pick(isCrowd ? [1, 3] : [0.2, 1, 2])) : 0,
-    onTakeover: random.chance(0.15) ? 'refuse' : 'rerun',
-    onExpired: random.chance(0.3) ? 'execute' : 'gone',
+    onTakeover: random.chance(0.15) ? 'refuse' : 'run',
+    onExpired: random.chance(0.3) ? 'run' : 'refuse',
     onThrow: random.weighted({ release: 8, store: 1, doubt: 1 }),
   }))
 }

@@ -146,7 +146,7 @@ const stores: readonly KnownWrong[] = [
     },
   })),
   wrongStore('runs an expired key again', 'linearizable', (store) => ({
-    claim: (key, request) => store.claim(key, { ...request, onExpired: 'execute' }),
+    claim: (key, request) => store.claim(key, { ...request, onExpired: 'run' }),
   })),
 ]
 

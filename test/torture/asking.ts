@@ -116,7 +116,7 @@ function callOf({ once, ...tools }: Tools, { flow, id, asked }: Job, call: strin
   if (flow === 'transaction') {
     return () => once.transaction(id, (tx, op) => work({ ...tools, call, op, ask, tx }), options)
   }
-  const onTakeover = flow === 'refuse' ? 'refuse' : 'rerun'
+  const onTakeover = flow === 'refuse' ? 'refuse' : 'run'
   return () => once.run(id, (op) => work({ ...tools, call, op, ask }), { ...options, onTakeover })
 }
 

@@ -31,8 +31,8 @@ describe('the judge', () => {
     leaseMs: 500,
     retention,
     version: 0,
-    onTakeover: 'rerun',
-    onExpired: 'gone',
+    onTakeover: 'run',
+    onExpired: 'refuse',
   })
 
   function write(...lines: Line[]): void {

@@ -24,7 +24,7 @@ const patientMs = 60_000
 const hangMs = 3_000
 
 interface World {
-  welcome(policy: 'rerun' | 'refuse', mailTimeoutMs?: number): Promise<Record<string, unknown>>
+  welcome(policy: 'run' | 'refuse', mailTimeoutMs?: number): Promise<Record<string, unknown>>
   mails(): Promise<number>
 }
 
@@ -47,23 +47,23 @@ async function world(keys: 'keys' | 'no keys', ...faults: string[]): Promise<Wor
 describe('a mail server that knows keys', () => {
   test.each(['cut', 'take and hang', 'hang'])('"%s": told that nobody knows; asked again, one mail', async (fault) => {
     const { welcome, mails } = await world('keys', fault)
-    expect(await welcome('rerun', hangMs)).toEqual({ signedUp: 'applied', told: 'InDoubtError' })
+    expect(await welcome('run', hangMs)).toEqual({ signedUp: 'applied', told: 'InDoubtError' })
     expect(await mails()).toBe(fault === 'hang' ? 0 : 1)
-    expect(await welcome('rerun')).toMatchObject({ signedUp: 'already', replayed: false })
-    expect(await welcome('rerun')).toMatchObject({ signedUp: 'already', replayed: true })
+    expect(await welcome('run')).toMatchObject({ signedUp: 'already', replayed: false })
+    expect(await welcome('run')).toMatchObject({ signedUp: 'already', replayed: true })
     expect(await mails()).toBe(1)
   })
 
   test('it refuses: nothing is in doubt, and the next attempt need not wait', async () => {
     const { welcome, mails } = await world('keys', 'refuse')
-    expect(await welcome('rerun')).toEqual({ signedUp: 'applied', told: 'Error' })
-    expect(await welcome('rerun')).toMatchObject({ replayed: false })
+    expect(await welcome('run')).toEqual({ signedUp: 'applied', told: 'Error' })
+    expect(await welcome('run')).toMatchObject({ replayed: false })
     expect(await mails()).toBe(1)
   })
 
   test('five processes at once: one mail, and the same answer for all', async () => {
     const { welcome, mails } = await world('keys')
-    const answers = await Promise.all(Array.from({ length: 5 }, () => welcome('rerun')))
+    const answers = await Promise.all(Array.from({ length: 5 }, () => welcome('run')))
     expect(new Set(answers.map(({ messageId }) => messageId)).size).toBe(1)
     expect(answers.filter(({ replayed }) => replayed === false)).toHaveLength(1)
     expect(answers.filter(({ signedUp }) => signedUp === 'applied')).toHaveLength(1)
@@ -84,8 +84,8 @@ describe('a mail server that knows no keys', () => {
 
   test('told to rerun: at least one mail, and here two, which is why there is a choice', async () => {
     const { welcome, mails } = await world('no keys', 'cut')
-    expect(await welcome('rerun')).toMatchObject({ told: 'InDoubtError' })
-    expect(await welcome('rerun')).toMatchObject({ replayed: false })
+    expect(await welcome('run')).toMatchObject({ told: 'InDoubtError' })
+    expect(await welcome('run')).toMatchObject({ replayed: false })
     expect(await mails()).toBe(2)
   })
 })

@@ -134,7 +134,7 @@ test('operations that are parked or in doubt are told by name, and only those', 
   const store = memoryStore({ clock })
   const once = createOnce({ store, scope: 'shop', clock })
   const checkout = once.operation('checkout', { version: 1 }, (op) =>
-    op.step('charge', { run: () => Promise.reject(new InDoubtError('secret')), inDoubt: 'stop' }),
+    op.step('charge', { run: () => Promise.reject(new InDoubtError('secret')), inDoubt: 'park' }),
   )
   const waiting = once.operation('mail', { version: 1 }, () => Promise.reject(new Error('no')))
   await checkout.run('7', 1).catch(() => undefined)

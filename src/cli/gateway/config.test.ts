@@ -95,7 +95,7 @@ describe('the file', () => {
     ],
     ['a duration as a number', { ...least, lease: 30 }, 'expected /lease to be a duration such as'],
     ['a duration beyond all days', { ...least, lease: '99999999d' }, 'expected /lease to be a duration'],
-    ['a wrong choice', { ...least, onTakeover: 'ask' }, 'expected /onTakeover to be "rerun" or "refuse", got "ask"'],
+    ['a wrong choice', { ...least, onTakeover: 'ask' }, 'expected /onTakeover to be "run" or "refuse", got "ask"'],
     ['GET', { ...least, methods: ['POST', 'GET'] }, 'expected /methods/1 to be a method in capitals, and none of GET'],
     ['a method in small letters', { ...least, methods: ['post'] }, 'expected /methods/0 to be a method in capitals'],
     ['no method', { ...least, methods: [] }, 'expected /methods to be a list of 1 or more'],

@@ -21,8 +21,8 @@ async function toldAndTrue(
     leaseMs: 1_000,
     retention,
     version: 0,
-    onTakeover: 'rerun',
-    onExpired: 'gone',
+    onTakeover: 'run',
+    onExpired: 'refuse',
   } as const
   const first = await store.claim(key, { ...request, token: 'first' })
   if (first.is !== 'granted') throw new Error(first.is)

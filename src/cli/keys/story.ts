@@ -51,7 +51,7 @@ const tellers: Readonly<Record<Entry['state'], Teller>> = {
   }),
   tombstone: (entry, nowMs) => ({
     state: `tombstone: it expired ${moment(entry.expiresAtMs, nowMs)}; its outcome is gone`,
-    retry: `be told gone (EXPIRED, over HTTP 410) and run nothing; or, where the service says onExpired: 'execute', run as new`,
+    retry: `be told gone (EXPIRED, over HTTP 410) and run nothing; or, where the service says onExpired: 'run', run as new`,
     next: `it is forgotten at ${moment(entry.forgottenAtMs, nowMs)}, and the key is new again`,
   }),
 }

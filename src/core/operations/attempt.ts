@@ -66,7 +66,7 @@ export function storedCall(
   return {
     key: subject,
     settings,
-    request: { fingerprint: asked, leaseMs, retention, version, onTakeover: 'rerun', onExpired, input },
+    request: { fingerprint: asked, leaseMs, retention, version, onTakeover: 'run', onExpired, input },
     group: ['operation', keyString(subject), asked].join('\n'),
   }
 }

@@ -303,10 +303,10 @@ describe('in doubt', () => {
     expect(await checkout.status('1')).toMatchObject({ state: 'waiting', inDoubt: ['charge'] })
   })
 
-  test("with inDoubt 'stop' the operation parks until a person decides", async () => {
+  test("with inDoubt 'park' the operation parks until a person decides", async () => {
     const here = world()
     const run = vi.fn(() => 'ran')
-    const body: Body = (op) => op.step('charge', { run, inDoubt: 'stop' })
+    const body: Body = (op) => op.step('charge', { run, inDoubt: 'park' })
     await dieIn('charge', here, body)
     await here.clock.advance(700_000)
     const once = here.process()
@@ -328,7 +328,7 @@ describe('in doubt', () => {
   test('a person can also decide that it never took effect', async () => {
     const here = world()
     const run = vi.fn(() => 'ran')
-    const body: Body = (op) => op.step('charge', { run, inDoubt: 'stop' })
+    const body: Body = (op) => op.step('charge', { run, inDoubt: 'park' })
     await dieIn('charge', here, body)
     await here.clock.advance(700_000)
     const checkout = define(here.process(), body)
@@ -345,7 +345,7 @@ describe('in doubt', () => {
       .mockImplementationOnce(() => {
         throw new NotBegunError('the limiter said no')
       })
-    const checkout = define(once, (op) => op.step('charge', { run, inDoubt: 'stop' }))
+    const checkout = define(once, (op) => op.step('charge', { run, inDoubt: 'park' }))
     await thrown(checkout.run('1', {}))
     expect((await checkout.status('1'))?.inDoubt).toEqual([])
     expect((await checkout.run('1', {})).value).toBe('ran')
@@ -353,7 +353,7 @@ describe('in doubt', () => {
 
   test('reconcile asks about all at once, repairs, and compensates each duplicate once', async () => {
     const here = world()
-    const body: Body = (op) => op.step('charge', { run: () => 'ran', inDoubt: 'stop' })
+    const body: Body = (op) => op.step('charge', { run: () => 'ran', inDoubt: 'park' })
     await dieIn('charge', here, body)
     await here.clock.advance(700_000)
     const once = here.process()
@@ -866,7 +866,7 @@ describe('found by simulation', () => {
 
 // Each of these was suspected in a review, and all but the last failed before the code was mended.
 describe('reviewed', () => {
-  const stop: Body = (op) => op.step('charge', { run: () => 'ran', inDoubt: 'stop' })
+  const stop: Body = (op) => op.step('charge', { run: () => 'ran', inDoubt: 'park' })
 
   /** An operation whose step `charge` is in doubt, and that would stop at it. */
   async function inDoubt(here: World, body: Body, options?: OperationOptions): Promise<void> {
@@ -891,7 +891,7 @@ describe('reviewed', () => {
   test('a function that turns the stop at a step in doubt into a final failure does not undo it blindly', async () => {
     const here = world()
     const undo = vi.fn()
-    const step = { run: () => 'ran', inDoubt: 'stop' as const, undo }
+    const step = { run: () => 'ran', inDoubt: 'park' as const, undo }
     await inDoubt(here, (op) => op.step('charge', step))
     const checkout = define(here.process(), (op) =>
       op.step('charge', step).catch(() => {
@@ -1106,7 +1106,7 @@ describe('reviewed', () => {
 
   test('reconcile decides all doubts of one operation at once, and says what it could not write', async () => {
     const here = world()
-    const step = { run: () => 'ran', inDoubt: 'stop' } as const
+    const step = { run: () => 'ran', inDoubt: 'park' } as const
     const body: Body = (op) => Promise.all([op.step('debit', step), op.step('charge', step)])
     const dying: Body = (op) => Promise.all([op.step('debit', { ...step, run: () => never }), op.step('charge', step)])
     await inDoubt(here, dying)
@@ -1373,7 +1373,7 @@ describe('what is written together', () => {
 describe('reconciling', () => {
   const inDoubt: Body = (op) =>
     op.step('transfer', {
-      inDoubt: 'stop',
+      inDoubt: 'park',
       run: () => {
         throw new Error('no answer came')
       },

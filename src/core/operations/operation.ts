@@ -98,7 +98,7 @@ export function createOperation<Input, T>(
     store,
     once: once.options,
     scope: operationScope(once.options.scope, name),
-    settings: { ...readRunOptions(what, once.settings, callOptions), version, onTakeover: 'rerun', onThrow: 'release' },
+    settings: { ...readRunOptions(what, once.settings, callOptions), version, onTakeover: 'run', onThrow: 'release' },
     definition: {
       name,
       version,

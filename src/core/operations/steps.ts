@@ -58,8 +58,8 @@ export interface Step<T> {
   undo?(step: UndoContext<T>): unknown
   /** Asks the outside system what became of it, before it would be run again. */
   lookup?(step: StepContext): Found<T> | Promise<Found<T>>
-  /** Without a lookup: run a step in doubt again (its key makes that safe where the other side honours it), or stop. Default rerun. */
-  readonly inDoubt?: 'rerun' | 'stop'
+  /** Without a lookup: run a step in doubt again (its key makes that safe where the other side honours it), or park the operation. Default run. */
+  readonly inDoubt?: 'run' | 'park'
   readonly retry?: Retry
   readonly timeoutMs?: number
   /** From here on there is no way back, only forward. */
@@ -118,7 +118,7 @@ const stepRules: Readonly<Record<keyof Step<unknown>, Rule>> = {
   run: aFunction,
   undo: optional(aFunction),
   lookup: optional(aFunction),
-  inDoubt: optional(oneOf('rerun', 'stop')),
+  inDoubt: optional(oneOf('run', 'park')),
   retry: optional((value) => (typeof value === 'object' && value !== null ? undefined : 'an object with attempts')),
   timeoutMs: optional(positiveMs),
   pivot: optional((value) => (value === true ? undefined : 'true, or absent')),
@@ -350,10 +350,10 @@ async function keepDone<T>(context: InFunction, record: Omit<StepRecord, 'state'
 async function settleDoubt<T>(context: StepsGround, name: string, step: Step<T>): Promise<{ found: T } | 'run'> {
   const { journal } = context
   if (!step.lookup) {
-    if (step.inDoubt !== 'stop') return 'run'
+    if (step.inDoubt !== 'park') return 'run'
     throw new Stopped(
       'in-doubt',
-      `Step "${name}" of ${describeKey(journal.claim.key)} began and never reported, and its inDoubt is 'stop'.`,
+      `Step "${name}" of ${describeKey(journal.claim.key)} began and never reported, and its inDoubt is 'park'.`,
     )
   }
   const looked = checkFound<T>(name, await step.lookup(contextOf(context, `step:${name}`)))

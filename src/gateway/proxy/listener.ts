@@ -164,7 +164,7 @@ function proxied(exchange: Exchange<Call>, leaseMs: number): Exchange<Call> {
         const delivery = await exchange.handle(keeping, judged)
         return call.doubt ? inDoubt(exchange, call, leaseMs) : conclude(exchange, call, delivery)
       } catch (error) {
-        // Without a store (onStoreDown: 'execute') nobody stands between the handler and here.
+        // Without a store (onStoreDown: 'run') nobody stands between the handler and here.
         if (call.doubt) return inDoubt(exchange, call, leaseMs)
         throw error
       }

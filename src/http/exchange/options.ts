@@ -31,8 +31,8 @@ export interface HttpOptions<Asked = unknown> {
   readonly keepMs?: number
   readonly tombstoneMs?: number
   readonly attemptMs?: number
-  readonly onTakeover?: 'rerun' | 'refuse'
-  readonly onExpired?: 'gone' | 'execute'
+  readonly onTakeover?: 'run' | 'refuse'
+  readonly onExpired?: 'refuse' | 'run'
   /** `strict` takes only the quoted form that the IETF draft asks for. Default lenient: bare keys, too. */
   readonly parse?: 'lenient' | 'strict'
   readonly profile?: 'draft' | 'stripe'
@@ -50,7 +50,7 @@ export interface HttpOptions<Asked = unknown> {
   /** Run the handler in a transaction of the store. Default false. */
   readonly transaction?: boolean
   /** The store is down: refuse (503), or run unprotected and say so in a header. Default refuse. */
-  readonly onStoreDown?: 'refuse' | 'execute'
+  readonly onStoreDown?: 'refuse' | 'run'
   /** The header that marks a replay. Default Idempotent-Replayed. */
   readonly replayHeader?: string
   readonly replaySetCookie?: boolean
@@ -137,8 +137,8 @@ const rules: Readonly<Record<keyof HttpOptions, Rule>> = {
   keepMs: optional(positiveMs),
   tombstoneMs: optional(nonNegativeMs),
   attemptMs: optional(positiveMs),
-  onTakeover: optional(oneOf('rerun', 'refuse')),
-  onExpired: optional(oneOf('gone', 'execute')),
+  onTakeover: optional(oneOf('run', 'refuse')),
+  onExpired: optional(oneOf('refuse', 'run')),
   parse: optional(oneOf('lenient', 'strict')),
   profile: optional(oneOf('draft', 'stripe')),
   errorPolicy: optional(oneOf('release-5xx', 'began', 'success-only')),
@@ -148,7 +148,7 @@ const rules: Readonly<Record<keyof HttpOptions, Rule>> = {
   storedBytesMax: optional(positiveInteger),
   stream: optional(oneOf('not-stored', 'record')),
   transaction: optional(aBoolean),
-  onStoreDown: optional(oneOf('refuse', 'execute')),
+  onStoreDown: optional(oneOf('refuse', 'run')),
   replayHeader: optional(aToken),
   replaySetCookie: optional(aBoolean),
   problemBase: optional((value) =>

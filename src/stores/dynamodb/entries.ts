@@ -168,9 +168,7 @@ export function decide(key: Key, seen: StoredEntry | undefined, request: ClaimRe
     return { write: fresh(key, seen, request, moment) }
   }
   if (state === 'tombstone') {
-    return request.onExpired === 'execute'
-      ? { write: fresh(key, seen, request, moment) }
-      : { verdict: { is: 'expired' } }
+    return request.onExpired === 'run' ? { write: fresh(key, seen, request, moment) } : { verdict: { is: 'expired' } }
   }
   if (seen.fingerprint !== request.fingerprint) return { verdict: { is: 'mismatch' } }
   if (state === 'settled') return { replay: seen }

@@ -121,7 +121,7 @@ needs('dynamodb').describe('outcomes in DynamoDB', () => {
     await finish(subject.store, aKey, large(400 * KiB, 1))
     const [, second] = await chunkKeys()
     await ground.admin.deleteItem({ TableName: subject.table, Key: second! })
-    const error = await failureOf(ask(subject.store, aKey, { onExpired: 'execute' }))
+    const error = await failureOf(ask(subject.store, aKey, { onExpired: 'run' }))
     expect([error.code, error.executed]).toEqual(['OUTCOME_UNREADABLE', 'yes'])
   })
 
@@ -147,7 +147,7 @@ needs('dynamodb').describe('outcomes in DynamoDB', () => {
       UpdateExpression: 'SET keepMs = :text',
       ExpressionAttributeValues: { ':text': { S: 'for ever' } },
     })
-    expect((await failureOf(ask(subject.store, aKey, { onExpired: 'execute' }))).code).toBe('OUTCOME_UNREADABLE')
+    expect((await failureOf(ask(subject.store, aKey, { onExpired: 'run' }))).code).toBe('OUTCOME_UNREADABLE')
   })
 
   test('what lies apart may be removed when its answer has expired, not before, and a sweep does it, too', async () => {

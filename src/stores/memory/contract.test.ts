@@ -34,7 +34,7 @@ describe('a memory store that is full', () => {
     await clock.advance(100)
     expect(await take(store, key('full', '1'), { leaseMs: 100, retention: short })).toMatchObject({ attempt: 3 })
     await clock.advance(1_100)
-    expect(await take(store, key('full', '1'), { onExpired: 'execute' })).toMatchObject({ attempt: 1 })
+    expect(await take(store, key('full', '1'), { onExpired: 'run' })).toMatchObject({ attempt: 1 })
   })
 
   test('keeps tombstones, and makes room as soon as one of them is over', async () => {

@@ -158,7 +158,7 @@ export function decide(seen: Seen | undefined, request: ClaimRequest): Verdict |
     // Whoever forgot the key with this token is gone.
     return entry.wrote === 'forget' && isOwn ? { is: 'busy', retryAfterMs: 0 } : next('fresh')
   }
-  if (state === 'tombstone') return request.onExpired === 'execute' ? next('fresh') : { is: 'expired' }
+  if (state === 'tombstone') return request.onExpired === 'run' ? next('fresh') : { is: 'expired' }
   if (entry.fingerprint !== request.fingerprint) return { is: 'mismatch' }
   if (state === 'settled') return replayOf(entry)
   if (isOwn) return state === 'open' ? { is: 'busy', retryAfterMs: 0 } : { grant: 'again', over: entry }

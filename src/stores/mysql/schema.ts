@@ -99,7 +99,7 @@ export function verdictSql(asked: (column: string) => string, nowMs: string, fen
   return `case
       when e.id is null then null
       when ${nowMs} >= e.lease_until_ms + e.keep_ms then
-        if(${asked('on_expired')} = 'gone' and ${nowMs} < e.lease_until_ms + e.keep_ms + e.tombstone_ms, 'expired', null)
+        if(${asked('on_expired')} = 'refuse' and ${nowMs} < e.lease_until_ms + e.keep_ms + e.tombstone_ms, 'expired', null)
       when e.fingerprint <> ${asked('fingerprint')} then 'mismatch'
       when e.state = 's' then concat_ws(' ', 'settled', e.attempt, e.version, to_base64(e.outcome))
       when e.token = ${asked('token')} then

@@ -145,7 +145,7 @@ needs('mariadb', { ours: true }).describe('the MySQL store and its server', () =
       await inTransaction(upgraded, async (tx) => {
         await tx.query(`insert into onceonly_audit values ('a', 'b', 1, 1, 'forget', 'a test', 'open')`)
         await tx.query(
-          `call onceonly_within_v${before}('server', 'open', 'token', 'f', 1, 1, 1, 1, 'rerun', 'gone', null)`,
+          `call onceonly_within_v${before}('server', 'open', 'token', 'f', 1, 1, 1, 1, 'run', 'refuse', null)`,
         )
         await store.migrate()
         expect(await store.settle(await claimed(store, 'one'), outcome, retention)).toBe('done')
@@ -332,8 +332,8 @@ needs('mariadb', { ours: true }).describe('the MySQL store and its server', () =
         () => store.sweep({ limit: 10 }),
         () => store.mend(key('server', 'settled'), 'forget', 'a test'),
         () => called(single, 'batch', `1, 1, 'nonsense', 'nonsense'`),
-        () => called(single, 'take', `null, 'id', 'token', 'f', 1, 1, 1, 1, 'rerun', 'gone', null`),
-        () => called(single, 'begin', `null, 'id', 'token', 'f', 1, 1, 1, 1, 'rerun', 'gone', null`),
+        () => called(single, 'take', `null, 'id', 'token', 'f', 1, 1, 1, 1, 'run', 'refuse', null`),
+        () => called(single, 'begin', `null, 'id', 'token', 'f', 1, 1, 1, 1, 'run', 'refuse', null`),
       ]
       for (const work of works) {
         await work()

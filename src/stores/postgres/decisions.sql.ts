@@ -43,7 +43,7 @@ begin
       now_us := ${clockMicroseconds};
       now_ms := now_us / 1000;
       if now_ms >= entry.lease_until_ms + entry.keep_ms then
-        if on_expired = 'gone' and now_ms < entry.lease_until_ms + entry.keep_ms + entry.tombstone_ms then
+        if on_expired = 'refuse' and now_ms < entry.lease_until_ms + entry.keep_ms + entry.tombstone_ms then
           return 'expired';
         end if;
         granted := 'f';

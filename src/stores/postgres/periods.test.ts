@@ -23,7 +23,7 @@ const outcome = new TextEncoder().encode('outcome')
 function request(changes: Partial<ClaimRequest> = {}): ClaimRequest {
   const token = crypto.randomUUID()
   const fingerprint = 'f'.repeat(43)
-  const policies = { onTakeover: 'rerun', onExpired: 'gone' } as const
+  const policies = { onTakeover: 'run', onExpired: 'refuse' } as const
   return { token, fingerprint, leaseMs, retention, version: 1, ...policies, ...changes }
 }
 

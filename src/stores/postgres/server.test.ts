@@ -18,7 +18,7 @@ const outcome = new TextEncoder().encode('outcome')
 function request(changes: Partial<ClaimRequest> = {}): ClaimRequest {
   const token = crypto.randomUUID()
   const fingerprint = 'f'.repeat(43)
-  const policies = { onTakeover: 'rerun', onExpired: 'gone' } as const
+  const policies = { onTakeover: 'run', onExpired: 'refuse' } as const
   return { token, fingerprint, leaseMs: 60_000, retention, version: 1, ...policies, ...changes }
 }
 

@@ -21,8 +21,8 @@ export async function databaseSecret(database: Store): Promise<KeyObject | undef
     leaseMs: 10_000,
     retention,
     version: 1,
-    onTakeover: 'rerun',
-    onExpired: 'execute',
+    onTakeover: 'run',
+    onExpired: 'run',
   })
   if (verdict.is === 'settled') return secretOf(verdict.outcome)
   if (verdict.is !== 'granted') return undefined

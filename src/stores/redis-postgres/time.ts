@@ -90,6 +90,6 @@ const timeRequest: Omit<ClaimRequest, 'token'> = {
   leaseMs: 1_000,
   retention: { keepMs: 1_000, tombstoneMs: 0 },
   version: 0,
-  onTakeover: 'rerun',
-  onExpired: 'execute',
+  onTakeover: 'run',
+  onExpired: 'run',
 }

@@ -267,7 +267,7 @@ needs('redis', { ours: true }).describe('calls of the Redis store', () => {
     const whole = String(await redisCommand(server.url, 'GET', name))
     for (let index = 0; index < entryLength; index++) {
       await redisCommand(server.url, 'SET', name, `${whole.slice(0, index)} ${whole.slice(index + 1)}`)
-      const answer = await ask(store, each, { onExpired: 'execute' }).catch((error: unknown) => error)
+      const answer = await ask(store, each, { onExpired: 'run' }).catch((error: unknown) => error)
       const refused = answer instanceof OnceError || (answer as Verdict).is === 'mismatch'
       expect(refused || (answer as Verdict).is === 'settled', `byte ${index}: ${JSON.stringify(answer)}`).toBe(true)
     }

@@ -275,7 +275,7 @@ end
   entry = read(name, entry)
   if not entry then return grant(put, name, 'fresh      ', ' 0000000001 ', 0, nowText, durations, rest) end
   if isExpired(entry) then
-    if sub(durations, 59) ~= 'execute' then return sub(entry, 1, ${entryLength}) end
+    if sub(durations, 59) ~= 'run' then return sub(entry, 1, ${entryLength}) end
     assertReadable(entry)
     return grant(put, name, 'fresh      ', ' 0000000001 ', sub(entry, ${at('fence')}), nowText, durations, rest)
   end

@@ -14,8 +14,7 @@ import type { Field } from './decisions.lua.ts'
 export function claimCall(name: string, request: ClaimRequest): ScriptCall {
   const { token, fingerprint, leaseMs, retention, version, onTakeover, onExpired, input } = request
   const words = `${fitting(token, 36)} ${fitting(fingerprint, 43)} ${digits(version, 10)}`
-  const policies =
-    onTakeover === 'rerun' ? (onExpired === 'gone' ? ' rerun  gone' : ' rerun  execute') : ` refuse ${onExpired}`
+  const policies = ` ${onTakeover.padEnd(6)} ${onExpired}`
   return { name, words, durations: claimDurations(leaseMs, retention, policies), bytes: input && copyOf(input) }
 }
 

@@ -117,7 +117,7 @@ function isOf(row: EntryRow, { token, fence }: Claim): boolean {
 function answer(key: Key, row: EntryRow | undefined, request: ClaimRequest, now: number): Verdict | undefined {
   const state = row && stateOf(row, now)
   if (!row || !state) return undefined
-  if (state === 'tombstone') return request.onExpired === 'gone' ? { is: 'expired' } : undefined
+  if (state === 'tombstone') return request.onExpired === 'refuse' ? { is: 'expired' } : undefined
   if (row.fingerprint !== request.fingerprint) return { is: 'mismatch' }
   if (state === 'settled')
     return { is: 'settled', outcome: outcomeOf(key, row), version: row.version, attempt: row.attempt }

@@ -35,7 +35,7 @@ test('a process that starts on a clock set back goes on where the file is: lease
     retention: { keepMs: 10_000, tombstoneMs: hourMs },
     version: 0,
   }
-  const policies = { onTakeover: 'rerun', onExpired: 'gone' } as const
+  const policies = { onTakeover: 'run', onExpired: 'refuse' } as const
   const claim = (store: typeof dead, id: string, token: string) =>
     store.claim({ scope: 's', id }, { ...request, ...policies, token })
   await claim(dead, 'abandoned', crypto.randomUUID())
@@ -57,7 +57,7 @@ test('processes whose clocks differ agree as soon as both have written', async (
     retention: { keepMs: 10_000, tombstoneMs: 0 },
     version: 0,
   }
-  const policies = { onTakeover: 'rerun', onExpired: 'gone' } as const
+  const policies = { onTakeover: 'run', onExpired: 'refuse' } as const
   await first.claim({ scope: 's', id: 'a' }, { ...request, ...policies, token: crypto.randomUUID() })
   await second.claim({ scope: 's', id: 'b' }, { ...request, ...policies, token: crypto.randomUUID() })
   const verdict = await second.claim({ scope: 's', id: 'a' }, { ...request, ...policies, token: crypto.randomUUID() })

@@ -66,7 +66,7 @@ const claims: readonly BrokenStore[] = [
     'of concurrent claims of a tombstone with onExpired execute, one is granted',
     (store, data) => ({
       async claim(key, request) {
-        if ((await stateOf(store, key)) === 'tombstone' && request.onExpired === 'execute') remove(data, key)
+        if ((await stateOf(store, key)) === 'tombstone' && request.onExpired === 'run') remove(data, key)
         return store.claim(key, request)
       },
     }),
@@ -137,7 +137,7 @@ const leases: readonly BrokenStore[] = [
   broken(
     'reruns what it was told not to',
     'with onTakeover refuse an abandoned key is in doubt, every time, until somebody chooses to rerun it',
-    (store) => ({ claim: (key, request) => store.claim(key, { ...request, onTakeover: 'rerun' }) }),
+    (store) => ({ claim: (key, request) => store.claim(key, { ...request, onTakeover: 'run' }) }),
   ),
   broken(
     'refuses once, then reruns',

@@ -146,7 +146,7 @@ const expiry: readonly BrokenStore[] = [
     'never gives a fresh life',
     'of concurrent claims of a tombstone with onExpired execute, one is granted',
     (store) => ({
-      claim: (key, request) => store.claim(key, { ...request, onExpired: 'gone' }),
+      claim: (key, request) => store.claim(key, { ...request, onExpired: 'refuse' }),
     }),
   ),
   broken(
@@ -154,7 +154,7 @@ const expiry: readonly BrokenStore[] = [
     'onExpired execute changes nothing for a key that is not expired',
     (store, data) => ({
       async claim(key, request) {
-        if (request.onExpired === 'execute' && (await stateOf(store, key)) === 'settled') remove(data, key)
+        if (request.onExpired === 'run' && (await stateOf(store, key)) === 'settled') remove(data, key)
         return store.claim(key, request)
       },
     }),

@@ -142,7 +142,7 @@ function claimed(
   }
   const told = (verdict: Verdict): Claimed => ({ verdict, after: entry })
   if (!entry || phase === 'absent') return grant('fresh', 1)
-  if (phase === 'tombstone') return request.onExpired === 'execute' ? grant('fresh', 1) : told({ is: 'expired' })
+  if (phase === 'tombstone') return request.onExpired === 'run' ? grant('fresh', 1) : told({ is: 'expired' })
   if (entry.fingerprint !== request.fingerprint) return told({ is: 'mismatch' })
   const { attempt } = entry
   if (phase === 'settled') return told({ is: 'settled', outcome: entry.outcome!, version: 0, attempt })

@@ -84,8 +84,8 @@ const mismatch: readonly ContractCase[] = [
     async run(subject) {
       const claim = await state.reach(subject)
       const before = await entryOf(subject)
-      for (const onTakeover of ['rerun', 'refuse'] as const) {
-        for (const onExpired of ['gone', 'execute'] as const) {
+      for (const onTakeover of ['run', 'refuse'] as const) {
+        for (const onExpired of ['refuse', 'run'] as const) {
           const changes = { fingerprint: otherFingerprint, onTakeover, onExpired, version: 9, input: bytesOf('other') }
           assert.deepEqual(await ask(subject.store, aKey, changes), { is: 'mismatch' })
         }
@@ -250,7 +250,7 @@ const unreadable: readonly ContractCase[] = [
     await subject.corrupt(aKey, bytes)
     // The second time shows a store that mends itself by forgetting.
     for (const store of [subject.store, subject.store, await subject.another()]) {
-      const answer = await store.claim(aKey, request({ onExpired: 'execute' })).catch((error: unknown) => error)
+      const answer = await store.claim(aKey, request({ onExpired: 'run' })).catch((error: unknown) => error)
       if (answer instanceof Error)
         assert.ok(answer instanceof OnceError, `expected an OnceError, got ${String(answer)}`)
       else

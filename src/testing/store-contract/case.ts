@@ -83,8 +83,8 @@ export function request(changes: Partial<ClaimRequest> = {}): ClaimRequest {
     leaseMs,
     retention,
     version: 1,
-    onTakeover: 'rerun',
-    onExpired: 'gone',
+    onTakeover: 'run',
+    onExpired: 'refuse',
     ...changes,
   }
 }

@@ -122,7 +122,7 @@ const atomicClaims: readonly ContractCase[] = [
       const { store } = subject
       await finish(store, aKey, bytesOf('old'), { retention: { keepMs: hourMs, tombstoneMs: 100 * hourMs } })
       await subject.advance(2 * hourMs)
-      const verdicts = await Promise.all(times(100).map(() => ask(store, aKey, { onExpired: 'execute' })))
+      const verdicts = await Promise.all(times(100).map(() => ask(store, aKey, { onExpired: 'run' })))
       assert.equal(assertOneGranted(verdicts).attempt, 1)
     },
   },
@@ -255,7 +255,7 @@ const takeover: readonly ContractCase[] = [
       for (let round = 0; round < 3; round++) {
         assert.deepEqual(await ask(store, aKey, { onTakeover: 'refuse' }), { is: 'doubt', attempt: 1 })
       }
-      assertGranted(await ask(store, aKey, { onTakeover: 'rerun' }), 'taken-over', 2)
+      assertGranted(await ask(store, aKey, { onTakeover: 'run' }), 'taken-over', 2)
       await subject.advance(2 * leaseMs)
       assert.deepEqual(await ask(store, aKey, { onTakeover: 'refuse' }), { is: 'doubt', attempt: 2 })
     },

@@ -149,7 +149,7 @@ const expiry: readonly ContractCase[] = [
       await subject.advance(2 * leaseMs)
       const old = await finish(store, aKey, bytesOf('old'), { retention: short })
       await subject.advance(11 * hourMs)
-      const changes = { onExpired: 'execute', fingerprint: otherFingerprint, version: 2 } as const
+      const changes = { onExpired: 'run', fingerprint: otherFingerprint, version: 2 } as const
       const claim = assertGranted(await ask(store, aKey, changes), 'fresh', 1)
       assert.ok(claim.fence > old.fence, `expected a fence above ${old.fence}, got ${claim.fence}`)
       assert.equal((await store.show?.(aKey))?.input, undefined)
@@ -166,11 +166,11 @@ const expiry: readonly ContractCase[] = [
     async run(subject) {
       const { store } = subject
       const claim = await take(store, aKey)
-      assertBusy(await ask(store, aKey, { onExpired: 'execute' }), leaseMs)
+      assertBusy(await ask(store, aKey, { onExpired: 'run' }), leaseMs)
       await subject.advance(2 * leaseMs)
-      assertIs(await ask(store, aKey, { onExpired: 'execute', onTakeover: 'refuse' }), 'doubt')
+      assertIs(await ask(store, aKey, { onExpired: 'run', onTakeover: 'refuse' }), 'doubt')
       assert.equal(await store.settle(claim, bytesOf('once'), short), 'done')
-      assertSettled(await ask(store, aKey, { onExpired: 'execute' }), bytesOf('once'))
+      assertSettled(await ask(store, aKey, { onExpired: 'run' }), bytesOf('once'))
     },
   },
   {

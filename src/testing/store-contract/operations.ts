@@ -198,7 +198,7 @@ const records: readonly ContractCase[] = [
       await advance(store, claim, [record('charge', 1, 'done')], { to: 'settled', outcome: bytesOf('x'), retention })
       await pass(retention.keepMs + minuteMs)
       assertIs(await enlist(store), 'expired')
-      const again = assertGranted(await enlist(store, anOperation, { onExpired: 'execute' }), 'fresh', 1)
+      const again = assertGranted(await enlist(store, anOperation, { onExpired: 'run' }), 'fresh', 1)
       assert.deepEqual(await contents(store), {})
       await advance(store, again, [record('charge', 1, 'anew')])
       assert.deepEqual(await contents(store), { charge: 'anew' })

@@ -117,7 +117,7 @@ export const sweepCases: readonly ContractCase[] = [
       const old = await finish(store, aKey, bytesOf('old'), { retention: short })
       await subject.advance(leaseMs + 11 * hourMs)
       await sweepAll(sweepableOf(store))
-      const claim = assertGranted(await ask(store, aKey, { onExpired: 'execute', retention: short }), 'fresh', 1)
+      const claim = assertGranted(await ask(store, aKey, { onExpired: 'run', retention: short }), 'fresh', 1)
       assert.ok(claim.fence > old.fence, `expected a fence above ${old.fence}, got ${claim.fence}`)
       assert.equal(await store.settle(claim, bytesOf('new'), { ...short, keepMs: 50 * hourMs }), 'done')
       // Now the first life would be forgotten, and its claim's retention is over, too.

@@ -261,7 +261,7 @@ function claim(script: Script, asked: Asked, { isHeld }: Doors): string {
   if (entry === undefined) return grant('fresh', 1, 0, digits(script.nowMs), rest)
   const fence = Number(part(entry, 'fence'))
   if (isExpired(script, entry)) {
-    if (durations.slice(58) !== 'execute') return entry.slice(0, entryLength)
+    if (durations.slice(58) !== 'run') return entry.slice(0, entryLength)
     return grant('fresh', 1, fence, digits(script.nowMs), rest)
   }
   if (stateOf(entry) === 'settled') return withOutcome(script, entry, name)
