@@ -157,10 +157,25 @@ export interface Swept {
 export interface Inspectable {
   show(key: Key): Promise<Entry | undefined>
   list(filter: EntryFilter): Promise<readonly Entry[]>
-  /** `release` opens a running or abandoned entry, `forget` deletes one in any state. Answers the entry as it was. */
-  mend(key: Key, action: 'release' | 'forget', reason: string): Promise<Entry | undefined>
+  /**
+   * Change one entry by hand. Returns the entry as it was, and changes nothing in a state that the action does not name.
+   * Whatever changes the entry fences its holder off, except `keep`.
+   */
+  mend(key: Key, action: Mending, reason: string): Promise<Entry | undefined>
   audit(key: Key): Promise<readonly AuditRecord[]>
 }
+
+export type Mending =
+  /** Open a running or abandoned entry: the next claim is granted. */
+  | 'release'
+  /** Delete an entry in any state: the key is new. */
+  | 'forget'
+  /** Settle a running, abandoned or open entry with the outcome that a person found out; its retention begins now. */
+  | { readonly resolve: Uint8Array; readonly retention: Retention }
+  /** Keep a settled, open or abandoned entry for at least this long from now. Never shortens. */
+  | { readonly keepMs: number }
+
+export type MendingName = 'release' | 'forget' | 'resolve' | 'keep'
 
 export type EntryState = 'running' | 'abandoned' | 'open' | 'settled' | 'tombstone'
 
@@ -191,7 +206,7 @@ export interface EntryFilter {
 export interface AuditRecord {
   readonly key: Key
   readonly atMs: number
-  readonly action: 'release' | 'forget'
+  readonly action: MendingName
   readonly reason: string
   readonly before: EntryState
 }

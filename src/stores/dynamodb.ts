@@ -2,6 +2,7 @@
 // claim is one PutItem that is refused with what is there instead. DynamoDB has no clock for us, so each process goes by its
 // own, and a time has passed when it has passed by every clock that is no more than clockSkewMs off another.
 
+import { releaseOrForget } from '../core/entry.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
 import {
@@ -119,7 +120,7 @@ export function dynamodbStore(options: DynamodbStoreOptions): DynamodbStore {
     },
     show: (key) => told('show', 'no', show(ground, key)),
     list: (filter) => told('list', 'no', list(ground, filter)),
-    mend: (key, action, reason) => told('mend', 'unknown', mend(ground, key, action, reason)),
+    mend: (key, action, reason) => told('mend', 'unknown', mend(ground, key, releaseOrForget(action), reason)),
     audit: (key) => told('audit', 'no', audit(ground, key)),
     migrate: () => told('migrate', 'no', migrate(ground)),
     schema: () => JSON.stringify(tableSchema(ground.table), undefined, 2),

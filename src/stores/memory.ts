@@ -1,6 +1,7 @@
 // The store that lives in the process: for tests, for benchmarks, and as the plainest reading of core/store.ts. A decision is
 // synchronous, so nothing can come between reading an entry and writing it. What an entry is follows from its times alone.
 
+import { releaseOrForget } from '../core/entry.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
@@ -315,7 +316,8 @@ function inspection(data: MemoryData): Inspectable {
           .slice(0, limit)
       )
     },
-    async mend(key, action, reason) {
+    async mend(key, mending, reason) {
+      const action = releaseOrForget(mending)
       const { name, entry, state } = find(data, key)
       const before = shown(data, entry)
       if (!entry || !state || (action === 'release' && state !== 'running' && state !== 'abandoned')) return before

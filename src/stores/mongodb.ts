@@ -1,6 +1,7 @@
 // MongoDB: one collection, one document a key. A claim is one update that inserts the document or is refused because it is
 // there; all else is an update on the condition that the token still holds the key. All time is the server's.
 
+import { releaseOrForget } from '../core/entry.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
 import { checkOptions, oneOf, optional, positiveInteger, positiveMs, withMethods } from '../core/options.ts'
@@ -86,7 +87,7 @@ export function mongodbStore(options: MongodbStoreOptions): MongodbStore {
     },
     show: (key) => told('show', 'no', () => show(ground, key)),
     list: (filter) => told('list', 'no', () => list(ground, filter)),
-    mend: (key, action, reason) => told('mend', 'unknown', () => mend(ground, key, action, reason)),
+    mend: (key, action, reason) => told('mend', 'unknown', () => mend(ground, key, releaseOrForget(action), reason)),
     audit: (key) => told('audit', 'no', () => audit(ground, key)),
     migrate: () =>
       migrate(ground).catch((error: unknown) => {

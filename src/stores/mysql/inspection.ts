@@ -1,5 +1,6 @@
 // Looking at entries, and mending them by hand. A change and its audit record are one transaction.
 
+import { releaseOrForget } from '../../core/entry.ts'
 import { backoffMs } from '../../core/backoff.ts'
 import { sleep, systemRandom } from '../../core/clock.ts'
 import type { Clock } from '../../core/clock.ts'
@@ -29,7 +30,8 @@ export function inspection(
     },
     list: async (filter) =>
       (await single(listStatement(table, filter, await now()), 'list')).map(([words]) => entryOf(words!)),
-    async mend(key, action, reason) {
+    async mend(key, mending, reason) {
+      const action = releaseOrForget(mending)
       for (let tries = 0; tries < mendTriesMax; tries++) {
         const [row] = await single(mendStatement(table, key, action, reason), action)
         const words = row![0]!

@@ -1,5 +1,6 @@
 // Looking at entries, and mending them by hand. A change and its audit record are one statement, hence one transaction.
 
+import { releaseOrForget } from '../../core/entry.ts'
 import { sleep, systemRandom } from '../../core/clock.ts'
 import type { Clock } from '../../core/clock.ts'
 import { backoffMs } from '../../core/backoff.ts'
@@ -25,7 +26,8 @@ export function inspection(
       return answer === undefined ? undefined : entryOf(answer)
     },
     list: async (filter) => (await single(listStatement(names, filter), 'list')).map(entryOf),
-    async mend(key, action, reason) {
+    async mend(key, mending, reason) {
+      const action = releaseOrForget(mending)
       for (let tries = 0; tries < mendTriesMax; tries++) {
         const [answer] = await single(mendStatement(names, key, action, reason), action)
         if (answer !== 'locked') return answer === undefined ? undefined : entryOf(answer)

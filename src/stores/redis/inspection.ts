@@ -1,6 +1,7 @@
 // Looking at entries and mending them. There is no index of the keys (it would cost every claim, and would be in another
 // slot of a Cluster): `list` walks over all names with SCAN, which blocks nobody but takes its time.
 
+import { releaseOrForget } from '../../core/entry.ts'
 import type { Key } from '../../core/key.ts'
 import type { Entry, EntryFilter, Inspectable } from '../../core/store.ts'
 import type { Checked, RedisGround, ScriptCall, Shard } from './batches.ts'
@@ -27,7 +28,8 @@ export function inspectionOf(
   return {
     show,
     list: (filter) => list(ground, show, filter).catch((error: unknown) => Promise.reject(unavailable(error))),
-    mend: (key, action, reason) => inspect(key, mendCall(names.entryOf(key), { action, reason, ...auditKept })),
+    mend: (key, action, reason) =>
+      inspect(key, mendCall(names.entryOf(key), { action: releaseOrForget(action), reason, ...auditKept })),
     async audit(key) {
       const name = names.of(key).audit
       const records = await checked(() => link.send(name, ['LRANGE', name, '0', '-1'])).catch((error: unknown) => {
