@@ -5,7 +5,12 @@ import { defineConfig } from 'vitest/config'
 // and are quick.
 const servers = ['src/stores/{postgres,redis,redis-postgres,mysql,dynamodb,mongodb}/*.test.ts', 'test/**/*.test.ts']
 // These need no server and are quick, though they belong to no single file of src.
-const quick = ['test/tidy.test.ts', 'test/http/adapters.test.ts', 'test/simulation/world/*.test.ts']
+const quick = [
+  'test/tidy.test.ts',
+  'test/seeded-bugs/table.test.ts',
+  'test/http/adapters.test.ts',
+  'test/simulation/world/*.test.ts',
+]
 
 export default defineConfig({
   test: {

@@ -1,8 +1,10 @@
 // npm run guarantees: writes the figures of docs/guarantees.md, between their markers, from the reports of the last runs in
 // reports/: torture.json, simulate-keys.json, simulate-redis.json, simulate-operations.json, seeded-bugs.json. Each program writes
-// its own with --json. A report that is not there leaves its figures as they are. No figure of that page is typed.
+// its own with --json. A report that is not there leaves its figures as they are. The sizes of the contract are counted. No figure
+// of that page is typed.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { brokenStores, storeContractCases } from '../src/testing/index.ts'
 
 const root = join(import.meta.dirname, '..')
 const page = join(root, 'docs/guarantees.md')
@@ -121,6 +123,9 @@ function simulationLine(what: string, { seed, seconds, counts, failed }: Simulat
   return `${what}: ${number(counts['schedules'])} schedules from seed ${seed} in ${number(Math.round(seconds))} s (${told.join(', ')}): **${failed.length} violations**.`
 }
 
+/** test/figures.test.ts compares it with the page. */
+export const contractSize: string = `${storeContractCases.length} cases and ${brokenStores.length} broken stores`
+
 const words = (name: string): string => name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)
 
 function rewrite(text: string, marker: string, figures: string | undefined): string {
@@ -146,9 +151,10 @@ function main(): void {
     bugs &&
     `${bugs.caught} of ${bugs.caught + bugs.missed} caught${bugs.skipped > 0 ? `, ${bugs.skipped} skipped for want of a server` : ''}`
   text = rewrite(text, 'figures: seeded bugs', caught)
+  text = rewrite(text, 'figures: contract', contractSize)
   for (const [name, faults] of Object.entries(torture ? faultsOf(torture) : {}))
     text = rewrite(text, `faults: ${name}`, faults)
   writeFileSync(page, text)
 }
 
-main()
+if (import.meta.main) main()

@@ -7,7 +7,6 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
-import { brokenStores } from './broken-stores.ts'
 import { guarantees } from './store-contract/case.ts'
 import { memoryCannot } from '../../test/subjects/memory.ts'
 import { reasonNotTo, storeContractCases } from './store-contract.ts'
@@ -38,10 +37,4 @@ test('the test file in docs/writing-a-store.md runs every case on node:test', as
 test('docs/writing-a-store.md names every guarantee with its promise', () => {
   const listed = Array.from(page.matchAll(/^\| `([\w-]+)` \| (.*) \|$/gm), ([, name, promise]) => [name, promise])
   expect(Object.fromEntries(listed)).toEqual(guarantees)
-})
-
-test('the README says how many cases and broken stores there are', async () => {
-  const readme = await readFile(join(source, '../README.md'), 'utf8')
-  expect(readme).toContain(`of ${storeContractCases.length} cases for every store`)
-  expect(readme).toContain(`${brokenStores.length} deliberately broken stores`)
 })
