@@ -3,7 +3,7 @@
 import { systemClock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
 import { count, duration, parseCommand } from './arguments.ts'
-import type { Check, CheckVerdict } from './doctor/check.ts'
+import type { Fitness, FitnessCheck, FitnessVerdict } from '../core/fitness.ts'
 import { machineDecides, skewCheck, storeDecides } from './doctor/clock.ts'
 import { attemptLeases, entryChecks, operationChecks, samplesOf } from './doctor/entries.ts'
 import type { Expectations, Sample, Samples } from './doctor/entries.ts'
@@ -69,13 +69,10 @@ export async function doctor(args: readonly string[]): Promise<number> {
   })
 }
 
-interface Examination {
-  /** Undefined where the store has no clock of its own. */
-  readonly timeMs?: () => Promise<number>
-  checks(nowMs: number): Promise<readonly Check[]>
-}
-
-async function groundChecks({ ground, store, describe }: OpenedStore, longestMs: number): Promise<readonly Check[]> {
+async function groundChecks(
+  { ground, store, describe }: OpenedStore,
+  longestMs: number,
+): Promise<readonly FitnessCheck[]> {
   const { timeMs, checks } = await examinationOf(ground, store, longestMs)
   if (!timeMs) return checks(systemClock.now())
   // First of all: of a store that cannot be reached every check would say so, and none of them would be a failure.
@@ -87,7 +84,7 @@ async function groundChecks({ ground, store, describe }: OpenedStore, longestMs:
   return [...(await checks(systemClock.now())), await skewCheck(systemClock, limit, timeMs)]
 }
 
-async function examinationOf(ground: Ground, store: object, longestMs: number): Promise<Examination> {
+async function examinationOf(ground: Ground, store: object, longestMs: number): Promise<Fitness> {
   switch (ground.kind) {
     case 'memory':
       return { checks: async () => [memoryCheck] }
@@ -120,7 +117,7 @@ async function examinationOf(ground: Ground, store: object, longestMs: number): 
   }
 }
 
-const memoryCheck: Check = {
+const memoryCheck: FitnessCheck = {
   name: 'memory',
   verdict: 'violated',
   lookedAt: 'the store',
@@ -130,7 +127,11 @@ const memoryCheck: Check = {
 }
 
 /** A store that cannot be listed (its schema is missing) has had that said above; the horizons can still be judged. */
-async function storedChecks(opened: OpenedStore, expected: Expectations, sample: number): Promise<readonly Check[]> {
+async function storedChecks(
+  opened: OpenedStore,
+  expected: Expectations,
+  sample: number,
+): Promise<readonly FitnessCheck[]> {
   const rare = ['redis', 'dynamodb'].includes(opened.ground.kind) ? 'in-the-sample' : 'asked-for'
   const nowMs = systemClock.now()
   try {
@@ -139,7 +140,7 @@ async function storedChecks(opened: OpenedStore, expected: Expectations, sample:
   } catch (error) {
     const none: Sample = { entries: [], complete: false }
     const samples: Samples = { first: none, in: () => none }
-    const unread: Check = {
+    const unread: FitnessCheck = {
       name: 'entries',
       verdict: 'unknown',
       lookedAt: 'the entries',
@@ -152,17 +153,17 @@ async function storedChecks(opened: OpenedStore, expected: Expectations, sample:
   }
 }
 
-const tones: Readonly<Record<CheckVerdict, Tone>> = { ok: 'good', warning: 'care', violated: 'bad', unknown: 'quiet' }
+const tones: Readonly<Record<FitnessVerdict, Tone>> = { ok: 'good', warning: 'care', violated: 'bad', unknown: 'quiet' }
 
-function print(describe: string, checks: readonly Check[]): void {
+function print(describe: string, checks: readonly FitnessCheck[]): void {
   console.log(`${describe}\n`)
   for (const check of checks) for (const line of linesOf(check)) console.log(line)
-  const times = (verdict: CheckVerdict): number => checks.filter((check) => check.verdict === verdict).length
+  const times = (verdict: FitnessVerdict): number => checks.filter((check) => check.verdict === verdict).length
   const summary = `${times('violated')} violated, ${times('warning')} warnings, ${times('unknown')} unknown, ${times('ok')} ok`
   console.log(`\n${paint(times('violated') > 0 ? 'bad' : 'good', summary)}`)
 }
 
-function linesOf({ name, verdict, lookedAt, found, why, mend }: Check): string[] {
+function linesOf({ name, verdict, lookedAt, found, why, mend }: FitnessCheck): string[] {
   const first = `${paint(tones[verdict], verdict.padEnd(8))} ${name.padEnd(28)} ${oneLine(found)}`
   if (verdict === 'ok') return [first]
   const margin = ' '.repeat('violated '.length)

@@ -2,28 +2,9 @@
 // obeyed by the terminal.
 
 import { styleText } from 'node:util'
+import { span } from '../core/clock.ts'
 
-const units: readonly (readonly [name: string, ms: number])[] = [
-  ['d', 86_400_000],
-  ['h', 3_600_000],
-  ['min', 60_000],
-  ['s', 1_000],
-  ['ms', 1],
-]
-
-/** "2 d 3 h": the two largest units, as a person reads no more of it. */
-export function span(durationMs: number): string {
-  let left = Math.round(Math.abs(durationMs))
-  const parts: string[] = []
-  for (const [name, ms] of units) {
-    // Milliseconds beside minutes are noise.
-    if (left < ms || (name === 'ms' && parts.length > 0)) continue
-    parts.push(`${Math.floor(left / ms)} ${name}`)
-    left %= ms
-    if (parts.length === 2) break
-  }
-  return parts.length === 0 ? '0 ms' : parts.join(' ')
-}
+export { span }
 
 /** "2026-11-15T12:00:00.000Z (3 min ago)". */
 export function moment(atMs: number, nowMs: number): string {

@@ -6,7 +6,7 @@ import { MongoClient } from 'mongodb'
 import mysql from 'mysql2/promise'
 import pg from 'pg'
 import { describe, expect, test, vi } from 'vitest'
-import type { Check } from '../../src/cli/doctor/check.ts'
+import type { FitnessCheck } from '../../src/core/fitness.ts'
 import { openStore } from '../../src/cli/open-store.ts'
 import { InDoubtError } from '../../src/core/errors.ts'
 import { createOnce } from '../../src/core/once.ts'
@@ -24,19 +24,19 @@ vi.stubEnv('AWS_SECRET_ACCESS_KEY', 'onceonly')
 
 interface Diagnosis {
   code: number | null
-  checks: Record<string, Check>
-  verdicts(verdict: Check['verdict']): string[]
+  checks: Record<string, FitnessCheck>
+  verdicts(verdict: FitnessCheck['verdict']): string[]
 }
 
 async function diagnose(url: string, ...args: string[]): Promise<Diagnosis> {
   const { code, out, error } = await onceonly(['doctor', '--json', ...args], { env: { ONCEONLY_STORE: url } })
   expect(error).toBe('')
-  const { checks } = JSON.parse(out) as { checks: Check[] }
+  const { checks } = JSON.parse(out) as { checks: FitnessCheck[] }
   for (const { name, lookedAt, found, why, verdict, mend } of checks) {
     for (const said of [lookedAt, found, why]) expect(said, name).toMatch(/\S/)
     if (verdict === 'violated' || verdict === 'warning') expect(mend, name).toMatch(/\S/)
   }
-  const verdicts = (verdict: Check['verdict']): string[] =>
+  const verdicts = (verdict: FitnessCheck['verdict']): string[] =>
     checks.filter((check) => check.verdict === verdict).map(({ name }) => name)
   expect(code).toBe(verdicts('violated').length > 0 ? 1 : 0)
   return { code, checks: Object.fromEntries(checks.map((check) => [check.name, check])), verdicts }

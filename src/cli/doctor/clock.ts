@@ -2,8 +2,8 @@
 // between asking and hearing, so each answer bounds the difference, and the quickest bounds it best.
 
 import type { Clock } from '../../core/clock.ts'
-import { ask, judge } from './check.ts'
-import type { Check, Judged } from './check.ts'
+import { check, judge } from '../../core/fitness.ts'
+import type { FitnessCheck, Judgement } from '../../core/fitness.ts'
 import { span } from '../words.ts'
 
 export interface Skew {
@@ -54,15 +54,15 @@ export const machineDecides: SkewLimit = {
   why: 'DynamoDB has no clock for us: leases are judged by the clocks of the machines, and two that disagree can hold one key.',
 }
 
-export function skewCheck(clock: Clock, limit: SkewLimit, serverTimeMs: () => Promise<number>): Promise<Check> {
+export function skewCheck(clock: Clock, limit: SkewLimit, serverTimeMs: () => Promise<number>): Promise<FitnessCheck> {
   const question = { name: 'clock', lookedAt: "this machine's clock and the store's", why: limit.why }
-  return ask(question, async () => judgeSkew(await measureSkew(clock, limit.cutOffMs, serverTimeMs), limit))
+  return check(question, async () => judgeSkew(await measureSkew(clock, limit.cutOffMs, serverTimeMs), limit))
 }
 
 export function judgeSkew(
   { atLeastMs, atMostMs }: Skew,
   { maxMs, beyond }: Pick<SkewLimit, 'maxMs' | 'beyond'>,
-): Judged {
+): Judgement {
   const middleMs = (atLeastMs + atMostMs) / 2
   const unsureMs = (atMostMs - atLeastMs) / 2
   const side = middleMs > 0 ? 'ahead of' : 'behind'

@@ -1,8 +1,8 @@
 // What a DynamoDB table must be like: ours, in one region, and rid of what has expired. Its time is told by the Date of a reply.
 
 import type { DynamodbClient } from '../../clients/dynamodb.ts'
-import { ask, judge } from './check.ts'
-import type { Check } from './check.ts'
+import { check, judge } from '../../core/fitness.ts'
+import type { FitnessCheck } from '../../core/fitness.ts'
 
 interface Reply {
   readonly response?: { readonly headers?: Readonly<Record<string, string>> }
@@ -37,14 +37,14 @@ export function dynamodbClock(client: DynamodbClient, table: string): () => Prom
   }
 }
 
-export async function dynamodbChecks(client: DynamodbClient, table: string): Promise<Check[]> {
+export async function dynamodbChecks(client: DynamodbClient, table: string): Promise<FitnessCheck[]> {
   return [await tableCheck(client, table), await timeToLiveCheck(client, table)]
 }
 
-function tableCheck(client: DynamodbClient, table: string): Promise<Check> {
+function tableCheck(client: DynamodbClient, table: string): Promise<FitnessCheck> {
   const why =
     'A global table is written in several regions at once, and the last writer wins: a key can be claimed in each of them.'
-  return ask({ name: 'dynamodb-table', lookedAt: `DescribeTable ${table}`, why }, async () => {
+  return check({ name: 'dynamodb-table', lookedAt: `DescribeTable ${table}`, why }, async () => {
     const { Table: found } = await client.describeTable({ TableName: table }, call())
     const { TableStatus: status, Replicas: replicas = [] } = found as { TableStatus?: string; Replicas?: unknown[] }
     if (replicas.length > 0) {
@@ -62,9 +62,9 @@ function tableCheck(client: DynamodbClient, table: string): Promise<Check> {
   })
 }
 
-function timeToLiveCheck(client: DynamodbClient, table: string): Promise<Check> {
+function timeToLiveCheck(client: DynamodbClient, table: string): Promise<FitnessCheck> {
   const why = 'What has expired is deleted by DynamoDB itself, free of charge; without that it stays until it is swept.'
-  return ask({ name: 'dynamodb-time-to-live', lookedAt: `DescribeTimeToLive ${table}`, why }, async () => {
+  return check({ name: 'dynamodb-time-to-live', lookedAt: `DescribeTimeToLive ${table}`, why }, async () => {
     const { TimeToLiveDescription: found } = await client.describeTimeToLive({ TableName: table }, call())
     const { TimeToLiveStatus: status, AttributeName: attribute } = (found ?? {}) as Record<string, string | undefined>
     const on = (status === 'ENABLED' || status === 'ENABLING') && (attribute ?? 'removeAt') === 'removeAt'

@@ -3,7 +3,7 @@ import { createOnce } from '../../core/once.ts'
 import { InDoubtError } from '../../core/errors.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import { manualClock } from '../../testing/manual-clock.ts'
-import type { Check } from './check.ts'
+import type { FitnessCheck } from '../../core/fitness.ts'
 import { entryChecks, judgeHorizon, operationChecks, samplesOf } from './entries.ts'
 import type { Expectations } from './entries.ts'
 
@@ -19,7 +19,7 @@ const expected: Expectations = {
 async function checked(
   fill: (once: ReturnType<typeof createOnce>, clock: ReturnType<typeof manualClock>) => Promise<unknown>,
   expectations: Partial<Expectations> = {},
-): Promise<(name: string) => Check> {
+): Promise<(name: string) => FitnessCheck> {
   const clock = manualClock()
   const store = memoryStore({ clock })
   await fill(createOnce({ store, scope: 'payments', clock }), clock)
@@ -120,7 +120,7 @@ test('what is rare is found beyond the sample where it can be asked for; elsewhe
   for (let number = 100; number < 150; number++) await once.run(`${number}`, async () => 1, { fingerprint: 1 })
   await once.run('999', () => Promise.reject(new InDoubtError('lost')), { fingerprint: 1 }).catch(() => undefined)
   await clock.advance(60_000)
-  const doubt = async (rare: 'asked-for' | 'in-the-sample', size: number): Promise<Check> =>
+  const doubt = async (rare: 'asked-for' | 'in-the-sample', size: number): Promise<FitnessCheck> =>
     (await entryChecks(await samplesOf(store, size, rare), expected, clock.now()))[0]!
   expect(await doubt('asked-for', 10)).toMatchObject({ verdict: 'warning', found: '1: s / 999' })
   expect(await doubt('in-the-sample', 10)).toMatchObject({

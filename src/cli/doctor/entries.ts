@@ -5,8 +5,8 @@ import type { Key } from '../../core/key.ts'
 import type { Entry, EntryState, Inspectable } from '../../core/store.ts'
 import { hasLedger, operationsAmong } from '../../gateway/admin/operations.ts'
 import type { FoundOperation } from '../../gateway/admin/operations.ts'
-import { ask, judge } from './check.ts'
-import type { Check, Judged } from './check.ts'
+import { check, judge } from '../../core/fitness.ts'
+import type { FitnessCheck, Judgement } from '../../core/fitness.ts'
 import { attemptStartedAtMs } from '../keys/story.ts'
 import { oneLine, span } from '../words.ts'
 
@@ -78,7 +78,7 @@ async function sampleOf(store: Inspectable, entriesMax: number, state?: EntrySta
   }
 }
 
-export async function entryChecks(samples: Samples, expected: Expectations, nowMs: number): Promise<Check[]> {
+export async function entryChecks(samples: Samples, expected: Expectations, nowMs: number): Promise<FitnessCheck[]> {
   return [
     await doubtCheck(samples.in('abandoned')),
     await stuckCheck(samples.in('running'), expected, nowMs),
@@ -90,14 +90,14 @@ export async function entryChecks(samples: Samples, expected: Expectations, nowM
 }
 
 /** Of a store that keeps operations: those that wait for a person, and those whose steps never reported. */
-export async function operationChecks(store: object, samples: Samples): Promise<Check[]> {
+export async function operationChecks(store: object, samples: Samples): Promise<FitnessCheck[]> {
   if (!hasLedger(store)) return []
   // What is parked has been given back, or its process died before it could be.
   const [open, abandoned] = [samples.in('open'), samples.in('abandoned')]
   const entries = [...open.entries, ...abandoned.entries]
   const found = operationsAmong(store, entries)
-  const judged = (question: OperationQuestion): Promise<Check> =>
-    ask({ ...question, lookedAt: `operations among ${lookedAt(open)}` }, async () => {
+  const judged = (question: OperationQuestion): Promise<FitnessCheck> =>
+    check({ ...question, lookedAt: `operations among ${lookedAt(open)}` }, async () => {
       const { operations, complete } = await found
       const those = operations.filter(question.fits)
       const sample = { ...open, complete: complete && open.complete && abandoned.complete }
@@ -141,9 +141,9 @@ function named(entries: readonly { readonly key: Key }[], sample: Sample): strin
   return `${entries.length}: ${names.join(', ')}${entries.length > namesMax ? ', …' : ''}`
 }
 
-function doubtCheck(sample: Sample): Promise<Check> {
+function doubtCheck(sample: Sample): Promise<FitnessCheck> {
   const why = 'These began and never reported: whether their effects happened, nobody has said.'
-  return ask({ name: 'in-doubt', lookedAt: lookedAt(sample), why }, () => {
+  return check({ name: 'in-doubt', lookedAt: lookedAt(sample), why }, () => {
     const mend = 'onceonly keys show says what can be done about each; clients that retry take most of them over.'
     return judge(sample.entries.length === 0 ? 'ok' : 'warning', named(sample.entries, sample), mend)
   })
@@ -152,10 +152,10 @@ function doubtCheck(sample: Sample): Promise<Check> {
 /** What attemptMs is unless it is given: after that an attempt stops its heartbeat by itself. */
 export const attemptLeases = 20
 
-function stuckCheck(sample: Sample, { leaseMs }: Expectations, nowMs: number): Promise<Check> {
+function stuckCheck(sample: Sample, { leaseMs }: Expectations, nowMs: number): Promise<FitnessCheck> {
   const limitMs = leaseMs * attemptLeases
   const why = `An attempt that runs for longer than ${span(limitMs)} (${attemptLeases} leases) hangs, and keeps its key from everybody.`
-  return ask({ name: 'stuck', lookedAt: lookedAt(sample), why }, () => {
+  return check({ name: 'stuck', lookedAt: lookedAt(sample), why }, () => {
     const found = sample.entries.filter((entry) => nowMs - attemptStartedAtMs(entry) > limitMs)
     return judge(
       found.length === 0 ? 'ok' : 'warning',
@@ -168,9 +168,9 @@ function stuckCheck(sample: Sample, { leaseMs }: Expectations, nowMs: number): P
 /** A passing fault is over after a few tries. */
 const attemptsMax = 5
 
-function failingCheck(sample: Sample): Promise<Check> {
+function failingCheck(sample: Sample): Promise<FitnessCheck> {
   const why = `These have failed ${attemptsMax} times or more and were given back each time: the fault does not pass by itself.`
-  return ask({ name: 'failing', lookedAt: lookedAt(sample), why }, () => {
+  return check({ name: 'failing', lookedAt: lookedAt(sample), why }, () => {
     const found = sample.entries.filter(({ attempt }) => attempt >= attemptsMax)
     return judge(
       found.length === 0 ? 'ok' : 'warning',
@@ -180,10 +180,10 @@ function failingCheck(sample: Sample): Promise<Check> {
   })
 }
 
-function leaseCheck(sample: Sample, { leaseMs }: Expectations): Promise<Check> {
+function leaseCheck(sample: Sample, { leaseMs }: Expectations): Promise<FitnessCheck> {
   const why =
     'A lease that is shorter than the effect rests on its heartbeat: a pause of the process of one lease lets another attempt in.'
-  return ask({ name: 'lease', lookedAt: `how long effects took, ${lookedAt(sample)}`, why }, (): Judged => {
+  return check({ name: 'lease', lookedAt: `how long effects took, ${lookedAt(sample)}`, why }, (): Judgement => {
     const settled = sample.entries.filter(({ state }) => state === 'settled')
     if (settled.length === 0) return { verdict: 'unknown', found: 'none is settled' }
     const slowestMs = settled.reduce((max, entry) => Math.max(max, entry.leaseUntilMs - attemptStartedAtMs(entry)), 0)
@@ -227,11 +227,11 @@ const horizons = {
   webhook: { name: 'webhook-horizon', who: 'webhook senders retry', option: '--webhook-horizon 3d' },
 } as const
 
-function horizonCheck(sample: Sample, expected: Expectations, which: keyof typeof horizons): Promise<Check> {
+function horizonCheck(sample: Sample, expected: Expectations, which: keyof typeof horizons): Promise<FitnessCheck> {
   const { name, who, option } = horizons[which]
   const horizonMs = which === 'retry' ? expected.retryHorizonMs : expected.webhookHorizonMs
   const why = 'A retry after the outcome has expired is refused; after the tombstone has gone too, it runs again.'
-  return ask({ name, lookedAt: `how long outcomes and tombstones are kept, and for how long ${who}`, why }, () => {
+  return check({ name, lookedAt: `how long outcomes and tombstones are kept, and for how long ${who}`, why }, () => {
     const kept = keptOf(sample, expected)
     const window = `kept for ${span(kept.keepMs)} and ${span(kept.tombstoneMs)} more as a tombstone (${kept.from})`
     if (horizonMs === undefined) {
@@ -241,7 +241,7 @@ function horizonCheck(sample: Sample, expected: Expectations, which: keyof typeo
   })
 }
 
-export function judgeHorizon({ keepMs, tombstoneMs }: Omit<Kept, 'from'>, horizonMs: number, found: string): Judged {
+export function judgeHorizon({ keepMs, tombstoneMs }: Omit<Kept, 'from'>, horizonMs: number, found: string): Judgement {
   const enough = `Raise keepMs to ${span(horizonMs * horizonFactor)} (${horizonFactor} × the horizon), or retry for a shorter time.`
   if (keepMs + tombstoneMs < horizonMs) return judge('violated', found, `A late retry would run again. ${enough}`)
   return judge(keepMs < horizonMs * horizonFactor ? 'warning' : 'ok', found, enough)

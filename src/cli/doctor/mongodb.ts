@@ -1,8 +1,8 @@
 // What a MongoDB deployment must be like: a replica set whose majority is more than one machine, reached at its primary.
 
 import type { MongodbCollection } from '../../stores/mongodb/client.ts'
-import { ask, judge } from './check.ts'
-import type { Check } from './check.ts'
+import { check, judge } from '../../core/fitness.ts'
+import type { FitnessCheck } from '../../core/fitness.ts'
 
 type Document = Readonly<Record<string, unknown>>
 
@@ -16,15 +16,15 @@ export async function mongodbTimeMs(collection: MongodbCollection): Promise<numb
   throw new Error('the server did not tell its time (hello)')
 }
 
-export async function mongodbChecks(collection: MongodbCollection): Promise<Check[]> {
+export async function mongodbChecks(collection: MongodbCollection): Promise<FitnessCheck[]> {
   return [await topologyCheck(collection), await writeConcernCheck(collection), await indexCheck(collection)]
 }
 
-function topologyCheck(collection: MongodbCollection): Promise<Check> {
+function topologyCheck(collection: MongodbCollection): Promise<FitnessCheck> {
   const why =
     'Writes are acknowledged by a majority. Of a server alone that is itself: what it holds is lost with its disk. Through a ' +
     'mongos a key can be there twice, unless the collection is sharded by _id.'
-  return ask({ name: 'mongodb-topology', lookedAt: 'hello', why }, async () => {
+  return check({ name: 'mongodb-topology', lookedAt: 'hello', why }, async () => {
     const hello = await command(collection, { hello: 1 })
     if (hello['msg'] === 'isdbgrid') {
       return judge(
@@ -47,11 +47,11 @@ function topologyCheck(collection: MongodbCollection): Promise<Check> {
   })
 }
 
-function writeConcernCheck(collection: MongodbCollection): Promise<Check> {
+function writeConcernCheck(collection: MongodbCollection): Promise<FitnessCheck> {
   const why =
     'The store asks for a majority with its journal, whatever the defaults are; a set that cannot give it refuses.'
   const lookedAt = 'replSetGetConfig, writeConcernMajorityJournalDefault'
-  return ask({ name: 'mongodb-write-concern', lookedAt, why }, async () => {
+  return check({ name: 'mongodb-write-concern', lookedAt, why }, async () => {
     const { config } = (await command(collection, { replSetGetConfig: 1 })) as { config?: Document }
     const journal = config?.['writeConcernMajorityJournalDefault']
     const found = journal === false ? 'a majority may acknowledge from memory' : 'a majority has it in the journal'
@@ -61,10 +61,10 @@ function writeConcernCheck(collection: MongodbCollection): Promise<Check> {
 
 const indexNames = ['onceonly_sweep', 'onceonly_ttl']
 
-function indexCheck(collection: MongodbCollection): Promise<Check> {
+function indexCheck(collection: MongodbCollection): Promise<FitnessCheck> {
   const why = 'Without them expired entries are not removed, or are found by reading the whole collection.'
   const lookedAt = `the indexes of ${collection.collectionName}`
-  return ask({ name: 'mongodb-indexes', lookedAt, why }, async () => {
+  return check({ name: 'mongodb-indexes', lookedAt, why }, async () => {
     const { cursor } = (await command(collection, { listIndexes: collection.collectionName })) as {
       cursor: { firstBatch: { name: string }[] }
     }

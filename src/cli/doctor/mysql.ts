@@ -4,9 +4,8 @@ import type { MysqlPool } from '../../clients/mysql.ts'
 import { clockSql } from '../../stores/mysql/names.ts'
 import { procedureNames } from '../../stores/mysql/schema.ts'
 import { foundStatement } from '../../stores/mysql/statements.ts'
-import { ask, judge } from './check.ts'
-import type { Check, CheckVerdict } from './check.ts'
-import { judgeUnswept } from './postgres.ts'
+import { check, judge, judgeUnswept } from '../../core/fitness.ts'
+import type { FitnessCheck, FitnessVerdict } from '../../core/fitness.ts'
 import { span } from '../words.ts'
 
 type Row = Readonly<Record<string, unknown>>
@@ -22,14 +21,14 @@ export async function mysqlTimeMs(pool: MysqlPool): Promise<number> {
 }
 
 /** `longestMs`: how long an attempt may take, and so a transaction that serves one. */
-export async function mysqlChecks(pool: MysqlPool, table: string, longestMs: number): Promise<Check[]> {
+export async function mysqlChecks(pool: MysqlPool, table: string, longestMs: number): Promise<FitnessCheck[]> {
   const setting = (
     name: string,
     why: string,
-    judgement: (value: string) => CheckVerdict,
+    judgement: (value: string) => FitnessVerdict,
     mend: string,
-  ): Promise<Check> =>
-    ask({ name: `mysql-${name.replaceAll('_', '-')}`, lookedAt: name, why }, async () => {
+  ): Promise<FitnessCheck> =>
+    check({ name: `mysql-${name.replaceAll('_', '-')}`, lookedAt: name, why }, async () => {
       const [row] = await rows(pool, `show global variables where variable_name = '${name}'`)
       if (!row) return { verdict: 'unknown', found: 'the server does not know it' }
       const value = String(row['Value'])
@@ -80,9 +79,9 @@ export async function mysqlChecks(pool: MysqlPool, table: string, longestMs: num
   ]
 }
 
-function schemaCheck(pool: MysqlPool, table: string): Promise<Check> {
+function schemaCheck(pool: MysqlPool, table: string): Promise<FitnessCheck> {
   const why = 'The decisions are procedures in the database, and only InnoDB has transactions.'
-  return ask({ name: 'mysql-schema', lookedAt: `the table ${table} and its procedures`, why }, async () => {
+  return check({ name: 'mysql-schema', lookedAt: `the table ${table} and its procedures`, why }, async () => {
     const [row] = await rows(pool, foundStatement(table))
     const [engine, count] = Object.values(row ?? {})
     if (engine === null || engine === undefined) return judge('violated', 'it is not there', 'onceonly migrate')
@@ -94,10 +93,10 @@ function schemaCheck(pool: MysqlPool, table: string): Promise<Check> {
   })
 }
 
-function sweepCheck(pool: MysqlPool, table: string): Promise<Check> {
+function sweepCheck(pool: MysqlPool, table: string): Promise<FitnessCheck> {
   const why =
     'What has expired stays on disk until it is swept: the table grows for ever, and with it everything it holds.'
-  return ask({ name: 'unswept', lookedAt: `entries of ${table} due for a sweep`, why }, async () => {
+  return check({ name: 'unswept', lookedAt: `entries of ${table} due for a sweep`, why }, async () => {
     const now = `(${clockSql} / 1000)`
     const [row] = await rows(
       pool,
@@ -108,9 +107,9 @@ function sweepCheck(pool: MysqlPool, table: string): Promise<Check> {
   })
 }
 
-function transactionCheck(pool: MysqlPool, longestMs: number): Promise<Check> {
+function transactionCheck(pool: MysqlPool, longestMs: number): Promise<FitnessCheck> {
   const why = 'While an old transaction is open, old versions of rows pile up; a claim it holds is busy for as long.'
-  return ask({ name: 'mysql-old-transactions', lookedAt: 'information_schema.innodb_trx', why }, async () => {
+  return check({ name: 'mysql-old-transactions', lookedAt: 'information_schema.innodb_trx', why }, async () => {
     const [row] = await rows(
       pool,
       'select coalesce(max(timestampdiff(microsecond, trx_started, now(6))), 0) / 1000 as ms from information_schema.innodb_trx',

@@ -4,8 +4,8 @@
 import type { PgPool } from '../../clients/postgres.ts'
 import { clockMs, functionName, qualified, schemaVersion } from '../../stores/postgres/names.ts'
 import type { SchemaNames } from '../../stores/postgres/names.ts'
-import { ask, judge } from './check.ts'
-import type { Check, Judged } from './check.ts'
+import { check, judge, judgeUnswept, unsweptMax } from '../../core/fitness.ts'
+import type { FitnessCheck } from '../../core/fitness.ts'
 import { span } from '../words.ts'
 
 type Row = Readonly<Record<string, string | number | boolean | null>>
@@ -20,7 +20,7 @@ export async function postgresTimeMs(pool: PgPool): Promise<number> {
 }
 
 /** `longestMs`: how long an attempt may take, and so a transaction that serves one. */
-export async function postgresChecks(pool: PgPool, names: SchemaNames, longestMs: number): Promise<Check[]> {
+export async function postgresChecks(pool: PgPool, names: SchemaNames, longestMs: number): Promise<FitnessCheck[]> {
   return [
     await primaryCheck(pool),
     await settingCheck(
@@ -40,9 +40,9 @@ export async function postgresChecks(pool: PgPool, names: SchemaNames, longestMs
   ]
 }
 
-function primaryCheck(pool: PgPool): Promise<Check> {
+function primaryCheck(pool: PgPool): Promise<FitnessCheck> {
   const why = 'A standby takes no writes, and its data is behind.'
-  return ask({ name: 'postgres-primary', lookedAt: 'pg_is_in_recovery()', why }, async () => {
+  return check({ name: 'postgres-primary', lookedAt: 'pg_is_in_recovery()', why }, async () => {
     const [row] = await rows(
       pool,
       `select pg_is_in_recovery() as standby, current_setting('server_version') as version`,
@@ -57,30 +57,30 @@ async function current(pool: PgPool, name: string): Promise<string> {
   return String(row!['value'])
 }
 
-function settingCheck(pool: PgPool, name: 'fsync' | 'full_page_writes', why: string): Promise<Check> {
+function settingCheck(pool: PgPool, name: 'fsync' | 'full_page_writes', why: string): Promise<FitnessCheck> {
   const question = { name: `postgres-${name.replaceAll('_', '-')}`, lookedAt: name, why }
-  return ask(question, async () => {
+  return check(question, async () => {
     const value = await current(pool, name)
     return judge(value === 'on' ? 'ok' : 'violated', value, `alter system set ${name} = on; select pg_reload_conf();`)
   })
 }
 
-function commitCheck(pool: PgPool): Promise<Check> {
+function commitCheck(pool: PgPool): Promise<FitnessCheck> {
   const why =
     'With off, COMMIT is answered before it is on disk: a crash loses outcomes that were told, and their retries run again.'
   const lookedAt = 'synchronous_commit, as this user gets it'
-  return ask({ name: 'postgres-synchronous-commit', lookedAt, why }, async () => {
+  return check({ name: 'postgres-synchronous-commit', lookedAt, why }, async () => {
     const value = await current(pool, 'synchronous_commit')
     const mend = 'Set synchronous_commit = on for the server, the database and the user (alter role … set …).'
     return judge(value === 'off' ? 'violated' : 'ok', value, mend)
   })
 }
 
-function standbyCheck(pool: PgPool): Promise<Check> {
+function standbyCheck(pool: PgPool): Promise<FitnessCheck> {
   const why =
     'A standby that is promoted without having been waited for lacks the last commits, and their retries run again.'
   const lookedAt = 'pg_stat_replication, synchronous_standby_names'
-  return ask({ name: 'postgres-failover', lookedAt, why }, async () => {
+  return check({ name: 'postgres-failover', lookedAt, why }, async () => {
     const [row] = await rows(
       pool,
       `select count(*)::int as standbys, current_setting('synchronous_standby_names') as waited,
@@ -101,9 +101,9 @@ const tablesOf = (names: SchemaNames): string =>
   `(select case when c.relkind = 'p' then t.relid::oid else c.oid end as oid
       from pg_class c left join pg_partition_tree(c.oid) t on t.isleaf where c.oid = ${regclass(names)})`
 
-function tableCheck(pool: PgPool, names: SchemaNames): Promise<Check> {
+function tableCheck(pool: PgPool, names: SchemaNames): Promise<FitnessCheck> {
   const why = 'An unlogged table is emptied after a crash: every key would be new again.'
-  return ask({ name: 'postgres-table', lookedAt: `the table ${qualified(names)}`, why }, async () => {
+  return check({ name: 'postgres-table', lookedAt: `the table ${qualified(names)}`, why }, async () => {
     const tables = await rows(
       pool,
       `select c.relname as name, c.relpersistence = 'p' as logged from pg_class c join ${tablesOf(names)} t on t.oid = c.oid`,
@@ -116,9 +116,9 @@ function tableCheck(pool: PgPool, names: SchemaNames): Promise<Check> {
   })
 }
 
-function schemaCheck(pool: PgPool, names: SchemaNames): Promise<Check> {
+function schemaCheck(pool: PgPool, names: SchemaNames): Promise<FitnessCheck> {
   const why = 'The decisions are functions in the database; a service of another version refuses to work.'
-  return ask(
+  return check(
     { name: 'postgres-schema', lookedAt: `the comment on ${qualified(names)}, its functions`, why },
     async () => {
       const [row] = await rows(
@@ -136,9 +136,9 @@ function schemaCheck(pool: PgPool, names: SchemaNames): Promise<Check> {
   )
 }
 
-function indexCheck(pool: PgPool, names: SchemaNames): Promise<Check> {
+function indexCheck(pool: PgPool, names: SchemaNames): Promise<FitnessCheck> {
   const why = 'Without its primary key nothing keeps two claims apart; without its index a sweep reads the whole table.'
-  return ask({ name: 'postgres-indexes', lookedAt: `the indexes of ${qualified(names)}`, why }, async () => {
+  return check({ name: 'postgres-indexes', lookedAt: `the indexes of ${qualified(names)}`, why }, async () => {
     const found = await rows(
       pool,
       `select c.relname as name, bool_or(coalesce(i.indisprimary, false)) as primary,
@@ -156,15 +156,10 @@ function indexCheck(pool: PgPool, names: SchemaNames): Promise<Check> {
   })
 }
 
-// A service that sweeps does so every few minutes; a day is nobody sweeping.
-const unsweptMs = 86_400_000
-// Counted no further: beyond, it makes no difference.
-const unsweptMax = 100_000
-
-function sweepCheck(pool: PgPool, names: SchemaNames): Promise<Check> {
+function sweepCheck(pool: PgPool, names: SchemaNames): Promise<FitnessCheck> {
   const why =
     'What has expired stays on disk until it is swept: the table grows for ever, and with it everything it holds.'
-  return ask({ name: 'unswept', lookedAt: `entries of ${qualified(names)} due for a sweep`, why }, async () => {
+  return check({ name: 'unswept', lookedAt: `entries of ${qualified(names)} due for a sweep`, why }, async () => {
     // Entries in periods go with their table, which is due when its period is over.
     const [row] = await rows(
       pool,
@@ -177,21 +172,14 @@ function sweepCheck(pool: PgPool, names: SchemaNames): Promise<Check> {
   })
 }
 
-export function judgeUnswept(due: number, oldestMs: number): Judged {
-  if (due === 0) return { verdict: 'ok', found: 'none' }
-  const found = `${due >= unsweptMax ? `${unsweptMax} or more` : due}, the oldest for ${span(oldestMs)}`
-  const mend = 'Run onceonly sweep from cron, or give one service sweepEveryMs.'
-  return judge(oldestMs > unsweptMs ? 'warning' : 'ok', found, mend)
-}
-
 // Every claim and settle leaves one dead row, and autovacuum begins at a fifth of the table: more than half is a vacuum that
 // cannot keep up or is not allowed to. Small tables do not matter.
 const deadShareMax = 0.5
 const deadRowsMin = 10_000
 
-function bloatCheck(pool: PgPool, names: SchemaNames): Promise<Check> {
+function bloatCheck(pool: PgPool, names: SchemaNames): Promise<FitnessCheck> {
   const why = 'Dead rows that are not vacuumed make every look-up slower, and the table larger.'
-  return ask({ name: 'postgres-bloat', lookedAt: 'pg_stat_user_tables, autovacuum', why }, async () => {
+  return check({ name: 'postgres-bloat', lookedAt: 'pg_stat_user_tables, autovacuum', why }, async () => {
     const [row] = await rows(
       pool,
       `select sum(n_live_tup)::float8 as live, sum(n_dead_tup)::float8 as dead, current_setting('autovacuum') as autovacuum,
@@ -211,10 +199,10 @@ function bloatCheck(pool: PgPool, names: SchemaNames): Promise<Check> {
   })
 }
 
-function snapshotCheck(pool: PgPool, longestMs: number): Promise<Check> {
+function snapshotCheck(pool: PgPool, longestMs: number): Promise<FitnessCheck> {
   const why =
     'While an old transaction is open, no dead row of any table can be removed; a claim it holds is busy for as long.'
-  return ask({ name: 'postgres-old-snapshots', lookedAt: 'pg_stat_activity, pg_prepared_xacts', why }, async () => {
+  return check({ name: 'postgres-old-snapshots', lookedAt: 'pg_stat_activity, pg_prepared_xacts', why }, async () => {
     const [row] = await rows(
       pool,
       `select (select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0) * 1000 from pg_stat_activity

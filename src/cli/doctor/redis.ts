@@ -4,8 +4,8 @@ import { factsOf } from '../../stores/redis/fitness.ts'
 import type { Quarantinable } from '../../stores/redis/quarantine.ts'
 import { linkTo } from '../../clients/redis.ts'
 import type { RedisClient, Send } from '../../clients/redis.ts'
-import { ask, judge } from './check.ts'
-import type { Check, Judged } from './check.ts'
+import { check, judge } from '../../core/fitness.ts'
+import type { FitnessCheck, Judgement } from '../../core/fitness.ts'
 import { moment } from '../words.ts'
 
 export async function redisTimeMs(client: RedisClient): Promise<number> {
@@ -14,9 +14,9 @@ export async function redisTimeMs(client: RedisClient): Promise<number> {
   return Number(String(seconds)) * 1_000 + Number(String(microseconds)) / 1_000
 }
 
-export async function redisChecks(client: RedisClient, store: object, nowMs: number): Promise<Check[]> {
+export async function redisChecks(client: RedisClient, store: object, nowMs: number): Promise<FitnessCheck[]> {
   const primaries = await linkTo(client).primaries()
-  const checks: Check[] = []
+  const checks: FitnessCheck[] = []
   for (const [at, send] of primaries.entries()) {
     const found = await serverChecks(send)
     const which = primaries.length > 1 ? `, primary ${at + 1} of ${primaries.length}` : ''
@@ -26,7 +26,7 @@ export async function redisChecks(client: RedisClient, store: object, nowMs: num
   return checks
 }
 
-async function serverChecks(send: Send): Promise<Check[]> {
+async function serverChecks(send: Send): Promise<FitnessCheck[]> {
   return [
     await versionCheck(send),
     await evictionCheck(send),
@@ -55,13 +55,13 @@ async function setting(send: Send, name: string): Promise<string | undefined> {
 
 const facts = (send: Send): ReturnType<typeof factsOf> => factsOf(send, { eviction: 'refuse', durability: 'aof' })
 
-function versionCheck(send: Send): Promise<Check> {
+function versionCheck(send: Send): Promise<FitnessCheck> {
   const question = {
     name: 'redis-version',
     lookedAt: 'INFO redis_version',
     why: 'The scripts use commands of Redis 6.2.',
   }
-  return ask(question, async () => {
+  return check(question, async () => {
     const { version } = await facts(send)
     if (version === undefined) return { verdict: 'unknown', found: 'the server does not say' }
     const [major = 0, minor = 0] = version.split('.').map(Number)
@@ -70,9 +70,9 @@ function versionCheck(send: Send): Promise<Check> {
   })
 }
 
-function evictionCheck(send: Send): Promise<Check> {
+function evictionCheck(send: Send): Promise<FitnessCheck> {
   const why = 'A server that evicts forgets keys that have run when memory is short, and their retries run again.'
-  return ask({ name: 'redis-eviction', lookedAt: 'maxmemory-policy', why }, async () => {
+  return check({ name: 'redis-eviction', lookedAt: 'maxmemory-policy', why }, async () => {
     const { evictionPolicy } = await facts(send)
     if (evictionPolicy === undefined)
       return { verdict: 'unknown', found: 'the server does not say', mend: 'Allow INFO.' }
@@ -84,9 +84,9 @@ function evictionCheck(send: Send): Promise<Check> {
 /** Enough room left to notice and to act. */
 const memoryUsedMax = 0.8
 
-function memoryCheck(send: Send): Promise<Check> {
+function memoryCheck(send: Send): Promise<FitnessCheck> {
   const why = 'A full server that does not evict refuses new keys: nothing runs twice, but nothing runs.'
-  return ask({ name: 'redis-memory', lookedAt: 'used_memory and maxmemory', why }, async () => {
+  return check({ name: 'redis-memory', lookedAt: 'used_memory and maxmemory', why }, async () => {
     const field = await info(send)
     const [used, max] = [Number(field('used_memory')), Number(field('maxmemory'))]
     if (!Number.isFinite(used) || !Number.isFinite(max)) return { verdict: 'unknown', found: 'the server does not say' }
@@ -100,27 +100,30 @@ function memoryCheck(send: Send): Promise<Check> {
   })
 }
 
-function persistenceCheck(send: Send): Promise<Check> {
+function persistenceCheck(send: Send): Promise<FitnessCheck> {
   const why = 'What is acknowledged and not on disk is gone after a crash, and its retries run again.'
-  return ask({ name: 'redis-persistence', lookedAt: 'appendonly and appendfsync', why }, async (): Promise<Judged> => {
-    const { appendOnly, appendFsync } = await facts(send)
-    if (appendOnly === undefined) return { verdict: 'unknown', found: 'the server does not say', mend: 'Allow INFO.' }
-    if (!appendOnly) {
-      return judge('violated', 'no append-only file', 'CONFIG SET appendonly yes, and the same in redis.conf.')
-    }
-    if (appendFsync === undefined) {
-      return { verdict: 'unknown', found: 'appendonly yes, appendfsync not told', mend: 'Allow CONFIG GET.' }
-    }
-    const found = `appendonly yes, appendfsync ${appendFsync}`
-    if (appendFsync === 'no') return judge('violated', found, 'Set appendfsync always, or everysec.')
-    const mend = 'A power cut can lose the last second or two. Where that is too much, set appendfsync always.'
-    return judge(appendFsync === 'always' ? 'ok' : 'warning', found, mend)
-  })
+  return check(
+    { name: 'redis-persistence', lookedAt: 'appendonly and appendfsync', why },
+    async (): Promise<Judgement> => {
+      const { appendOnly, appendFsync } = await facts(send)
+      if (appendOnly === undefined) return { verdict: 'unknown', found: 'the server does not say', mend: 'Allow INFO.' }
+      if (!appendOnly) {
+        return judge('violated', 'no append-only file', 'CONFIG SET appendonly yes, and the same in redis.conf.')
+      }
+      if (appendFsync === undefined) {
+        return { verdict: 'unknown', found: 'appendonly yes, appendfsync not told', mend: 'Allow CONFIG GET.' }
+      }
+      const found = `appendonly yes, appendfsync ${appendFsync}`
+      if (appendFsync === 'no') return judge('violated', found, 'Set appendfsync always, or everysec.')
+      const mend = 'A power cut can lose the last second or two. Where that is too much, set appendfsync always.'
+      return judge(appendFsync === 'always' ? 'ok' : 'warning', found, mend)
+    },
+  )
 }
 
-function writeErrorCheck(send: Send): Promise<Check> {
+function writeErrorCheck(send: Send): Promise<FitnessCheck> {
   const why = 'A server that cannot write its files keeps answering for a while, from memory alone.'
-  return ask({ name: 'redis-disk', lookedAt: 'aof_last_write_status, aof_last_bgrewrite_status', why }, async () => {
+  return check({ name: 'redis-disk', lookedAt: 'aof_last_write_status, aof_last_bgrewrite_status', why }, async () => {
     const field = await info(send)
     const [write, rewrite] = [field('aof_last_write_status') ?? 'ok', field('aof_last_bgrewrite_status') ?? 'ok']
     const bad = write === 'ok' ? (rewrite === 'ok' ? 'ok' : 'warning') : 'violated'
@@ -128,9 +131,9 @@ function writeErrorCheck(send: Send): Promise<Check> {
   })
 }
 
-function replicationCheck(send: Send): Promise<Check> {
+function replicationCheck(send: Send): Promise<FitnessCheck> {
   const why = 'Replication is asynchronous: a replica that is promoted may lack what the primary had acknowledged.'
-  return ask(
+  return check(
     { name: 'redis-replication', lookedAt: 'role, connected_slaves, min-replicas-to-write', why },
     async () => {
       const field = await info(send)
@@ -147,9 +150,9 @@ function replicationCheck(send: Send): Promise<Check> {
   )
 }
 
-function quarantineCheck(store: Quarantinable, nowMs: number): Promise<Check> {
+function quarantineCheck(store: Quarantinable, nowMs: number): Promise<FitnessCheck> {
   const why = 'Redis came back without data that it had acknowledged: new keys are refused until somebody has looked.'
-  return ask({ name: 'redis-data-loss', lookedAt: 'the register of the store', why }, async () => {
+  return check({ name: 'redis-data-loss', lookedAt: 'the register of the store', why }, async () => {
     const held = await store.quarantine()
     if (!held) return { verdict: 'ok', found: 'no loss of data was noticed' }
     const found = `quarantine since ${moment(held.sinceMs, nowMs)}`

@@ -4,9 +4,8 @@
 import { statfsSync, statSync } from 'node:fs'
 import { dirname, resolve } from 'node:path'
 import type { DatabaseSync } from 'node:sqlite'
-import { ask, judge } from './check.ts'
-import type { Check, CheckVerdict } from './check.ts'
-import { judgeUnswept } from './postgres.ts'
+import { check, judge, judgeUnswept } from '../../core/fitness.ts'
+import type { FitnessCheck, FitnessVerdict } from '../../core/fitness.ts'
 import { span } from '../words.ts'
 
 export interface SqliteFile {
@@ -15,7 +14,7 @@ export interface SqliteFile {
   readonly durability: 'full' | 'relaxed'
 }
 
-export async function sqliteChecks(file: SqliteFile, nowMs: number): Promise<Check[]> {
+export async function sqliteChecks(file: SqliteFile, nowMs: number): Promise<FitnessCheck[]> {
   const { DatabaseSync } = await import('node:sqlite')
   const database = new DatabaseSync(file.path, { readOnly: true })
   try {
@@ -32,12 +31,12 @@ export async function sqliteChecks(file: SqliteFile, nowMs: number): Promise<Che
   }
 }
 
-function journalCheck(database: DatabaseSync): Promise<Check> {
+function journalCheck(database: DatabaseSync): Promise<FitnessCheck> {
   const why =
     'In WAL mode readers wait for nobody and a commit is one sync. A journal in memory or none loses the file in a crash.'
-  return ask({ name: 'sqlite-journal', lookedAt: 'PRAGMA journal_mode', why }, () => {
+  return check({ name: 'sqlite-journal', lookedAt: 'PRAGMA journal_mode', why }, () => {
     const mode = String(database.prepare('PRAGMA journal_mode').get()!['journal_mode'])
-    const bad: CheckVerdict = mode === 'wal' ? 'ok' : ['off', 'memory'].includes(mode) ? 'violated' : 'warning'
+    const bad: FitnessVerdict = mode === 'wal' ? 'ok' : ['off', 'memory'].includes(mode) ? 'violated' : 'warning'
     return judge(
       bad,
       mode,
@@ -46,10 +45,10 @@ function journalCheck(database: DatabaseSync): Promise<Check> {
   })
 }
 
-function synchronousCheck({ durability }: SqliteFile): Promise<Check> {
+function synchronousCheck({ durability }: SqliteFile): Promise<FitnessCheck> {
   const why = 'With less than FULL a power cut takes back commits that were acknowledged, and their retries run again.'
   const lookedAt = 'synchronous, which each connection has for itself: what this URL asks for'
-  return ask({ name: 'sqlite-synchronous', lookedAt, why }, () => {
+  return check({ name: 'sqlite-synchronous', lookedAt, why }, () => {
     const full = durability === 'full'
     const found = full ? 'EXTRA; a connection below FULL is refused by the store' : 'NORMAL (durability=relaxed)'
     return judge(
@@ -61,7 +60,7 @@ function synchronousCheck({ durability }: SqliteFile): Promise<Check> {
 }
 
 /** By the magic number of the file system (statfs, Linux); others are not known to be unfit. */
-const fileSystems: Readonly<Record<number, readonly [name: string, verdict: CheckVerdict]>> = {
+const fileSystems: Readonly<Record<number, readonly [name: string, verdict: FitnessVerdict]>> = {
   0x6969: ['NFS', 'violated'],
   0x517b: ['SMB', 'violated'],
   0xff534d42: ['CIFS', 'violated'],
@@ -74,12 +73,12 @@ const fileSystems: Readonly<Record<number, readonly [name: string, verdict: Chec
   0x794c7630: ['overlayfs, the layer of a container', 'warning'],
 }
 
-function placeCheck({ path }: SqliteFile): Promise<Check> {
+function placeCheck({ path }: SqliteFile): Promise<FitnessCheck> {
   const why =
     'Locks and shared memory do not work over a network: two machines can write at once. What is in memory, or in the layer of ' +
     'a container, goes with it.'
   const folder = dirname(resolve(path))
-  return ask({ name: 'sqlite-place', lookedAt: `the file system of ${folder}`, why }, () => {
+  return check({ name: 'sqlite-place', lookedAt: `the file system of ${folder}`, why }, () => {
     // A signed number on some systems.
     const type = statfsSync(folder).type >>> 0
     const [name, verdict] = fileSystems[type] ?? [`type 0x${type.toString(16)}, not known to be unfit`, 'ok' as const]
@@ -94,10 +93,10 @@ function placeCheck({ path }: SqliteFile): Promise<Check> {
 /** Beyond what a clock that is being adjusted can explain. */
 const markAheadMsMax = 5_000
 
-function markCheck(database: DatabaseSync, { table }: SqliteFile, nowMs: number): Promise<Check> {
+function markCheck(database: DatabaseSync, { table }: SqliteFile, nowMs: number): Promise<FitnessCheck> {
   const why =
     'The time in the file never goes back: while it is ahead, leases and keep times end at its time, not at yours.'
-  return ask({ name: 'clock', lookedAt: `the time in the file (${table}_clock) and this machine's`, why }, () => {
+  return check({ name: 'clock', lookedAt: `the time in the file (${table}_clock) and this machine's`, why }, () => {
     const aheadMs = Number(database.prepare(`SELECT at FROM ${table}_clock`).get()!['at']) - nowMs
     const found = aheadMs > 0 ? `the file is ${span(aheadMs)} ahead` : 'the file is not ahead of this machine'
     return judge(
@@ -108,19 +107,19 @@ function markCheck(database: DatabaseSync, { table }: SqliteFile, nowMs: number)
   })
 }
 
-function sweepCheck(database: DatabaseSync, { table }: SqliteFile, nowMs: number): Promise<Check> {
+function sweepCheck(database: DatabaseSync, { table }: SqliteFile, nowMs: number): Promise<FitnessCheck> {
   const why =
     'What has expired stays in the file until it is swept: it grows for ever, and with it everything it holds.'
-  return ask({ name: 'unswept', lookedAt: `entries of ${table} due for a sweep`, why }, () => {
+  return check({ name: 'unswept', lookedAt: `entries of ${table} due for a sweep`, why }, () => {
     const sql = `SELECT count(*) AS due, min(sweep_at) AS oldest FROM ${table} WHERE sweep_at <= ?`
     const { due, oldest } = database.prepare(sql).get(nowMs) as { due: number; oldest: number | null }
     return judgeUnswept(due, nowMs - (oldest ?? nowMs))
   })
 }
 
-function modeCheck({ path }: SqliteFile): Promise<Check> {
+function modeCheck({ path }: SqliteFile): Promise<FitnessCheck> {
   const why = 'The file holds keys and the answers to customers.'
-  return ask({ name: 'sqlite-mode', lookedAt: 'who may read the file', why }, () => {
+  return check({ name: 'sqlite-mode', lookedAt: 'who may read the file', why }, () => {
     const mode = statSync(path).mode & 0o777
     const found = `mode ${mode.toString(8).padStart(4, '0')}`
     const mend =
