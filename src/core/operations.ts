@@ -8,7 +8,7 @@ import type { Recovery, RecoveryOptions } from './operations/worker.ts'
 import type { OperationOp } from './operations/steps.ts'
 import { createOperation } from './operations/operation.ts'
 import type { Operation, OperationOptions, OperationParts } from './operations/operation.ts'
-import type { Protocol } from './once/call.ts'
+import type { Calls } from './once/call.ts'
 import type { OnceOptions, Settings } from './settings.ts'
 
 export interface Operations {
@@ -26,18 +26,13 @@ export interface Operations {
   ): Promise<Reconciliation>
 }
 
-export function createOperations(
-  protocol: Protocol,
-  options: OnceOptions,
-  settings: Settings,
-  runOnce: RunOnce,
-): Operations {
-  const { ground } = protocol
+export function createOperations(calls: Calls, options: OnceOptions, settings: Settings, runOnce: RunOnce): Operations {
+  const { context: ground } = calls
   const defined = new Map<string, OperationParts>()
   return {
     operation(name, operationOptions, run) {
       if (defined.has(name)) throw invalidArgument(`operation "${name}" is defined twice; its steps would meet`)
-      const operation = createOperation(protocol, { options, settings }, name, operationOptions, run as never)
+      const operation = createOperation(calls, { options, settings }, name, operationOptions, run as never)
       defined.set(name, partsOf(operation as Operation<never, unknown>))
       return operation as Operation<never, never>
     },

@@ -8,18 +8,18 @@ const inOnce = 'src/core/once.test.ts'
 const inTransaction = 'src/core/once/transaction.test.ts'
 
 export const coreBugs: readonly SeededBug[] = [
-  ...bugsIn('src/core/once.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/once/run.ts', 'claim, lease, fence', [
     {
       id: 'an attempt that was fenced off still answers with its value',
-      find: `  if (fenced === 'lost') throw claimLost(held, call.settings, { cause: plan.thrown })\n`,
+      find: `  if (fenced === 'lost') throw claimLost(held.claim, call.settings, { cause: plan.thrown })\n`,
       replace: '',
       caughtBy: bySimulation('same-answer'),
     },
     {
       id: 'the answer is given before the outcome is settled',
-      find: '  try {\n    fenced = await attempt.settle(stored.bytes, call.request.retention)',
+      find: '  try {\n    fenced = await held.settle(stored.bytes, call.request.retention)',
       replace:
-        "  try {\n    fenced = 'done' as string\n    void attempt.settle(stored.bytes, call.request.retention).catch(() => {})",
+        "  try {\n    fenced = 'done' as string\n    void held.settle(stored.bytes, call.request.retention).catch(() => {})",
       caughtBy: bySimulation('answer-after-settle'),
     },
     {
@@ -48,7 +48,7 @@ export const coreBugs: readonly SeededBug[] = [
     },
     {
       id: 'a process that stood still starts the effect although its lease is over',
-      find: '  await stillHeld(ground, verdict.claim, call.settings, askedMs)\n',
+      find: '  await stillHeld(context, verdict.claim, call.settings, askedMs)\n',
       replace: '',
       caughtBy: byTest(
         inOnce,
@@ -63,44 +63,44 @@ export const coreBugs: readonly SeededBug[] = [
     },
     {
       id: 'what an effect came to is in what is logged',
-      find: '    kind: outcome.kind,\n    durationMs',
-      replace: '    kind: outcome.kind,\n    ...{ outcome },\n    durationMs',
+      find: 'kind: outcome.kind, durationMs',
+      replace: 'kind: outcome.kind, ...{ outcome }, durationMs',
       caughtBy: byTest(inOnce, 'the life of a key is told, with a hash and never with the key or the value'),
     },
     {
       id: 'a heartbeat outlives an attempt that was left to its lease',
-      find: '    attempt.leave()\n    protocol.wake(call)',
-      replace: '    protocol.wake(call)',
+      find: '    held.stop()\n    calls.wake(call)',
+      replace: '    calls.wake(call)',
       caughtBy: bySimulation('quiet-after-end'),
     },
   ]),
   ...bugsIn('src/core/once/claim.ts', 'claim, lease, fence', [
     {
+      id: 'the token is the name of the process',
+      find: 'const request = { ...call.request, token: random.uuid() }',
+      replace: "const request = { ...call.request, token: '00000000-0000-4000-8000-000000000001' }",
+      caughtBy: bySimulation('one-execution-a-claim'),
+    },
+    {
       id: 'a store that does not answer runs the effect all the same',
-      find: `    if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') disown()\n    throw error`,
-      replace: `    const claim = { key, token: request.token, attempt: 1, fence: 1 }\n    return { verdict: { is: 'granted', how: 'fresh', claim }, askedMs }`,
+      find: `      if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') context.background(asking.disown(request))\n      throw error`,
+      replace: `      const claim = { key: call.key, token: request.token, attempt: 1, fence: 1 }\n      return { verdict: { is: 'granted', how: 'fresh', claim }, askedMs }`,
       caughtBy: bySimulation('claim-before-effect'),
     },
     {
       id: 'a claim that nobody heard of blocks its key for a lease',
-      find: `    if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') disown()\n`,
+      find: `      if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') context.background(asking.disown(request))\n`,
       replace: '',
       caughtBy: byTest(inOnce, 'a claim that landed although its reply was lost does not block the key'),
     },
     {
       id: 'a claim that lands late is kept by nobody',
-      find: `    if (verdict.is === 'granted') disown()\n`,
+      find: `      if (verdictOf(answer).is === 'granted') context.background(asking.disown(request, answer))\n`,
       replace: '',
       caughtBy: byTest(inOnce, 'a claim that lands after its caller gave up is released when it does'),
     },
   ]),
   ...bugsIn('src/core/once/call.ts', 'claim, lease, fence', [
-    {
-      id: 'the token is the name of the process',
-      find: 'askOnce({ ...call.request, token: random.uuid() })',
-      replace: "askOnce({ ...call.request, token: '00000000-0000-4000-8000-000000000001' })",
-      caughtBy: bySimulation('one-execution-a-claim'),
-    },
     {
       id: 'no fingerprint is taken of what is asked',
       find: 'const asked = fingerprint(options.fingerprint)',
@@ -149,10 +149,24 @@ export const coreBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/once/attempt.ts', 'claim, lease, fence', [
     {
       id: 'a heartbeat outlives the deadline of its effect',
-      find: '    stopHeartbeat()\n    return deadlinePassed',
-      replace: '    return deadlinePassed',
+      find: '        onDeadline()\n        return deadlinePassed',
+      replace: '        return deadlinePassed',
       caughtBy: bySimulation('quiet-after-end'),
     },
+    {
+      id: 'a settle that nobody confirmed is taken for done',
+      find: 'if (fenced !== undefined) return fenced',
+      replace: `return fenced ?? 'done'`,
+      caughtBy: bySimulation('answer-after-settle'),
+    },
+    {
+      id: 'a settle whose reply was lost is not repeated',
+      find: '  const writing = repeat(context, ask, untilMs)\n',
+      replace: '  const writing = Promise.resolve(untilMs < 0 ? await ask() : undefined)\n',
+      caughtBy: byTest(inOnce, 'a settle whose reply is lost is repeated and recognised'),
+    },
+  ]),
+  ...bugsIn('src/core/once/heartbeat.ts', 'claim, lease, fence', [
     {
       id: 'a heartbeat that is told that the claim is lost goes on',
       find: `    if (fenced === 'lost') return end('lost')\n`,
@@ -170,18 +184,6 @@ export const coreBugs: readonly SeededBug[] = [
       find: `    if (leftMs() < 1) return end('silent')\n`,
       replace: '',
       caughtBy: bySimulation('told-when-lost'),
-    },
-    {
-      id: 'a settle that nobody confirmed is taken for done',
-      find: 'if (fenced !== undefined) return fenced',
-      replace: `return fenced ?? 'done'`,
-      caughtBy: bySimulation('answer-after-settle'),
-    },
-    {
-      id: 'a settle whose reply was lost is not repeated',
-      find: '  const writing = repeat(ground, once, untilMs)\n',
-      replace: '  const writing = Promise.resolve(untilMs < 0 ? await once() : undefined)\n',
-      caughtBy: byTest(inOnce, 'a settle whose reply is lost is repeated and recognised'),
     },
   ]),
   ...bugsIn('src/core/once/effect.ts', 'claim, lease, fence', [
@@ -215,8 +217,8 @@ export const coreBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/once/sweeping.ts', 'claim, lease, fence', [
     {
       id: 'expiry never runs',
-      find: 'for (let more = true; more && !closing.aborted;) more = await sweepStep(ground, store)',
-      replace: 'for (let more = false; more && !closing.aborted;) more = await sweepStep(ground, store)',
+      find: 'for (let more = true; more && !closing.aborted;) more = await sweepStep(context, store)',
+      replace: 'for (let more = false; more && !closing.aborted;) more = await sweepStep(context, store)',
       caughtBy: byTest(inOnce, 'sweepEveryMs expires entries in the background, until close'),
     },
   ]),
@@ -275,13 +277,13 @@ export const transactionBugs: readonly SeededBug[] = bugsIn('src/core/once/trans
   },
   {
     id: 'a COMMIT that nobody answered is taken for done',
-    find: `    return await bounded(ground.calls, () => granted.commit(stored.bytes, call.request.retention))\n`,
-    replace: `    return await bounded(ground.calls, () => granted.commit(stored.bytes, call.request.retention)).catch(() => 'done' as const)\n`,
+    find: `    return await bounded(context.storeCalls, () => granted.commit(stored.bytes, call.request.retention))\n`,
+    replace: `    return await bounded(context.storeCalls, () => granted.commit(stored.bytes, call.request.retention)).catch(() => 'done' as const)\n`,
     caughtBy: bySimulation('answer-has-effect'),
   },
   {
     id: 'a final failure is committed together with the writes that led to it',
-    find: `    if (stored.outcome.kind === 'failure') await bounded(ground.calls, () => granted.undoEffect())\n`,
+    find: `    if (stored.outcome.kind === 'failure') await bounded(context.storeCalls, () => granted.undoEffect())\n`,
     replace: '',
     caughtBy: bySimulation('transaction-once'),
   },
@@ -302,8 +304,8 @@ export const transactionBugs: readonly SeededBug[] = bugsIn('src/core/once/trans
   },
   {
     id: 'a commit that was lost is answered as done',
-    find: `if ((await commit(ground, call, granted, stored)) === 'lost') throw lostInTransaction(call.key)`,
-    replace: `await commit(ground, call, granted, stored)`,
+    find: `if ((await commit(context, call, granted, stored)) === 'lost') throw lostInTransaction(call.key)`,
+    replace: `await commit(context, call, granted, stored)`,
     caughtBy: bySimulation('answer-has-effect', 20_000),
   },
   {
@@ -323,13 +325,13 @@ export const transactionBugs: readonly SeededBug[] = bugsIn('src/core/once/trans
   },
   {
     id: 'a transaction that began too late is left open',
-    find: `    if (began.granted) ground.background(takeBack(ground, began.granted, 'rollback'))\n`,
+    find: `      if (late?.granted) await rollBack(context, late.granted, 'rollback')\n`,
     replace: '',
     caughtBy: bySimulation('no-wedge'),
   },
   {
     id: 'a rollback that is never answered hangs the caller',
-    find: '    await bounded(ground.calls, () => granted[how]())',
+    find: '    await bounded(context.storeCalls, () => granted[how]())',
     replace: '    await granted[how]()',
     caughtBy: byTest(inTransaction, 'a rollback that is never answered hangs nobody, and the connection is cut off'),
   },

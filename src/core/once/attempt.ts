@@ -1,13 +1,14 @@
-// One attempt that holds a key by lease: it runs the effect, keeps the lease alive meanwhile, and writes what it came to. The
-// token decides every write: an attempt that was taken over can neither report success nor touch the entry.
+// Holding a key by lease: a heartbeat keeps the lease alive, the effect runs under it, and every write carries token and fence.
+// The store decides each write: an attempt that was taken over can neither report success nor touch the entry.
 
 import { backoffMs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import type { Clock, Random } from '../clock.ts'
 import { startEffect } from './effect.ts'
-import type { Ended, Op } from './effect.ts'
+import type { Ended, Op, RunningEffect } from './effect.ts'
 import { OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
+import { startHeartbeat } from './heartbeat.ts'
 import { describeKey } from '../key.ts'
 import type { Settings } from '../settings.ts'
 import { callStore } from '../store-call.ts'
@@ -16,78 +17,72 @@ import type { Advanced, Change, Claim, Fenced, Retention, StepLedger, Store } fr
 
 type Writing = 'settle' | 'release' | 'advance'
 
-/** What every call stands on. */
-export interface Ground {
+/** What every call of one `createOnce` uses. */
+export interface RunContext {
   readonly store: Store
   readonly clock: Clock
   readonly random: Random
-  readonly calls: StoreCalls
-  /** Work that goes on after a caller was answered; `close` waits for it. */
+  readonly storeCalls: StoreCalls
+  /** Work that goes on after its caller has a result. `close` waits for it. */
   background(work: Promise<unknown>): void
   /** Aborts when `close` is called: what can be cut short is. */
   readonly closing: AbortSignal
 }
 
-export interface Attempt {
-  readonly ended: Promise<Ended>
+/** A key that this process holds: its lease is extended until the last write or `stop`. */
+export interface HeldKey {
+  readonly claim: Claim
+  /** Run the effect under the lease and the attempt's deadline. Once at most. Never rejects. */
+  run(effect: (op: Op) => unknown): Promise<Ended>
   settle(outcome: Uint8Array, retention: Retention): Promise<Fenced>
   release(how: 'open' | 'forget'): Promise<Fenced>
   /** A write of an operation, which goes on after it or ends with it. */
   advance(change: Change, store: StepLedger): Promise<Advanced>
   /** Stop extending the lease and write nothing. */
-  leave(): void
+  stop(): void
 }
 
-export function beginAttempt(ground: Ground, claim: Claim, settings: Settings, effect: (op: Op) => unknown): Attempt {
-  const { clock, store } = ground
-  const startedMs = clock.elapsed()
+export function holdKey(context: RunContext, claim: Claim, settings: Settings): HeldKey {
+  const { clock, store } = context
+  const heldSinceMs = clock.elapsed()
   let lost = false
-  let writing = false
+  let isLastWrite = false
+  const effect = effectOf(clock, claim, settings)
   const learnLost = (): void => {
     lost = true
-    publish('lost', claim.key, { attempt: claim.attempt, durationMs: clock.elapsed() - startedMs })
+    publish('lost', claim.key, { attempt: claim.attempt, durationMs: clock.elapsed() - heldSinceMs })
   }
-  const stopHeartbeat = startHeartbeat(ground, claim, settings, (why) => {
-    // A heartbeat that our own settle has overtaken is told `lost`, too; the settle itself knows better.
-    if (writing) return
+  const stopHeartbeat = startHeartbeat(context, claim, settings.leaseMs, (why) => {
+    // The store answers `lost` to a heartbeat that our own settle has overtaken. The settle itself knows better.
+    if (isLastWrite) return
     if (why === 'lost') learnLost()
-    running.abort(claimLost(claim, settings))
+    effect.abort(claimLost(claim, settings))
   })
-  const onDeadline = (): OnceError => {
-    // A heartbeat that outlives its handler would wedge the key.
-    stopHeartbeat()
-    return deadlinePassed(claim, settings)
-  }
-  const running = startEffect(
-    clock,
-    { claim, attemptMs: settings.attemptMs, onDeadline, graceMs: settings.leaseMs },
-    effect,
-  )
 
-  async function write<Answer extends Advanced>(
+  async function write<Result extends Advanced>(
     during: Writing,
-    call: () => Promise<Answer>,
-  ): Promise<Answer | 'lost'> {
+    call: () => Promise<Result>,
+  ): Promise<Result | 'lost'> {
     if (lost) return 'lost'
     const beganMs = clock.elapsed()
-    let fenced: Answer
+    let fenced: Result
     try {
-      fenced = await callStore(ground.calls, during, claim.key, call)
+      fenced = await callStore(context.storeCalls, during, claim.key, call)
     } catch (error) {
-      fenced = await persist(ground, claim, settings, { during, call, beganMs, error })
+      fenced = await persist(context, claim, settings, { during, call, beganMs, error })
     }
     if (fenced === 'lost' && !lost) {
       learnLost()
-      running.abort(claimLost(claim, settings))
+      effect.abort(claimLost(claim, settings))
     }
     return fenced
   }
 
-  async function writeLast<Answer extends Advanced>(
+  async function writeLast<Result extends Advanced>(
     during: Writing,
-    call: () => Promise<Answer>,
-  ): Promise<Answer | 'lost'> {
-    writing = true
+    call: () => Promise<Result>,
+  ): Promise<Result | 'lost'> {
+    isLastWrite = true
     try {
       return await write(during, call)
     } finally {
@@ -96,107 +91,93 @@ export function beginAttempt(ground: Ground, claim: Claim, settings: Settings, e
   }
 
   return {
-    ended: running.ended,
+    claim,
+    // A heartbeat that outlives its handler would wedge the key.
+    run: (work) => effect.run(work, stopHeartbeat),
     settle: (outcome, retention) => writeLast('settle', () => store.settle(claim, outcome, retention)),
     release: (how) => writeLast('release', () => store.release(claim, how)),
     advance: (change, ledger) =>
       (change.becomes.to === 'running' ? write : writeLast)('advance', () => ledger.advance(claim, change)),
-    leave: stopHeartbeat,
+    stop: stopHeartbeat,
   }
 }
 
-/**
- * Extends the lease at a third of it, so that two extensions may fail before it ends. `onEnd` is told when the store says
- * the claim is lost, or when a whole lease passed without an answer (`silent`: it may be lost; only the token can tell).
- */
-function startHeartbeat(
-  ground: Ground,
-  claim: Claim,
-  settings: Settings,
-  onEnd: (why: 'lost' | 'silent') => void,
-): () => void {
-  const { clock, store } = ground
-  const { leaseMs } = settings
-  const periodMs = leaseMs / 3
-  let stopped = false
-  let aliveMs = clock.elapsed()
-  let cancel = clock.schedule(() => void beat(), periodMs)
-  const leftMs = (): number => aliveMs + leaseMs - clock.elapsed()
+interface HeldEffect {
+  run(effect: (op: Op) => unknown, onDeadline: () => void): Promise<Ended>
+  abort(error: OnceError): void
+}
 
-  async function beat(): Promise<void> {
-    const beganMs = clock.elapsed()
-    // Below a millisecond nothing can be extended any more, and a timer for it would only come back here.
-    if (leftMs() < 1) return end('silent')
-    const calls = { ...ground.calls, timeoutMs: Math.min(ground.calls.timeoutMs, leftMs()) }
-    const fenced = await callStore(calls, 'extend', claim.key, () => store.extend(claim, leaseMs)).catch(
-      () => undefined,
-    )
-    if (stopped) return
-    if (fenced === 'lost') return end('lost')
-    // The lease counts from when the store wrote it, at the earliest when we asked.
-    if (fenced === 'done') aliveMs = beganMs
-    const pauseMs = Math.min(periodMs - (clock.elapsed() - beganMs), leftMs())
-    cancel = clock.schedule(() => void beat(), Math.max(0, pauseMs))
-  }
-
-  function end(why: 'lost' | 'silent'): void {
-    if (stopped) return
-    stopped = true
-    cancel()
-    onEnd(why)
-  }
-
-  return () => {
-    stopped = true
-    cancel()
+/** The one effect of a held key. What lost its claim before it began does not begin. */
+function effectOf(clock: Clock, claim: Claim, settings: Settings): HeldEffect {
+  const { attemptMs, leaseMs } = settings
+  let running: RunningEffect | undefined
+  let aborted: OnceError | undefined
+  return {
+    run(effect, onDeadline) {
+      if (aborted) return Promise.resolve({ is: 'threw', thrown: aborted })
+      const deadline = (): OnceError => {
+        onDeadline()
+        return deadlinePassed(claim, settings)
+      }
+      running = startEffect(clock, { claim, attemptMs, onDeadline: deadline, graceMs: leaseMs }, effect)
+      return running.ended
+    },
+    abort(error) {
+      aborted ??= error
+      running?.abort(error)
+    },
   }
 }
 
 const writeBackoff = { firstMs: 50, factor: 2, maxMs: 2_000 }
 
 /** A write that the store did not confirm. */
-interface Unconfirmed<Answer> {
+interface Unconfirmed<Result> {
   readonly during: Writing
-  readonly call: () => Promise<Answer>
+  readonly call: () => Promise<Result>
   readonly beganMs: number
   readonly error: unknown
 }
 
 /**
  * Writes with the token are safe to repeat, so a store that fails is asked again until the lease would be over. The caller
- * is kept for one store time-out only and is then told that the outcome is unknown; the writing goes on without it.
+ * waits for one store time-out only and then gets OUTCOME_UNKNOWN. The writing goes on without it.
  */
-async function persist<Answer extends Advanced>(
-  ground: Ground,
+async function persist<Result extends Advanced>(
+  context: RunContext,
   claim: Claim,
   settings: Settings,
-  { during, call, beganMs, error }: Unconfirmed<Answer>,
-): Promise<Answer> {
-  const { clock, calls } = ground
+  { during, call, beganMs, error }: Unconfirmed<Result>,
+): Promise<Result> {
+  const { clock, storeCalls } = context
   if (error instanceof OnceError && isRefusal(error)) throw error
-  const once = (): Promise<Answer> => callStore(calls, during, claim.key, call)
-  const untilMs = beganMs + Math.max(settings.leaseMs, calls.timeoutMs)
-  const writing = repeat(ground, once, untilMs)
-  ground.background(writing)
-  const fenced = await within(clock, beganMs + calls.timeoutMs - clock.elapsed(), writing)
+  const ask = (): Promise<Result> => callStore(storeCalls, during, claim.key, call)
+  const untilMs = beganMs + Math.max(settings.leaseMs, storeCalls.timeoutMs)
+  const writing = repeat(context, ask, untilMs)
+  context.background(writing)
+  const fenced = await patiently(clock, beganMs + storeCalls.timeoutMs - clock.elapsed(), writing)
   if (fenced !== undefined) return fenced
   throw new OnceError('OUTCOME_UNKNOWN', {
     message:
       `The effect for ${describeKey(claim.key)} (attempt ${claim.attempt}) has ended, but the store did not confirm the ${during}. ` +
-      'Ask again with the same key: the answer will be the stored outcome, or the effect will be taken up when the lease ends.',
+      'Retry with the same key: the call returns the stored outcome, or runs the effect again once the lease has ended.',
     cause: error,
   })
 }
 
 /**
- * The store has refused it (an outcome too large for it), and would do so again. Not what says that nothing was executed, as
- * a server that is not fit to be used does: after an effect that cannot be true, and it may pass.
+ * The store has refused the write (an outcome too large for it) and would do so again. An error that says that nothing was executed
+ * (a server that is unfit) is no refusal: after an effect that cannot be true, and the server may become fit again.
  */
 function isRefusal({ code, executed, retryable }: OnceError): boolean {
   return !retryable && (executed !== 'no' || code === 'OUTCOME_NOT_STORED')
 }
 
-async function repeat<T>({ clock, random }: Ground, call: () => Promise<T>, untilMs: number): Promise<T | undefined> {
+async function repeat<T>(
+  { clock, random }: RunContext,
+  call: () => Promise<T>,
+  untilMs: number,
+): Promise<T | undefined> {
   for (let tries = 0; clock.elapsed() < untilMs; tries++) {
     await sleep(clock, backoffMs(writeBackoff, tries, random))
     try {
@@ -206,8 +187,8 @@ async function repeat<T>({ clock, random }: Ground, call: () => Promise<T>, unti
   return undefined
 }
 
-/** What `work` comes to, or undefined when it has not ended by then. */
-async function within<T>(clock: Clock, patienceMs: number, work: Promise<T>): Promise<T | undefined> {
+/** The result of `work`, or undefined when it has not ended by then. */
+async function patiently<T>(clock: Clock, patienceMs: number, work: Promise<T>): Promise<T | undefined> {
   const impatient = Promise.withResolvers<undefined>()
   const cancel = clock.schedule(() => impatient.resolve(undefined), patienceMs)
   try {

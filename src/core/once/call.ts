@@ -1,7 +1,7 @@
-// What run, transaction and within have in common: a call as it was asked, asking the store (and waiting while the key is
-// busy), and the answer to each verdict.
+// What run, transaction and within have in common: what the caller gave, checked and taken down, and what each verdict means
+// for the caller.
 
-import type { Ground } from './attempt.ts'
+import type { RunContext } from './attempt.ts'
 import { invalidArgument, OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
 import { fingerprint } from '../fingerprint.ts'
@@ -13,7 +13,7 @@ import { readRunOptions } from '../settings.ts'
 import type { OnceOptions, RunOptions, Settings } from '../settings.ts'
 import type { ClaimRequest, Verdict } from '../store.ts'
 import { createWaiting } from './waiting.ts'
-import type { Asked } from './waiting.ts'
+import type { Waiting } from './waiting.ts'
 
 export interface Result<T> {
   readonly value: T
@@ -32,33 +32,21 @@ export interface Call {
   readonly group: string
 }
 
-export interface Protocol {
-  readonly ground: Ground
-  call(what: string, id: string | Key, effect: unknown, options: RunOptions): Call
-  /** Ask, and while the key is busy ask again for up to waitMs. */
-  ask<A extends Asked>(call: Call, ask: (request: ClaimRequest) => Promise<A>): Promise<A>
-  /** An attempt of this call ended here: those who wait for it may ask at once. */
+export interface Calls {
+  readonly context: RunContext
+  readonly waiting: Waiting
+  /** Checks what the caller gave, before anything is claimed. `what` names the method in errors. */
+  read(what: string, id: string | Key, effect: unknown, options: RunOptions): Call
+  /** An attempt of this call ended here: local callers that wait for it ask the store at once. */
   wake(call: Call): void
-  /** The answer to every verdict but `granted`. */
+  /** The result of every verdict but `granted`: a replay, or the error that is thrown. */
   answer<T>(call: Call, verdict: Exclude<Verdict, { is: 'granted' }>, startedMs: number): Result<T>
   encode(outcome: Outcome): { bytes: Uint8Array; outcome: Outcome }
 }
 
-export function createProtocol(options: OnceOptions, settings: Settings, ground: Ground): Protocol {
-  const { clock, random } = ground
-  const waiting = createWaiting(clock, random)
-
-  async function ask<A extends Asked>(call: Call, askOnce: (request: ClaimRequest) => Promise<A>): Promise<A> {
-    // The token is random, not the attempt number: an entry can be forgotten and claimed anew, attempts start again at 1,
-    // and a zombie of the old attempt 1 would pass for the new one.
-    const again = (): Promise<A> => askOnce({ ...call.request, token: random.uuid() })
-    const first = await again()
-    if (first.verdict.is !== 'busy' || call.settings.waitMs === 0) return first
-    const startedMs = clock.elapsed()
-    const asked = await waiting.wait({ group: call.group, waitMs: call.settings.waitMs, ask: again })
-    publish('waited', call.key, { durationMs: clock.elapsed() - startedMs, ended: asked ? 'verdict' : 'in-flight' })
-    return asked ?? first
-  }
+export function createCalls(options: OnceOptions, settings: Settings, context: RunContext): Calls {
+  const { clock } = context
+  const waiting = createWaiting(clock, context.random)
 
   function replay<T>(call: Call, verdict: Verdict & { is: 'settled' }, startedMs: number): Result<T> {
     const outcome = decodeOutcome(verdict.outcome, options.codec, call.key)
@@ -68,9 +56,10 @@ export function createProtocol(options: OnceOptions, settings: Settings, ground:
   }
 
   return {
-    ground,
-    ask,
-    call: (what, id, effect, runOptions) => readCall(options.scope, settings, what, id, effect, runOptions),
+    context,
+    waiting,
+    read: (what, id, effect, runOptions) =>
+      readCall(options.scope, settings, { what, id, effect, options: runOptions }),
     wake: (call) => waiting.wake(call.group),
     answer(call, verdict, startedMs) {
       if (verdict.is === 'settled') return replay(call, verdict, startedMs)
@@ -96,11 +85,9 @@ export function valueOf(subject: Key, outcome: Outcome): unknown {
 function readCall(
   scope: string,
   defaults: Settings,
-  what: string,
-  id: string | Key,
-  effect: unknown,
-  options: RunOptions,
+  given: { readonly what: string; readonly id: string | Key; readonly effect: unknown; readonly options: RunOptions },
 ): Call {
+  const { what, id, effect, options } = given
   const subject = keyFrom(scope, id)
   if (typeof effect !== 'function')
     throw invalidArgument(`${what}: expected the effect to be a function, got ${typeof effect}`)

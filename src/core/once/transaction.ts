@@ -1,7 +1,7 @@
 // Effect and record in one transaction: the strongest form. There is no lease and no heartbeat here: the database keeps
 // others away while the transaction is open, and a crash takes effect and claim back together.
 
-import type { Ground } from './attempt.ts'
+import type { RunContext } from './attempt.ts'
 import { backoffMs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import { createOp, startEffect } from './effect.ts'
@@ -13,13 +13,14 @@ import type { Key } from '../key.ts'
 import { failureOf } from '../outcome.ts'
 import type { Outcome } from '../outcome.ts'
 import { valueOf } from './call.ts'
-import type { Call, Protocol, Result } from './call.ts'
+import type { Call, Calls, Result } from './call.ts'
+import { claim } from './claim.ts'
+import type { Asking } from './claim.ts'
 import type { RunOptions } from '../settings.ts'
-import { bounded, callStore } from '../store-call.ts'
+import { bounded } from '../store-call.ts'
 import type {
   Began,
   Claim,
-  ClaimRequest,
   Fenced,
   InTransaction,
   Store,
@@ -44,25 +45,25 @@ export interface Transactions {
   within(tx: unknown): Within
 }
 
-export function createTransactions(protocol: Protocol): Transactions {
-  const { store } = protocol.ground
+export function createTransactions(calls: Calls): Transactions {
+  const { store } = calls.context
   return {
     async transaction<T, Tx>(id: string | Key, effect: (tx: Tx, op: Op) => T | Promise<T>, options: RunOptions = {}) {
-      const call = protocol.call('transaction', id, effect, options)
-      return transaction(protocol, call, transactional<Tx>(store, 'transaction'), effect)
+      const call = calls.read('transaction', id, effect, options)
+      return transaction(calls, call, transactional<Tx>(store, 'transaction'), effect)
     },
     within: (tx) => ({
       run: async (id, effect, options = {}) =>
         runWithin(
-          protocol,
-          protocol.call('within.run', id, effect, options),
+          calls,
+          calls.read('within.run', id, effect, options),
           transactional(store, 'within').within(tx),
           effect,
         ),
       runSync: (id, effect, options = {}) =>
         runWithinSync(
-          protocol,
-          protocol.call('within.runSync', id, effect, options),
+          calls,
+          calls.read('within.runSync', id, effect, options),
           syncTransactional(store).withinSync(tx),
           effect,
         ),
@@ -75,87 +76,91 @@ const conflictTriesMax = 5
 const conflictBackoff = { firstMs: 10, factor: 3, maxMs: 500 }
 
 async function transaction<T, Tx>(
-  protocol: Protocol,
+  calls: Calls,
   call: Call,
   store: Transactional<Tx>,
   effect: (tx: Tx, op: Op) => T | Promise<T>,
 ): Promise<Result<T>> {
-  const { clock, random } = protocol.ground
+  const { clock, random } = calls.context
   for (let tries = 0; ; tries++) {
     try {
-      return await tryTransaction(protocol, call, store, effect)
+      return await tryTransaction(calls, call, store, effect)
     } catch (error) {
       // The rollback took the effect along, so all of it may run again.
       if (!store.isConflict(error)) throw error
       if (tries + 1 >= conflictTriesMax) throw conflict(call.key, error)
       await sleep(clock, backoffMs(conflictBackoff, tries, random))
     } finally {
-      protocol.wake(call)
+      calls.wake(call)
     }
   }
 }
 
 async function tryTransaction<T, Tx>(
-  protocol: Protocol,
+  calls: Calls,
   call: Call,
   store: Transactional<Tx>,
   effect: (tx: Tx, op: Op) => T | Promise<T>,
 ): Promise<Result<T>> {
-  const { ground } = protocol
-  const startedMs = ground.clock.elapsed()
-  const { verdict, granted } = await protocol.ask(call, (request) => begin(ground, call, store, request))
-  if (verdict.is !== 'granted') return protocol.answer(call, verdict, startedMs)
-  if (!granted) throw new Error(`Bug! The ${ground.store.name} store granted a transaction without giving it.`)
+  const { context } = calls
+  const startedMs = context.clock.elapsed()
+  const { verdict, answer } = await claim(calls, call, beginning(context, call, store))
+  if (verdict.is !== 'granted') return calls.answer(call, verdict, startedMs)
+  const granted = answer?.granted
+  if (!granted) throw new Error(`Bug! The ${context.store.name} store granted a transaction without giving it.`)
   const { attempt } = verdict.claim
-  publish('claimed', call.key, { attempt, how: verdict.how, durationMs: ground.clock.elapsed() - startedMs })
-  const ended = await runEffect(ground, call, verdict.claim, (op) => effect(granted.tx, op))
-  const outcome = outcomeOf(protocol, ended, call)
+  publish('claimed', call.key, { attempt, how: verdict.how, durationMs: context.clock.elapsed() - startedMs })
+  const ended = await runEffect(context, call, verdict.claim, (op) => effect(granted.tx, op))
+  const outcome = outcomeOf(calls, ended, call)
   if (!outcome) {
-    await takeBack(ground, granted, ended.is === 'hung' ? 'abandon' : 'rollback')
-    publish('released', call.key, { attempt, how: 'forget', durationMs: ground.clock.elapsed() - startedMs })
+    await rollBack(context, granted, ended.is === 'hung' ? 'abandon' : 'rollback')
+    publish('released', call.key, { attempt, how: 'forget', durationMs: context.clock.elapsed() - startedMs })
     throw ended.thrown
   }
-  const stored = protocol.encode(outcome)
-  if ((await commit(ground, call, granted, stored)) === 'lost') throw lostInTransaction(call.key)
-  publish('settled', call.key, { attempt, kind: stored.outcome.kind, durationMs: ground.clock.elapsed() - startedMs })
+  const stored = calls.encode(outcome)
+  if ((await commit(context, call, granted, stored)) === 'lost') throw lostInTransaction(call.key)
+  publish('settled', call.key, { attempt, kind: stored.outcome.kind, durationMs: context.clock.elapsed() - startedMs })
   if (stored.outcome.kind === 'failure') throw ended.thrown
   return { value: valueOf(call.key, stored.outcome) as T, replayed: false, attempt }
 }
 
-function begin<Tx>(ground: Ground, call: Call, store: Transactional<Tx>, request: ClaimRequest): Promise<Began<Tx>> {
-  const late = (began: Began<Tx>): void => {
-    if (began.granted) ground.background(takeBack(ground, began.granted, 'rollback'))
+/** A transaction that began too late is rolled back. One that nobody heard of ends with its connection. */
+function beginning<Tx>(context: RunContext, call: Call, store: Transactional<Tx>): Asking<Began<Tx>> {
+  return {
+    ask: (request) => store.begin(call.key, request),
+    disown: async (_request, late) => {
+      if (late?.granted) await rollBack(context, late.granted, 'rollback')
+    },
   }
-  return callStore(ground.calls, 'claim', call.key, () => store.begin(call.key, request), late)
 }
 
-type Granted = NonNullable<Began<unknown>['granted']>
+type OpenTransaction = NonNullable<Began<unknown>['granted']>
 
 /**
  * Never fails and never hangs: the error that led here matters more, and a connection that does not even roll back is cut
  * off, which rolls back by itself.
  */
-async function takeBack(ground: Ground, granted: Granted, how: 'rollback' | 'abandon'): Promise<void> {
+async function rollBack(context: RunContext, granted: OpenTransaction, how: 'rollback' | 'abandon'): Promise<void> {
   try {
-    await bounded(ground.calls, () => granted[how]())
+    await bounded(context.storeCalls, () => granted[how]())
   } catch {
-    if (how === 'rollback') await takeBack(ground, granted, 'abandon')
+    if (how === 'rollback') await rollBack(context, granted, 'abandon')
   }
 }
 
 /** A failure is committed without the writes that led to it. */
 async function commit(
-  ground: Ground,
+  context: RunContext,
   call: Call,
-  granted: Granted,
+  granted: OpenTransaction,
   stored: { bytes: Uint8Array; outcome: Outcome },
 ): Promise<Fenced> {
   const asItIs = (error: unknown): boolean =>
-    error instanceof OnceError || (ground.store as Store & Transactional<unknown>).isConflict(error)
+    error instanceof OnceError || (context.store as Store & Transactional<unknown>).isConflict(error)
   try {
-    if (stored.outcome.kind === 'failure') await bounded(ground.calls, () => granted.undoEffect())
+    if (stored.outcome.kind === 'failure') await bounded(context.storeCalls, () => granted.undoEffect())
   } catch (error) {
-    await takeBack(ground, granted, 'abandon')
+    await rollBack(context, granted, 'abandon')
     if (asItIs(error)) throw error
     throw new OnceError('STORE_UNAVAILABLE', {
       message: `The transaction for ${describeKey(call.key)} could not be taken back to its claim, and was rolled back as a whole. Ask again.`,
@@ -163,7 +168,7 @@ async function commit(
     })
   }
   try {
-    return await bounded(ground.calls, () => granted.commit(stored.bytes, call.request.retention))
+    return await bounded(context.storeCalls, () => granted.commit(stored.bytes, call.request.retention))
   } catch (error) {
     if (asItIs(error)) throw error
     throw new OnceError('OUTCOME_UNKNOWN', {
@@ -175,7 +180,7 @@ async function commit(
   }
 }
 
-async function runEffect(ground: Ground, call: Call, claim: Claim, effect: (op: Op) => unknown): Promise<Ended> {
+async function runEffect(context: RunContext, call: Call, claim: Claim, effect: (op: Op) => unknown): Promise<Ended> {
   const { attemptMs, leaseMs } = call.settings
   const onDeadline = (): OnceError =>
     new OnceError('DEADLINE_PASSED', {
@@ -184,56 +189,56 @@ async function runEffect(ground: Ground, call: Call, claim: Claim, effect: (op: 
         `The transaction for ${describeKey(call.key)} did not end within its attemptMs of ${attemptMs} and was rolled back. ` +
         'Raise attemptMs, or end the effect when op.signal aborts.',
     })
-  return startEffect(ground.clock, { claim, attemptMs, onDeadline, graceMs: leaseMs }, effect).ended
+  return startEffect(context.clock, { claim, attemptMs, onDeadline, graceMs: leaseMs }, effect).ended
 }
 
 /** What is to be committed; undefined when all of it is to be taken back. In a transaction nothing is ever in doubt. */
-function outcomeOf({ ground }: Protocol, ended: Ended, call: Call): Outcome | undefined {
+function outcomeOf({ context }: Calls, ended: Ended, call: Call): Outcome | undefined {
   if (ended.is === 'returned') return { kind: 'value', value: ended.value }
   if (ended.is === 'hung') return undefined
   // What the database took back because of others is no answer of the effect: all of it may run again.
-  const isConflict = (ground.store as Partial<Transactional<unknown>>).isConflict?.(ended.thrown) ?? false
+  const isConflict = (context.store as Partial<Transactional<unknown>>).isConflict?.(ended.thrown) ?? false
   const store = ended.thrown instanceof FinalError || (call.settings.onThrow === 'store' && !isConflict)
   return store ? { kind: 'failure', error: failureOf(ended.thrown) } : undefined
 }
 
 async function runWithin<T>(
-  protocol: Protocol,
+  calls: Calls,
   call: Call,
   store: InTransaction,
   effect: (op: Op) => T | Promise<T>,
 ): Promise<Result<T>> {
-  const { ground } = protocol
-  const startedMs = ground.clock.elapsed()
+  const { context } = calls
+  const startedMs = context.clock.elapsed()
   // Waiting here would hold the caller's locks and look at its old snapshot: a busy key is told so at once.
-  const verdict = await store.claim(call.key, { ...call.request, token: ground.random.uuid() })
-  if (verdict.is !== 'granted') return protocol.answer(call, verdict, startedMs)
+  const verdict = await store.claim(call.key, { ...call.request, token: context.random.uuid() })
+  if (verdict.is !== 'granted') return calls.answer(call, verdict, startedMs)
   const { claim } = verdict
-  const ended = await runEffect(ground, call, claim, effect)
-  const outcome = outcomeOf(protocol, ended, call)
+  const ended = await runEffect(context, call, claim, effect)
+  const outcome = outcomeOf(calls, ended, call)
   if (!outcome) {
     await store.undoClaim(claim).catch(() => {}) // then the transaction is broken, and rolls back as a whole
     throw ended.thrown
   }
-  const stored = protocol.encode(outcome)
+  const stored = calls.encode(outcome)
   if (stored.outcome.kind === 'failure') await store.undoEffect(claim)
   if ((await store.settle(claim, stored.bytes, call.request.retention)) === 'lost') throw lostInTransaction(call.key)
   if (stored.outcome.kind === 'failure') throw ended.thrown
   return { value: valueOf(call.key, stored.outcome) as T, replayed: false, attempt: claim.attempt }
 }
 
-function runWithinSync<T>(protocol: Protocol, call: Call, store: SyncInTransaction, effect: (op: Op) => T): Result<T> {
-  const startedMs = protocol.ground.clock.elapsed()
-  const verdict = store.claim(call.key, { ...call.request, token: protocol.ground.random.uuid() })
-  if (verdict.is !== 'granted') return protocol.answer(call, verdict, startedMs)
+function runWithinSync<T>(calls: Calls, call: Call, store: SyncInTransaction, effect: (op: Op) => T): Result<T> {
+  const startedMs = calls.context.clock.elapsed()
+  const verdict = store.claim(call.key, { ...call.request, token: calls.context.random.uuid() })
+  if (verdict.is !== 'granted') return calls.answer(call, verdict, startedMs)
   const { claim } = verdict
   const ended = endSync(() => effect(createOp(claim, () => new AbortController().signal)), call.key)
-  const outcome = outcomeOf(protocol, ended, call)
+  const outcome = outcomeOf(calls, ended, call)
   if (!outcome) {
     store.undoClaim(claim)
     throw ended.thrown
   }
-  const stored = protocol.encode(outcome)
+  const stored = calls.encode(outcome)
   if (stored.outcome.kind === 'failure') store.undoEffect(claim)
   if (store.settle(claim, stored.bytes, call.request.retention) === 'lost') throw lostInTransaction(call.key)
   if (stored.outcome.kind === 'failure') throw ended.thrown

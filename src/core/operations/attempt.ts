@@ -1,9 +1,9 @@
 // Asking for an operation, and one attempt of it: claim the key and keep the input, read what is recorded, conduct it, and write
 // what becomes of it. Whatever fails before the first step, the key is not left held for nothing.
 
-import { beginAttempt } from '../once/attempt.ts'
-import type { Attempt, Ground } from '../once/attempt.ts'
-import { claim, stillHeld } from '../once/claim.ts'
+import { holdKey } from '../once/attempt.ts'
+import type { HeldKey, RunContext } from '../once/attempt.ts'
+import { byLease, claim, stillHeld } from '../once/claim.ts'
 import { FinalError, invalidArgument, OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
 import { fingerprint } from '../fingerprint.ts'
@@ -17,7 +17,7 @@ import type { Steps } from './steps.ts'
 import { decodeOutcome, encodeOutcome } from '../outcome.ts'
 import type { Outcome } from '../outcome.ts'
 import { valueOf } from '../once/call.ts'
-import type { Call, Protocol, Result } from '../once/call.ts'
+import type { Call, Calls, Result } from '../once/call.ts'
 import type { OnceOptions, Settings } from '../settings.ts'
 import { callStore } from '../store-call.ts'
 import type { Change, Claim, Inspectable, Ledger, Recoverable, StepLedger, Store, Verdict } from '../store.ts'
@@ -26,8 +26,8 @@ export type OperationStore = Store & StepLedger & Recoverable & Inspectable
 
 /** What every call of one operation stands on. */
 export interface OperationContext {
-  readonly protocol: Protocol
-  readonly ground: Ground
+  readonly calls: Calls
+  readonly ground: RunContext
   readonly store: OperationStore
   readonly once: OnceOptions
   readonly scope: string
@@ -35,7 +35,7 @@ export interface OperationContext {
   readonly definition: Definition
 }
 
-/** The call as the protocol knows it, with the input in the request. */
+/** The call with the input in the request. */
 export type OperationCall = Call & { readonly request: { readonly input: Uint8Array } }
 
 type Granted = Verdict & { readonly is: 'granted' }
@@ -79,24 +79,23 @@ export async function enlist(
   | { readonly granted: () => Promise<Result<unknown>>; readonly result?: undefined }
   | { readonly result: Result<unknown>; readonly granted?: undefined }
 > {
-  const { ground, protocol } = context
+  const { ground, calls } = context
   const startedMs = ground.clock.elapsed()
   const { verdict, askedMs } = await askFor(context, call)
-  if (verdict.is !== 'granted') return { result: protocol.answer(call, ofThisVersion(context, verdict), startedMs) }
+  if (verdict.is !== 'granted') return { result: calls.answer(call, ofThisVersion(context, verdict), startedMs) }
   const { attempt } = verdict.claim
   publish('claimed', call.key, { attempt, how: verdict.how, durationMs: ground.clock.elapsed() - startedMs })
   if (verdict.how === 'taken-over') publish('taken-over', call.key, { attempt })
-  return { granted: () => carryOut(context, call, verdict, askedMs).finally(() => protocol.wake(call)) }
+  return { granted: () => carryOut(context, call, verdict, askedMs).finally(() => calls.wake(call)) }
 }
 
 export function askFor(
-  { ground, protocol, store }: OperationContext,
+  { ground, calls, store }: OperationContext,
   call: OperationCall,
 ): Promise<{ readonly verdict: Verdict; readonly askedMs: number }> {
-  return protocol.ask(call, (request) => {
-    const withInput = { ...request, input: call.request.input }
-    return claim(ground, call.key, withInput, () => store.enlist(call.key, withInput))
-  })
+  const { input } = call.request
+  const enlisting = byLease(ground, call.key, (request) => store.enlist(call.key, { ...request, input }))
+  return claim(calls, call, enlisting)
 }
 
 /** An operation counts its own versions, and `upgrade` knows those of `createOnce`: what it came to is replayed as it was. */
@@ -113,34 +112,42 @@ async function carryOut(
   const { ground } = context
   const { claim: held, how } = verdict
   const ledger = await readHeld(context, verdict, askedMs)
-  const begun = Promise.withResolvers<Attempt>()
-  const { journal, input } = await readRecorded(context, held, { ledger, input: call.request.input }, begun.promise)
-  await mayGoOn(context, journal, ledger)
+  const hold = holdKey(ground, held, call.settings)
+  try {
+    const recorded = { ledger, input: call.request.input }
+    const { journal, input } = await readRecorded(context, held, recorded, hold)
+    await mayGoOn(context, journal, ledger)
+    return await conductHeld(context, call, hold, { journal, input, takenOver: how === 'taken-over' })
+  } finally {
+    hold.stop()
+  }
+}
+
+async function conductHeld(
+  context: OperationContext,
+  call: OperationCall,
+  hold: HeldKey,
+  { journal, input, takenOver }: Pick<Conducting, 'journal' | 'input' | 'takenOver'>,
+): Promise<Result<unknown>> {
   let steps: Steps | undefined
   const conducting: Conducting = {
-    ground,
+    ground: context.ground,
     definition: context.definition,
     journal,
     settings: call.settings,
     codec: context.once.codec,
     input,
-    takenOver: how === 'taken-over',
+    takenOver,
     onSteps: (given) => (steps = given),
   }
-  const attempt = beginAttempt(ground, held, call.settings, (op) => conduct(conducting, op))
-  begun.resolve(attempt)
-  try {
-    const ended = await attempt.ended
-    if (ended.is === 'hung') {
-      // It still runs somewhere and may still do anything: only the lease can end it.
-      await steps?.abandon()
-      throw ended.thrown
-    }
-    if (ended.is === 'threw') throw await giveBack(context, journal, ended.thrown)
-    return await conclude(context, call, journal, ended.value as Plan)
-  } finally {
-    attempt.leave()
+  const ended = await hold.run((op) => conduct(conducting, op))
+  if (ended.is === 'hung') {
+    // It still runs somewhere and may still do anything: only the lease can end it.
+    await steps?.abandon()
+    throw ended.thrown
   }
+  if (ended.is === 'threw') throw await giveBack(context, journal, ended.thrown)
+  return conclude(context, call, journal, ended.value as Plan)
 }
 
 /** What is recorded, once it is sure that the claim still holds. */
@@ -164,7 +171,7 @@ export async function readRecorded(
   context: OperationContext,
   held: Claim,
   { ledger, input }: { readonly ledger: Ledger | undefined; readonly input: Uint8Array },
-  attempt: Promise<Pick<Attempt, 'advance'>>,
+  hold: Pick<HeldKey, 'advance'>,
 ): Promise<{ readonly journal: Journal; readonly input: unknown }> {
   const { definition, settings, store, once } = context
   const { name: operation, version } = definition
@@ -173,7 +180,7 @@ export async function readRecorded(
     return now?.cancelReason ?? 'somebody asked for it'
   }
   try {
-    const journal = openJournal({ operation, version, claim: held, settings, store, ledger, attempt, cancelReason })
+    const journal = openJournal({ operation, version, claim: held, settings, store, ledger, hold, cancelReason })
     return { journal, input: valueOf(held.key, decodeOutcome(input, once.codec, held.key)) }
   } catch (error) {
     // Nobody can go on with what cannot be read, and trying again would not help: it is parked.
@@ -281,5 +288,5 @@ export function inStore<T>(
   subject: Key,
   ask: () => Promise<T>,
 ): Promise<T> {
-  return callStore(context.ground.calls, during, subject, ask)
+  return callStore(context.ground.storeCalls, during, subject, ask)
 }

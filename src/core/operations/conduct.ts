@@ -1,7 +1,7 @@
 // One attempt of an operation, from what is recorded to what is to be written at its end: forward while it can, back when it
 // has failed for good, parked when only a person can tell. Whatever happens, it ends in one of the three.
 
-import type { Ground } from '../once/attempt.ts'
+import type { RunContext } from '../once/attempt.ts'
 import { backoffMs } from '../backoff.ts'
 import type { Backoff } from '../backoff.ts'
 import type { Op } from '../once/effect.ts'
@@ -30,7 +30,7 @@ export interface Definition {
 }
 
 export interface Conducting {
-  readonly ground: Ground
+  readonly ground: RunContext
   readonly definition: Definition
   readonly journal: Journal
   readonly settings: Settings

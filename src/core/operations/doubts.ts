@@ -1,7 +1,7 @@
 // What is in doubt, and putting it right: for systems that were built without keys, where only asking the other side in bulk
 // can tell what took effect, and how often.
 
-import type { Ground } from '../once/attempt.ts'
+import type { RunContext } from '../once/attempt.ts'
 import { invalidArgument, OnceError } from '../errors.ts'
 import type { ErrorCode } from '../errors.ts'
 import { keyOf } from '../key.ts'
@@ -65,7 +65,7 @@ const pageLimit = 100
  * of `once.run` whose attempt never reported.
  */
 export async function* doubts(
-  ground: Ground,
+  ground: RunContext,
   scope: string,
   operations: readonly OperationParts[],
 ): AsyncGenerator<Doubt> {
@@ -73,24 +73,24 @@ export async function* doubts(
   yield* keyDoubts(ground, scope)
 }
 
-async function* keyDoubts(ground: Ground, scope: string): AsyncGenerator<Doubt> {
+async function* keyDoubts(ground: RunContext, scope: string): AsyncGenerator<Doubt> {
   if (!('list' in ground.store)) return
   const store = ground.store as Store & Inspectable
   let after: Key | undefined
   for (;;) {
     const filter = { scope, state: 'abandoned', limit: pageLimit, ...(after && { after }) } as const
-    const page: readonly Entry[] = await callStore(ground.calls, 'inspect', undefined, () => store.list(filter))
+    const page: readonly Entry[] = await callStore(ground.storeCalls, 'inspect', undefined, () => store.list(filter))
     for (const { key, attempt, leaseUntilMs } of page) yield { key, attempt, sinceMs: leaseUntilMs, parked: false }
     after = page.at(-1)?.key
     if (page.length < pageLimit) return
   }
 }
 
-async function* operationDoubts(ground: Ground, operation: OperationParts): AsyncGenerator<Doubt> {
+async function* operationDoubts(ground: RunContext, operation: OperationParts): AsyncGenerator<Doubt> {
   let after: string | undefined
   for (;;) {
     const options = { limit: pageLimit, ...(after !== undefined && { after }) }
-    const page = await callStore(ground.calls, 'inspect', undefined, () =>
+    const page = await callStore(ground.storeCalls, 'inspect', undefined, () =>
       operation.store.unfinished(operation.scope, options),
     )
     for (const key of page) yield* await doubtsOf(operation, key)
@@ -117,7 +117,7 @@ async function doubtsOf(operation: OperationParts, key: Key): Promise<readonly D
   }
 }
 
-async function* stepDoubts(ground: Ground, operation: OperationParts): AsyncGenerator<StepDoubt> {
+async function* stepDoubts(ground: RunContext, operation: OperationParts): AsyncGenerator<StepDoubt> {
   for await (const doubt of operationDoubts(ground, operation)) {
     if (doubt.step !== undefined) yield doubt as StepDoubt
   }
@@ -127,7 +127,7 @@ async function* stepDoubts(ground: Ground, operation: OperationParts): AsyncGene
 export type RunOnce = (key: Key, effect: () => unknown) => Promise<unknown>
 
 export async function reconcile(
-  ground: Ground,
+  ground: RunContext,
   operation: OperationParts,
   resolve: (doubts: readonly StepDoubt[]) => Promise<readonly Resolution[]>,
   options: ReconcileOptions,

@@ -1,7 +1,7 @@
 // What one attempt knows and writes of its operation. Only the holder of the token writes, so what it has read at the start
 // and written since is all there is; a write that the store refuses as `lost` ends the attempt.
 
-import type { Attempt } from '../once/attempt.ts'
+import type { HeldKey } from '../once/attempt.ts'
 import { claimLost } from '../once/attempt.ts'
 import { OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
@@ -48,8 +48,7 @@ export interface JournalGround {
   readonly store: StepLedger
   /** Undefined for a fresh operation: there is nothing to read. */
   readonly ledger: Ledger | undefined
-  /** A promise, as the first step may ask for it before the attempt has begun for its caller. */
-  readonly attempt: Promise<Pick<Attempt, 'advance'>>
+  readonly hold: Pick<HeldKey, 'advance'>
   /** Asked when a write was answered with `cancelled`. */
   cancelReason(): Promise<string>
 }
@@ -96,7 +95,7 @@ export function openJournal(ground: JournalGround): Journal {
     if (advanced === 'cancelled' && becomes.to === 'running') cancelReason ??= await ground.cancelReason()
     learn(all)
   }
-  const advance = async (change: Change): Promise<Advanced> => (await ground.attempt).advance(change, ground.store)
+  const advance = (change: Change): Promise<Advanced> => ground.hold.advance(change, ground.store)
   const write = outgoing<News>((all) => carryOut(all, running, advance))
 
   return {

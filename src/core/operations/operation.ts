@@ -17,7 +17,7 @@ import { backoffRules } from './steps.ts'
 import type { OperationOp } from './steps.ts'
 import { aFunction, checkGiven, optional, positiveInteger, positiveMs, versionNumber } from '../options.ts'
 import type { Rule } from '../options.ts'
-import type { Protocol, Result } from '../once/call.ts'
+import type { Calls, Result } from '../once/call.ts'
 import { readRunOptions } from '../settings.ts'
 import type { CallOptions, OnceOptions, Settings } from '../settings.ts'
 import type { Store } from '../store.ts'
@@ -80,7 +80,7 @@ const defaultBackoff: Backoff = { firstMs: 1_000, factor: 2, maxMs: 300_000 }
 const defaultAttempts = 10
 
 export function createOperation<Input, T>(
-  protocol: Protocol,
+  calls: Calls,
   once: { readonly options: OnceOptions; readonly settings: Settings },
   name: string,
   options: OperationOptions,
@@ -91,10 +91,10 @@ export function createOperation<Input, T>(
   if (aFunction(run) !== undefined) throw invalidArgument(`${what}: expected a function, got ${typeof run}`)
   const { version = 1, attempts = defaultAttempts, backoff = {}, ...callOptions } = options
   checkGiven(`${what}, backoff`, backoff, backoffRules)
-  const store = operationStore(protocol.ground.store, what)
+  const store = operationStore(calls.context.store, what)
   const context: OperationContext = {
-    protocol,
-    ground: protocol.ground,
+    calls,
+    ground: calls.context,
     store,
     once: once.options,
     scope: operationScope(once.options.scope, name),

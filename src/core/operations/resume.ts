@@ -1,7 +1,7 @@
 // A person's word on an operation that is parked: it goes on, with what they have found out about its steps in doubt. The
 // operation is claimed for the moment of writing, so that nobody works on it meanwhile, and is due at once.
 
-import type { Attempt } from '../once/attempt.ts'
+import type { HeldKey } from '../once/attempt.ts'
 import { invalidArgument } from '../errors.ts'
 import { describeKey } from '../key.ts'
 import type { Key } from '../key.ts'
@@ -28,15 +28,15 @@ export async function resume(context: OperationContext, subject: Key, options: R
   const { verdict, askedMs } = await askFor(context, call)
   if (verdict.is !== 'granted') {
     // Settled meanwhile; every other verdict is thrown.
-    if (verdict.is !== 'settled') context.protocol.answer(call, verdict, 0)
+    if (verdict.is !== 'settled') context.calls.answer(call, verdict, 0)
     return false
   }
   const { claim } = verdict
   const ledger = await readHeld(context, verdict, askedMs)
-  const advance: Attempt['advance'] = (change) =>
+  const advance: HeldKey['advance'] = (change) =>
     inStore(context, 'advance', subject, () => context.store.advance(claim, change))
   const recorded = { ledger, input: entry.input }
-  const { journal } = await readRecorded(context, claim, recorded, Promise.resolve({ advance }))
+  const { journal } = await readRecorded(context, claim, recorded, { advance })
   await goOn(context, journal, ledger, options.decide ?? {})
   return true
 }

@@ -2,7 +2,7 @@
 // never reported is in doubt, and is looked up, run again or stopped at, as its author chose. Steps are found by name, never
 // by their order, so the code between them may change.
 
-import type { Ground } from '../once/attempt.ts'
+import type { RunContext } from '../once/attempt.ts'
 import { backoffMs } from '../backoff.ts'
 import type { Backoff } from '../backoff.ts'
 import { sleep } from '../clock.ts'
@@ -83,7 +83,7 @@ export interface OperationOp<Tx = unknown> extends Op {
 }
 
 export interface StepsGround {
-  readonly ground: Ground
+  readonly ground: RunContext
   readonly journal: Journal
   readonly settings: Settings
   readonly codec: Codec | undefined

@@ -71,7 +71,7 @@ async function tryTransact(
   const late = (begun: BegunStep<unknown> | undefined): void => {
     if (begun) ground.background(takeBack(context, begun))
   }
-  const begun = await bounded(ground.calls, () => store.beginStep(journal.claim), late)
+  const begun = await bounded(ground.storeCalls, () => store.beginStep(journal.claim), late)
   if (!begun) throw claimLost(journal.claim, settings, { executed: 'no' })
   open.add(begun)
   try {
@@ -88,7 +88,7 @@ async function tryTransact(
 
 /** Never fails and never hangs: a connection that does not even roll back is cut off, which rolls back by itself. */
 async function takeBack({ ground }: StepsGround, begun: BegunStep<unknown>): Promise<void> {
-  await bounded(ground.calls, () => begun.rollback()).catch(() => begun.abandon().catch(() => {}))
+  await bounded(ground.storeCalls, () => begun.rollback()).catch(() => begun.abandon().catch(() => {}))
 }
 
 /** A COMMIT that nobody answered in time may have happened, and is never repeated. */
@@ -99,7 +99,7 @@ async function commitWithin(
 ): Promise<Advanced> {
   let isAnswered = false
   const commit = (): Promise<Advanced> => begun.commit(change).finally(() => (isAnswered = true))
-  return bounded(ground.calls, commit).catch((cause: unknown) => {
+  return bounded(ground.storeCalls, commit).catch((cause: unknown) => {
     if (isAnswered) throw cause
     throw new OnceError('OUTCOME_UNKNOWN', {
       message:

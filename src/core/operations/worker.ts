@@ -1,7 +1,7 @@
 // The worker: takes up operations that nobody works on, though no client retries. Any number of machines may run one; the claim
 // decides who goes on with which, and the store hands each worker others.
 
-import type { Ground } from '../once/attempt.ts'
+import type { RunContext } from '../once/attempt.ts'
 import { sleep } from '../clock.ts'
 import { invalidArgument } from '../errors.ts'
 import { operationParts } from './operation.ts'
@@ -29,7 +29,7 @@ export interface Recovery {
 const holdMsMax = 10_000
 
 export function startRecovery(
-  ground: Ground,
+  ground: RunContext,
   operations: readonly Operation<never, unknown>[],
   options: RecoveryOptions = {},
 ): Recovery {
@@ -82,15 +82,15 @@ export function startRecovery(
   }
 }
 
-async function dueOf(ground: Ground, operation: OperationParts, limit: number): Promise<readonly DueOperation[]> {
+async function dueOf(ground: RunContext, operation: OperationParts, limit: number): Promise<readonly DueOperation[]> {
   const holdMs = Math.min(holdMsMax, operation.leaseMs)
   const ask = (): Promise<readonly DueOperation[]> => operation.store.due(operation.scope, { limit, holdMs })
-  return callStore(ground.calls, 'recover', undefined, ask).catch(() => [])
+  return callStore(ground.storeCalls, 'recover', undefined, ask).catch(() => [])
 }
 
-async function carryOn(ground: Ground, operation: OperationParts, found: DueOperation): Promise<void> {
+async function carryOn(ground: RunContext, operation: OperationParts, found: DueOperation): Promise<void> {
   const taken = await operation.takeUp(found.key)
-  if (taken === 'over') await callStore(ground.calls, 'recover', found.key, () => operation.store.dismiss(found))
+  if (taken === 'over') await callStore(ground.storeCalls, 'recover', found.key, () => operation.store.dismiss(found))
 }
 
 export function partsOf(operation: Operation<never, unknown>): OperationParts {

@@ -1,0 +1,95 @@
+// One call of `once.run`: claim the key, hold it while the effect runs, and settle or release it by how the effect ended. The
+// caller gets a result only after the outcome is settled.
+
+import { claimLost, holdKey } from './attempt.ts'
+import type { HeldKey } from './attempt.ts'
+import { valueOf } from './call.ts'
+import type { Call, Calls, Result } from './call.ts'
+import { byLease, claim, stillHeld } from './claim.ts'
+import type { Ended, Op } from './effect.ts'
+import { FinalError, InDoubtError, NotBegunError, OnceError } from '../errors.ts'
+import { publish } from '../events.ts'
+import { failureOf } from '../outcome.ts'
+import type { Outcome } from '../outcome.ts'
+import type { Settings } from '../settings.ts'
+
+export async function run<T>(calls: Calls, call: Call, effect: (op: Op) => T | Promise<T>): Promise<Result<T>> {
+  const { context } = calls
+  const { clock, store } = context
+  const startedMs = clock.elapsed()
+  const asking = byLease(context, call.key, (request) => store.claim(call.key, request))
+  const { verdict, askedMs } = await claim(calls, call, asking)
+  if (verdict.is !== 'granted') return calls.answer(call, verdict, startedMs)
+  const { attempt } = verdict.claim
+  publish('claimed', call.key, { attempt, how: verdict.how, durationMs: clock.elapsed() - startedMs })
+  if (verdict.how === 'taken-over') publish('taken-over', call.key, { attempt })
+  await stillHeld(context, verdict.claim, call.settings, askedMs)
+  const held = holdKey(context, verdict.claim, call.settings)
+  try {
+    const plan = planFor(await held.run(effect), call.settings)
+    if (plan.do === 'settle') return await settle(calls, call, held, plan)
+    throw await release(calls, call, held, plan)
+  } finally {
+    held.stop()
+    calls.wake(call)
+  }
+}
+
+/** What to do with the key, now that the effect has ended. */
+type EndPlan =
+  | { readonly do: 'settle'; readonly outcome: Outcome; readonly thrown?: unknown }
+  | { readonly do: 'open' | 'forget' | 'left-to-lease'; readonly thrown: unknown }
+
+function planFor(ended: Ended, settings: Settings): EndPlan {
+  if (ended.is === 'returned') return { do: 'settle', outcome: { kind: 'value', value: ended.value } }
+  const { thrown } = ended
+  // It still runs somewhere and may still do anything: only the lease can end it.
+  if (ended.is === 'hung') return { do: 'left-to-lease', thrown }
+  if (thrown instanceof FinalError) return { do: 'settle', outcome: { kind: 'failure', error: thrown }, thrown }
+  if (thrown instanceof NotBegunError) return { do: 'forget', thrown }
+  if (thrown instanceof InDoubtError || settings.onThrow === 'doubt') return { do: 'left-to-lease', thrown }
+  if (settings.onThrow === 'store')
+    return { do: 'settle', outcome: { kind: 'failure', error: failureOf(thrown) }, thrown }
+  return { do: 'open', thrown }
+}
+
+async function settle<T>(
+  calls: Calls,
+  call: Call,
+  held: HeldKey,
+  plan: EndPlan & { do: 'settle' },
+): Promise<Result<T>> {
+  const { clock } = calls.context
+  const { attempt } = held.claim
+  const startedMs = clock.elapsed()
+  let stored = calls.encode(plan.outcome)
+  let fenced
+  try {
+    fenced = await held.settle(stored.bytes, call.request.retention)
+  } catch (error) {
+    // Too large for this store: that it ran is kept at least, so that it never runs again.
+    if (!(error instanceof OnceError) || error.code !== 'OUTCOME_NOT_STORED') throw error
+    stored = calls.encode({ kind: 'not-stored', reason: error.message })
+    fenced = await held.settle(stored.bytes, call.request.retention)
+  }
+  if (fenced === 'lost') throw claimLost(held.claim, call.settings, { cause: plan.thrown })
+  const { outcome } = stored
+  publish('settled', call.key, { attempt, kind: outcome.kind, durationMs: clock.elapsed() - startedMs })
+  if (outcome.kind === 'failure') throw plan.thrown
+  return { value: valueOf(call.key, outcome) as T, replayed: false, attempt }
+}
+
+/** Returns the error to throw: the user's own, even if the release failed. The lease frees the key anyway. */
+async function release(
+  calls: Calls,
+  call: Call,
+  held: HeldKey,
+  plan: Exclude<EndPlan, { do: 'settle' }>,
+): Promise<unknown> {
+  const { clock } = calls.context
+  const startedMs = clock.elapsed()
+  if (plan.do !== 'left-to-lease') await held.release(plan.do).catch(() => {})
+  const durationMs = clock.elapsed() - startedMs
+  publish('released', call.key, { attempt: held.claim.attempt, how: plan.do, durationMs })
+  return plan.thrown
+}
