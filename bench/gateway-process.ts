@@ -66,7 +66,7 @@ async function start(): Promise<number> {
     store: sqliteStore({ path: options.path }),
     upstream: options.upstream,
     listen: { host: '127.0.0.1', port: 0 },
-    scope: 'global',
+    tenant: 'shared',
     ...(options.keepMs !== undefined && { keepMs: options.keepMs, tombstoneMs: options.keepMs, sweepEveryMs: 1_000 }),
   })
   return Number(new URL(gateway.url).port)

@@ -65,7 +65,7 @@ const setUp: Readonly<Record<ServerOptions['library'], (app: FastifyInstance) =>
 
   async onceonly(app) {
     const once = createOnce({ store: await openStore(), scope: 'bench' })
-    await app.register(idempotency(once, { scope: 'global' }))
+    await app.register(idempotency(once, { tenant: 'shared' }))
     app.post('/payments', pay)
   },
 

@@ -3,7 +3,7 @@
 Behind the gateway a retry with the same Idempotency-Key is charged once:
 
     python3 payments.py 3000 ledger.txt
-    onceonly gateway --upstream http://127.0.0.1:3000 --scope global
+    onceonly gateway --upstream http://127.0.0.1:3000 --tenant shared
     curl -i -X POST http://127.0.0.1:8080/payments -H 'Idempotency-Key: order-42' -d '{"cents": 500}'
     curl -i -X POST http://127.0.0.1:8080/payments -H 'Idempotency-Key: order-42' -d '{"cents": 500}'
 """

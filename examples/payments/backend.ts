@@ -50,12 +50,12 @@ const pay = once.operation('pay', { backoff: { firstMs: 200, maxMs: 1_000 } }, a
 once.recover([pay], { everyMs: 500 })
 
 const app = express()
-app.use(idempotency(once, { scope: 'global' }))
+app.use(idempotency(once, { tenant: 'shared' }))
 app.use(express.json())
 app.post('/payments', async (req, res) => {
   try {
     // The client's key names the payment.
-    const { value } = await pay.run(req.once.keyFor!('payment'), req.body as Payment)
+    const { value } = await pay.run(req.idempotency!.keyFor('payment'), req.body as Payment)
     res.status(201).json(value)
   } catch (error) {
     // Not stored: the client may ask again, and should.

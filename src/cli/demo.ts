@@ -109,7 +109,7 @@ async function startParts(
       upstream: service.url,
       listen: on(ports.port),
       service: 'demo',
-      scope: 'global',
+      tenant: 'shared',
       // A payment: what nobody knows the end of is not tried again, and people do not want to watch for 30 s.
       onTakeover: 'refuse',
       leaseMs: 2_000,

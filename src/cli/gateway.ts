@@ -19,7 +19,7 @@ import type { OpenedStore } from './open-store.ts'
 
 const help = `onceonly gateway: a reverse proxy that makes any HTTP service idempotent
 
-Usage: onceonly gateway --upstream http://127.0.0.1:3000 --scope global
+Usage: onceonly gateway --upstream http://127.0.0.1:3000 --tenant shared
        onceonly gateway --upstream http://127.0.0.1:3000 --tenant-header X-Account --store postgres://… --admin 127.0.0.1:8081
        onceonly gateway --config gateway.json
 
@@ -35,7 +35,7 @@ Where requests come from and go to
 
 Whose keys, and where they are kept
   --tenant-header NAME       the header with the authenticated tenant, or
-  --scope global             all callers share one space of keys; one of the two must be said
+  --tenant shared             all callers share one space of keys; one of the two must be set
   --service NAME             gateways of one service on one store have the same name, others must not
   --store URL                sqlite:onceonly.db, postgres://…, redis://… (redis-cluster, redis-sentinel), mysql://…,
                              mongodb://…, dynamodb:TABLE, memory:;

@@ -19,7 +19,7 @@ import { checkUpstream, readGatewayOptions } from './proxy/options.ts'
 import type { GatewayOptions, GatewaySettings, ProtectionOptions } from './proxy/options.ts'
 import { gatewayProblem, gatewayProblems } from './proxy/problem.ts'
 import { recordOf } from './proxy/record.ts'
-import { scopeOf, tenantName } from './proxy/tenants.ts'
+import { tenantOption, tenantName } from './proxy/tenants.ts'
 import { openUpstream } from './proxy/upstream.ts'
 import type { Upstream } from './proxy/upstream.ts'
 
@@ -110,7 +110,7 @@ function build(
   })
   const published = createProtection(once, {
     ...protectionOf(settings),
-    ...scopeOf(settings),
+    ...tenantOption(settings),
     methods: settings.methods,
   })
   const listener = createListener({
@@ -205,7 +205,7 @@ function protectionOf(options: ProtectionOptions): ProtectionOptions {
 function routesOf(once: Once, settings: GatewaySettings): RouteProtection[] {
   return settings.routes.map((route, at) => {
     const { path, methods, protect = true } = route
-    const options = { ...protectionOf(settings), ...protectionOf(route), ...scopeOf(settings) }
+    const options = { ...protectionOf(settings), ...protectionOf(route), ...tenantOption(settings) }
     try {
       const protection = protect
         ? createProtection(once, { ...options, methods: methods ?? settings.methods })

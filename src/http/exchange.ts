@@ -11,7 +11,7 @@ import type { Once } from '../core/once.ts'
 import type { RunOptions } from '../core/settings.ts'
 import { claimedSha256, DigestError } from './exchange/content-digest.ts'
 import { createContext, fateOf } from './exchange/context.ts'
-import type { OnceContext, Wish } from './exchange/context.ts'
+import type { IdempotencyContext, Wish } from './exchange/context.ts'
 import { readKey } from './exchange/key-header.ts'
 import { readHttpOptions } from './exchange/options.ts'
 import type { FingerprintedRequest, HttpOptions, HttpSettings } from './exchange/options.ts'
@@ -22,6 +22,11 @@ import { createRules } from './exchange/rules.ts'
 import { scopedKey } from './exchange/scoped-key.ts'
 import { decodeStored, encodeAnswer, encodeNotStored } from './exchange/stored-response.ts'
 import type { Answer, HeaderLine } from './exchange/stored-response.ts'
+
+export { claimedSha256 } from './exchange/content-digest.ts'
+export type { IdempotencyContext } from './exchange/context.ts'
+export { rulesPath } from './exchange/options.ts'
+export type { HttpOptions } from './exchange/options.ts'
 
 /** A request with a key (or one that should have had it), as an adapter shows it. */
 export interface AskedRequest<Asked> extends FingerprintedRequest {
@@ -71,7 +76,7 @@ export interface Exchange<Asked, Tx = unknown> {
   /** The published rules, when they are what is asked for. */
   rules(method: string, target: string, accept?: string): Answer | undefined
   /** `run` starts the handler and resolves when it has answered. It never rejects. */
-  handle(asked: AskedRequest<Asked>, run: (context: OnceContext<Tx>) => Promise<Produced>): Promise<Delivery>
+  handle(asked: AskedRequest<Asked>, run: (context: IdempotencyContext<Tx>) => Promise<Produced>): Promise<Delivery>
 }
 
 interface Ground<Asked> {
@@ -91,7 +96,7 @@ export function createExchange<Asked, Tx = unknown>(once: Once, options: HttpOpt
   }
 }
 
-type Run = (context: OnceContext) => Promise<Produced>
+type Run = (context: IdempotencyContext) => Promise<Produced>
 
 async function handle<Asked>(ground: Ground<Asked>, asked: AskedRequest<Asked>, run: Run): Promise<Delivery> {
   const { once, settings } = ground
@@ -100,15 +105,15 @@ async function handle<Asked>(ground: Ground<Asked>, asked: AskedRequest<Asked>, 
   if ('refused' in reading) {
     return refuse(ground, 'keyInvalid', { detail: `The header was refused because ${reading.refused}.` })
   }
-  const tenant = settings.scope === 'global' ? undefined : await settings.scope(asked.request)
-  if (settings.scope !== 'global' && !tenant) return refuse(ground, 'scopeMissing')
+  const tenant = settings.tenant === 'shared' ? undefined : await settings.tenant(asked.request)
+  if (settings.tenant !== 'shared' && !tenant) return refuse(ground, 'scopeMissing')
   if (tenant && typeof tenant !== 'string') throw tenantIsNoText(tenant)
   const limits = { bytesMax: settings.bodyBytesMax, sha256: claimedSha256(asked.header('content-digest')) }
   const coming = asked.body(limits)
   const body = coming instanceof Promise ? await coming : coming
   if (body.is === 'too-large') return refuse(ground, 'bodyTooLarge')
   if (body.is === 'digest-mismatch') return refuse(ground, 'digestMismatch')
-  const route = settings.keyScope === 'route' ? `${asked.method} ${splitTarget(asked.target).path}` : undefined
+  const route = settings.keysPer === 'route' ? `${asked.method} ${splitTarget(asked.target).path}` : undefined
   const owner = { service: once.scope, tenant: tenant || undefined, route }
   const key = scopedKey(owner, reading.key, settings.hashKeys ? 'hashed' : 'plain')
   const fingerprint = requestFingerprint(settings, asked, body)
@@ -261,7 +266,7 @@ async function afterFailure<Asked>(
 // Not a missing tenant: every request would be told to send credentials, and nobody would find out why.
 function tenantIsNoText(tenant: unknown): OnceError {
   return invalidArgument(
-    `idempotency: expected scope to name the tenant with a string, got ${typeof tenant}. Nothing was run; write String(id) where it is a number.`,
+    `idempotency: expected tenant to return a string, got a ${typeof tenant}. Nothing was run. Return String(id) for a number.`,
   )
 }
 

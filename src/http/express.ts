@@ -1,62 +1,64 @@
-// Idempotency for Express 4 and 5: `app.use(idempotency(once, options))`, or on single routes.
+// Idempotency for Express 4 and 5. The context of a request is `req.idempotency`.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
+import type { Request } from 'express'
 import type { Once } from '../core/once.ts'
-import { showOnRequest } from './exchange/context.ts'
-import type { ListenOnce, OnceContext } from './exchange/context.ts'
 import { createExchange } from './exchange.ts'
-import { concernsNode, exchangeOnNode } from './on-node.ts'
-import { sendAnswer } from './on-node/response.ts'
-import type { HttpOptions } from './exchange/options.ts'
+import type { HttpOptions, IdempotencyContext } from './exchange.ts'
+import { serveNode } from './on-node.ts'
 
-export type { OnceContext } from './exchange/context.ts'
-export type { HttpOptions } from './exchange/options.ts'
+export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
-declare module 'node:http' {
-  interface IncomingMessage {
-    /** Has the context while a request with an Idempotency-Key is handled. */
-    once: ListenOnce<this> & Partial<OnceContext>
+declare global {
+  namespace Express {
+    interface Request {
+      /** Set while a request with an Idempotency-Key is handled, undefined on a request without one. */
+      idempotency?: IdempotencyContext
+    }
   }
 }
 
-/** The slice of Express's request that is used; `scope` is given the whole one. */
+/** The part of Express's request that the middleware uses. `tenant` is given the whole request. */
 export interface ExpressRequest extends IncomingMessage {
   /** With the mount path, which Express takes off `url`. */
   readonly originalUrl: string
-  /** Kept by `express.json({ verify: (req, res, bytes) => { req.rawBody = bytes } })`. */
-  readonly rawBody?: unknown
+  idempotency?: IdempotencyContext
 }
 
-export type Middleware<Request> = (req: Request, res: ServerResponse, next: (error?: unknown) => void) => void
+export type ExpressMiddleware<Asked> = (req: Asked, res: ServerResponse, next: (error?: unknown) => void) => void
 
-export function idempotency<Request extends ExpressRequest = ExpressRequest>(
+/**
+ * Returns middleware that runs the handler of a request with an Idempotency-Key once, and replays its response to retries.
+ * Mount it after authentication and before the body parser, for the whole app or on single routes.
+ *
+ * @example
+ * ```ts
+ * import express from 'express'
+ * import { createOnce } from 'onceonly'
+ * import { idempotency } from 'onceonly/express'
+ * import { memoryStore } from 'onceonly/memory'
+ *
+ * const once = createOnce({ store: memoryStore(), scope: 'shop' })
+ * const app = express()
+ * app.use(idempotency(once, { tenant: (req) => req.get('x-account') }), express.json())
+ * app.post('/orders', (req, res) => {
+ *   res.status(201).json({ charge: req.idempotency?.keyFor('charge') })
+ * })
+ * ```
+ */
+export function idempotency<Asked extends ExpressRequest = Request>(
   once: Once,
-  options: HttpOptions<Request>,
-): Middleware<Request> {
-  const exchange = createExchange<Request>(once, options)
+  options: HttpOptions<Asked>,
+): ExpressMiddleware<Asked> {
+  const exchange = createExchange<Asked>(once, options)
   return (req, res, next) => {
-    if (!concernsNode(exchange, req)) {
-      const rules = exchange.rules(req.method ?? '', req.originalUrl, req.headers.accept)
-      return rules ? sendAnswer(res, rules) : next()
-    }
-    const proceed = (context: OnceContext): void => {
-      showOnRequest(req, context)
+    const { originalUrl: target, rawBody } = req as Asked & { readonly rawBody?: unknown }
+    const proceed = (context: IdempotencyContext): void => {
+      req.idempotency = context
       next()
     }
-    void handle(req, res, proceed, next)
-  }
-
-  async function handle(
-    req: Request,
-    res: ServerResponse,
-    proceed: (context: OnceContext) => void,
-    next: (error: unknown) => void,
-  ): Promise<void> {
-    const { originalUrl: target, rawBody } = req
-    try {
-      await exchangeOnNode(exchange, { request: req, req, res, target, rawBody, proceed })
-    } catch (error) {
-      next(error)
-    }
+    const stage = { request: req, req, res, target, rawBody, proceed }
+    const fail = (error: unknown): void => next(error)
+    serveNode(exchange, stage, next)?.catch(fail)
   }
 }

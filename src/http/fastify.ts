@@ -1,27 +1,21 @@
-// Idempotency for Fastify 5: `await app.register(idempotency(once, options))`; the context is `request.once`. It applies to the
-// routes of the instance it is registered on and below; a route says otherwise with `config: { idempotency: … }`. The body is
-// kept before it is parsed, the key is claimed in preHandler: after authentication and validation.
+// Idempotency for Fastify 5. The context of a request is `request.idempotency`. The plugin applies to the routes of the instance
+// it is registered on and below. A route has options of its own in `config: { idempotency: … }`. The body is kept before it is
+// parsed. The key is claimed in preHandler, after authentication and validation.
 
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify'
 import type { Once } from '../core/once.ts'
-import { claimedSha256 } from './exchange/content-digest.ts'
-import type { OnceContext } from './exchange/context.ts'
-import { createExchange } from './exchange.ts'
-import type { Body, Exchange } from './exchange.ts'
-import { concernsNode, exchangeOnNode } from './on-node.ts'
-import { ClientGone, readNodeBody, tapNodeBody } from './on-node/request.ts'
-import type { Tap } from './on-node/request.ts'
-import { rulesPath } from './exchange/options.ts'
-import type { HttpOptions } from './exchange/options.ts'
+import { claimedSha256, createExchange, rulesPath } from './exchange.ts'
+import type { Body, Exchange, HttpOptions, IdempotencyContext } from './exchange.ts'
+import { ClientGone, concernsNode, exchangeOnNode, readNodeBody, tapNodeBody } from './on-node.ts'
+import type { Tap } from './on-node.ts'
 
-export type { OnceContext } from './exchange/context.ts'
-export type { HttpOptions } from './exchange/options.ts'
+export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Set while a request with an Idempotency-Key is handled. */
-    once?: OnceContext
+    /** Set while a request with an Idempotency-Key is handled, undefined on a request without one. */
+    idempotency?: IdempotencyContext
   }
   interface FastifyContextConfig {
     /** Other options for this route, or none of it at all. */
@@ -35,6 +29,23 @@ type Taken = { readonly exchange: Exchange<FastifyRequest>; readonly body: Body 
 const taken = Symbol('onceonly: taken')
 type Marked = IncomingMessage & { [taken]?: Taken | undefined }
 
+/**
+ * Returns a plugin that runs the handler of a request with an Idempotency-Key once, and replays its response to retries.
+ * Register it on the instance whose routes it protects, after authentication.
+ *
+ * @example
+ * ```ts
+ * import fastify from 'fastify'
+ * import { createOnce } from 'onceonly'
+ * import { idempotency } from 'onceonly/fastify'
+ * import { memoryStore } from 'onceonly/memory'
+ *
+ * const once = createOnce({ store: memoryStore(), scope: 'shop' })
+ * const app = fastify()
+ * await app.register(idempotency(once, { tenant: (request) => request.headers.authorization }))
+ * app.post('/orders', (request) => ({ charge: request.idempotency?.keyFor('charge') }))
+ * ```
+ */
 export function idempotency(once: Once, options: HttpOptions<FastifyRequest>): FastifyPluginCallback {
   const exchange = createExchange(once, options)
   const exchanges = new Map<unknown, Exchange<FastifyRequest>>([[undefined, exchange]])
@@ -83,7 +94,7 @@ export function idempotency(once: Once, options: HttpOptions<FastifyRequest>): F
   }
 
   const plugin: FastifyPluginCallback = (instance, _options, done) => {
-    if (!instance.hasRequestDecorator('once')) instance.decorateRequest('once')
+    if (!instance.hasRequestDecorator('idempotency')) instance.decorateRequest('idempotency')
     instance.addHook('onRoute', ({ config }) => void exchangeOf(config?.idempotency))
     instance.addHook('preParsing', preParsing).addHook('preHandler', preHandler)
     if (instance.prefix === '') publishRules(instance, exchange)
@@ -103,7 +114,7 @@ function handle({ exchange, body }: Taken, request: FastifyRequest, reply: Fasti
     headersBefore: () => reply.getHeaders() as OutgoingHttpHeaders,
     beforeAnswer: () => void reply.hijack(),
     proceed(context) {
-      request.once = context
+      request.idempotency = context
       goOn()
     },
   }).catch(goOn)

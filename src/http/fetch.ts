@@ -2,27 +2,41 @@
 
 import type { Once, TxOf } from '../core/once.ts'
 import type { Store } from '../core/store.ts'
-import type { OnceContext } from './exchange/context.ts'
 import { createExchange } from './exchange.ts'
-import type { HttpOptions } from './exchange/options.ts'
+import type { HttpOptions, IdempotencyContext } from './exchange.ts'
 import { concernsWeb, exchangeOnWeb, rulesOnWeb } from './on-web.ts'
 
-export type { OnceContext } from './exchange/context.ts'
-export type { HttpOptions } from './exchange/options.ts'
+export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
-/** The platform's own second argument (the `params` of Next.js), with `once` when the request has a key. */
-export type WithOnce<Given, Tx = unknown> = Given & { readonly once?: OnceContext<Tx> }
-export type Handler<Given, Tx = unknown> = (
+/** The platform's own second argument (the `params` of Next.js), with `idempotency` when the request has a key. */
+export type WithIdempotency<Given, Tx = unknown> = Given & { readonly idempotency?: IdempotencyContext<Tx> }
+export type FetchHandler<Given, Tx = unknown> = (
   request: Request,
-  context: WithOnce<Given, Tx>,
+  context: WithIdempotency<Given, Tx>,
 ) => Response | Promise<Response>
-export type Protected<Given> = (request: Request, given?: Given) => Promise<Response>
+export type ProtectedFetchHandler<Given> = (request: Request, given?: Given) => Promise<Response>
 
-/** `export const POST = idempotency(once, options)(handler)`. What the handler throws is thrown on, after its key was given back. */
+/**
+ * Returns a function that wraps a fetch handler: the handler runs once per Idempotency-Key, and retries are given the stored
+ * response. An error that the handler throws is thrown on, after its key was released.
+ *
+ * @example
+ * ```ts
+ * import { createOnce } from 'onceonly'
+ * import { idempotency } from 'onceonly/fetch'
+ * import { memoryStore } from 'onceonly/memory'
+ *
+ * const once = createOnce({ store: memoryStore(), scope: 'shop' })
+ * const guard = idempotency(once, { tenant: (request) => request.headers.get('x-account') })
+ * export const POST = guard(async (request, { idempotency }) => {
+ *   return Response.json({ charge: idempotency?.keyFor('charge'), order: await request.json() }, { status: 201 })
+ * })
+ * ```
+ */
 export function idempotency<S extends Store>(
   once: Once<S>,
   options: HttpOptions<Request>,
-): <Given = unknown>(handler: Handler<Given, TxOf<S>>) => Protected<Given> {
+): <Given = unknown>(handler: FetchHandler<Given, TxOf<S>>) => ProtectedFetchHandler<Given> {
   const exchange = createExchange<Request>(once as Once, options)
   return (handler) => async (request, given) => {
     const context = given ?? ({} as NonNullable<typeof given>)
@@ -30,7 +44,7 @@ export function idempotency<S extends Store>(
     return exchangeOnWeb(exchange, {
       asked: request,
       request,
-      handle: (handed, held) => handler(handed, { ...context, once: held as OnceContext<TxOf<S>> }),
+      handle: (handed, held) => handler(handed, { ...context, idempotency: held as IdempotencyContext<TxOf<S>> }),
     })
   }
 }

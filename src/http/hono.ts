@@ -1,58 +1,72 @@
-// Idempotency for Hono 4: `app.use(idempotency(once, options))`; the context is `c.get('once')`.
+// Idempotency for Hono 4. The context of a request is `c.get('idempotency')`.
 
-import type {} from 'hono'
+import type { Context } from 'hono'
 import type { Once } from '../core/once.ts'
-import type { OnceContext } from './exchange/context.ts'
 import { createExchange } from './exchange.ts'
-import type { Exchange } from './exchange.ts'
-import type { HttpOptions } from './exchange/options.ts'
+import type { Exchange, HttpOptions, IdempotencyContext } from './exchange.ts'
 import { concernsWeb, exchangeOnWeb, rulesOnWeb } from './on-web.ts'
 
-export type { OnceContext } from './exchange/context.ts'
-export type { HttpOptions } from './exchange/options.ts'
+export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
 declare module 'hono' {
   interface ContextVariableMap {
-    /** Set while a request with an Idempotency-Key is handled. */
-    once: OnceContext | undefined
+    /** Set while a request with an Idempotency-Key is handled, undefined on a request without one. */
+    idempotency: IdempotencyContext | undefined
   }
 }
 
-/** The slice of Hono's context that is used; `scope` is given the whole one. */
+/** The part of Hono's context that the middleware uses. `tenant` is given the whole context. */
 export interface HonoContext {
   readonly req: { raw: Request; bodyCache: object; arrayBuffer(): Promise<ArrayBuffer> }
   readonly env: unknown
   res: Response
-  get(name: 'once'): OnceContext | undefined
-  set(name: 'once', context: OnceContext): void
+  get(name: 'idempotency'): IdempotencyContext | undefined
+  set(name: 'idempotency', context: IdempotencyContext): void
 }
 
-export type Middleware<Context> = (c: Context, next: () => Promise<void>) => Promise<Response | void>
+export type HonoMiddleware<Asked> = (c: Asked, next: () => Promise<void>) => Promise<Response | void>
 
-export function idempotency<Context extends HonoContext = HonoContext>(
+/**
+ * Returns middleware that runs the handler of a request with an Idempotency-Key once, and replays its response to retries.
+ * Mount it after authentication.
+ *
+ * @example
+ * ```ts
+ * import { Hono } from 'hono'
+ * import { createOnce } from 'onceonly'
+ * import { idempotency } from 'onceonly/hono'
+ * import { memoryStore } from 'onceonly/memory'
+ *
+ * const once = createOnce({ store: memoryStore(), scope: 'shop' })
+ * const app = new Hono()
+ * app.use(idempotency(once, { tenant: (c) => c.req.header('x-account') }))
+ * app.post('/orders', (c) => c.json({ charge: c.get('idempotency')?.keyFor('charge') }, 201))
+ * ```
+ */
+export function idempotency<Asked extends HonoContext = Context>(
   once: Once,
-  options: HttpOptions<Context>,
-): Middleware<Context> {
-  const exchange = createExchange<Context>(once, options)
+  options: HttpOptions<Asked>,
+): HonoMiddleware<Asked> {
+  const exchange = createExchange<Asked>(once, options)
   return (c, next) => {
     const { raw } = c.req
-    if (concernsWeb(exchange, raw) && !c.get('once')) return handleKeyed(exchange, c, next)
+    if (concernsWeb(exchange, raw) && !c.get('idempotency')) return handleKeyed(exchange, c, next)
     const rules = rulesOnWeb(exchange, raw)
     return rules ? Promise.resolve(rules) : next()
   }
 }
 
-async function handleKeyed<Context extends HonoContext>(
-  exchange: Exchange<Context>,
-  c: Context,
+async function handleKeyed<Asked extends HonoContext>(
+  exchange: Exchange<Asked>,
+  c: Asked,
   next: () => Promise<void>,
 ): Promise<Response | void> {
   let handled = false
-  const handle = async (request: Request, context: OnceContext): Promise<Response> => {
+  const handle = async (request: Request, context: IdempotencyContext): Promise<Response> => {
     handled = true
     c.req.raw = request
     if (!request.bodyUsed) c.req.bodyCache = {}
-    c.set('once', context)
+    c.set('idempotency', context)
     // Hono turns what a handler throws into a response, so there is always one.
     await next()
     return c.res

@@ -1,60 +1,69 @@
-// Idempotency for Koa 3: `app.use(idempotency(once, options))`; the context is `ctx.once`.
+// Idempotency for Koa 3. The context of a request is `ctx.idempotency`.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type {} from 'koa'
+import type { Context } from 'koa'
 import type { Once } from '../core/once.ts'
-import type { OnceContext } from './exchange/context.ts'
 import { createExchange } from './exchange.ts'
-import { concernsNode, exchangeOnNode } from './on-node.ts'
-import { sendAnswer } from './on-node/response.ts'
-import type { HttpOptions } from './exchange/options.ts'
+import type { HttpOptions, IdempotencyContext } from './exchange.ts'
+import { serveNode } from './on-node.ts'
 
-export type { OnceContext } from './exchange/context.ts'
-export type { HttpOptions } from './exchange/options.ts'
+export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
 declare module 'koa' {
   interface ExtendableContext {
-    /** Set while a request with an Idempotency-Key is handled. */
-    once?: OnceContext
+    /** Set while a request with an Idempotency-Key is handled, undefined on a request without one. */
+    idempotency?: IdempotencyContext
   }
 }
 
-/** The slice of Koa's context that is used; `scope` is given the whole one. */
+/** The part of Koa's context that the middleware uses. `tenant` is given the whole context. */
 export interface KoaContext {
   readonly req: IncomingMessage
   readonly res: ServerResponse
   readonly originalUrl: string
   respond?: boolean | undefined
-  once?: OnceContext | undefined
+  idempotency?: IdempotencyContext | undefined
 }
 
-export type Middleware<Context> = (ctx: Context, next: () => Promise<unknown>) => Promise<unknown>
+export type KoaMiddleware<Asked> = (ctx: Asked, next: () => Promise<unknown>) => Promise<unknown>
 
-export function idempotency<Context extends KoaContext = KoaContext>(
+/**
+ * Returns middleware that runs the handler of a request with an Idempotency-Key once, and replays its response to retries.
+ * Mount it after authentication and before the body parser.
+ *
+ * @example
+ * ```ts
+ * import Koa from 'koa'
+ * import { createOnce } from 'onceonly'
+ * import { idempotency } from 'onceonly/koa'
+ * import { memoryStore } from 'onceonly/memory'
+ *
+ * const once = createOnce({ store: memoryStore(), scope: 'shop' })
+ * const app = new Koa()
+ * app.use(idempotency(once, { tenant: (ctx) => ctx.get('x-account') }))
+ * app.use((ctx) => {
+ *   ctx.body = { charge: ctx.idempotency?.keyFor('charge') }
+ * })
+ * ```
+ */
+export function idempotency<Asked extends KoaContext = Context>(
   once: Once,
-  options: HttpOptions<Context>,
-): Middleware<Context> {
-  const exchange = createExchange<Context>(once, options)
-  return (ctx, next) => {
-    const { req, res, originalUrl } = ctx
-    if (concernsNode(exchange, req)) return handle(ctx, next)
-    const rules = exchange.rules(req.method ?? '', originalUrl, req.headers.accept)
-    if (!rules) return next()
-    ctx.respond = false
-    return Promise.resolve(sendAnswer(res, rules))
-  }
-
-  /** Koa writes the answer when the middleware above us has returned, so we return before it is settled. */
-  function handle(ctx: Context, next: () => Promise<unknown>): Promise<unknown> {
-    const { req, res, originalUrl: target } = ctx
-    const { rawBody } = req as { rawBody?: unknown }
-    return new Promise((resolve, reject) => {
-      const proceed = (context: OnceContext): void => {
-        ctx.once = context
+  options: HttpOptions<Asked>,
+): KoaMiddleware<Asked> {
+  const exchange = createExchange<Asked>(once, options)
+  // Koa writes the response when the middleware above has returned, so this middleware returns before the key is settled.
+  return (ctx, next) =>
+    new Promise((resolve, reject) => {
+      const { req, res, originalUrl: target } = ctx
+      const { rawBody } = req as { rawBody?: unknown }
+      const proceed = (context: IdempotencyContext): void => {
+        ctx.idempotency = context
         next().then(resolve, reject)
       }
       const beforeAnswer = (): void => void (ctx.respond = false)
-      exchangeOnNode(exchange, { request: ctx, req, res, target, rawBody, proceed, beforeAnswer }).then(resolve, reject)
+      serveNode(exchange, { request: ctx, req, res, target, rawBody, proceed, beforeAnswer }, next).then(
+        resolve,
+        reject,
+      )
     })
-  }
 }

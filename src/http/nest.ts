@@ -1,25 +1,24 @@
 // Idempotency for Nest, on Express and on Fastify: an interceptor, global or on single controllers and handlers. Guards run
-// before it, so authentication comes first. An interceptor does not see the final bytes, so the raw response is held.
+// before it, so authentication comes first. An interceptor does not see the final bytes, so the raw response is held back.
 // The raw body must be kept: `NestFactory.create(AppModule, { rawBody: true })`.
 
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import type { CallHandler, ExecutionContext, NestInterceptor } from '@nestjs/common'
 import type { Once } from '../core/once.ts'
-import { showOnRequest } from './exchange/context.ts'
-import type { OnceContext } from './exchange/context.ts'
 import { createExchange } from './exchange.ts'
-import { concernsNode, exchangeOnNode } from './on-node.ts'
-import { sendAnswer } from './on-node/response.ts'
-import type { HttpOptions } from './exchange/options.ts'
+import type { HttpOptions, IdempotencyContext } from './exchange.ts'
+import { serveNode, serveRules } from './on-node.ts'
 
-export type { OnceContext } from './exchange/context.ts'
-export type { HttpOptions } from './exchange/options.ts'
+export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
-/** The request of either platform; `scope` is given the whole one. */
+/** The request of either platform. `tenant` is given the whole request. */
 export interface NestRequest {
   readonly raw?: IncomingMessage
   readonly originalUrl?: string
   readonly rawBody?: unknown
+  readonly headers: IncomingMessage['headers']
+  /** Set while a request with an Idempotency-Key is handled, undefined on a request without one. */
+  idempotency?: IdempotencyContext
 }
 interface NestReply {
   readonly raw?: ServerResponse
@@ -27,51 +26,59 @@ interface NestReply {
   getHeaders(): OutgoingHttpHeaders
 }
 
-export interface Interceptor {
+export interface IdempotencyInterceptor {
   intercept(context: ExecutionContext, next: CallHandler): ReturnType<NestInterceptor['intercept']>
   /** Publishes the rules where no controller would: `app.use(interceptor.rules)`. */
   rules(req: IncomingMessage, res: ServerResponse, next: () => void): void
 }
 
-export function idempotency<Request = NestRequest>(once: Once, options: HttpOptions<Request>): Interceptor {
-  const exchange = createExchange<Request & NestRequest>(once, options as HttpOptions<Request & NestRequest>)
+/**
+ * Returns an interceptor that runs the handler of a request with an Idempotency-Key once, and replays its response to retries.
+ * Use it with `app.useGlobalInterceptors(interceptor)` or `@UseInterceptors(interceptor)`.
+ *
+ * @example
+ * ```ts
+ * import { createOnce } from 'onceonly'
+ * import { memoryStore } from 'onceonly/memory'
+ * import { idempotency } from 'onceonly/nest'
+ *
+ * const once = createOnce({ store: memoryStore(), scope: 'shop' })
+ * const interceptor = idempotency(once, { tenant: (request) => request.headers.authorization })
+ * ```
+ */
+export function idempotency<Asked = NestRequest>(once: Once, options: HttpOptions<Asked>): IdempotencyInterceptor {
+  const exchange = createExchange<Asked & NestRequest>(once, options as HttpOptions<Asked & NestRequest>)
 
-  function rules(req: IncomingMessage & { originalUrl?: string }, res: ServerResponse, next: () => void): void {
-    const found = exchange.rules(req.method ?? '', req.originalUrl ?? req.url ?? '', req.headers.accept)
-    if (found) sendAnswer(res, found)
-    else next()
-  }
-
-  function intercept(context: ExecutionContext, next: CallHandler): ReturnType<Interceptor['intercept']> {
+  function intercept(context: ExecutionContext, next: CallHandler): ReturnType<IdempotencyInterceptor['intercept']> {
     if (context.getType() !== 'http') return next.handle()
     const http = context.switchToHttp()
-    const request = http.getRequest<Request & NestRequest>()
+    const request = http.getRequest<Asked & NestRequest>()
     const reply = http.getResponse<NestReply>()
     const req = request.raw ?? (request as unknown as IncomingMessage)
-    const res = reply.raw ?? (reply as unknown as ServerResponse)
-    const target = request.originalUrl ?? req.url ?? ''
-    const beforeAnswer = (): void => void reply.hijack?.()
-    const found = concernsNode(exchange, req)
-    const published = found ? undefined : exchange.rules(req.method ?? '', target, req.headers.accept)
-    if (!found && !published) return next.handle()
-    // Where the answer is not the handler's, Nest waits for a result that never comes, and writes nothing of its own.
+    // Nest waits for a result that never comes where the response is not the handler's, and writes nothing of its own.
     return new Promise((resolve, reject) => {
-      if (published) {
-        beforeAnswer()
-        return sendAnswer(res, published)
-      }
-      const proceed = (held: OnceContext): void => {
-        if (request.raw) Object.assign(request, { once: held })
-        else showOnRequest(req, held)
+      const proceed = (held: IdempotencyContext): void => {
+        request.idempotency = held
         resolve(next.handle())
       }
-      const headersBefore = (): OutgoingHttpHeaders => reply.getHeaders()
-      const { rawBody } = request
-      exchangeOnNode(exchange, { request, req, res, target, rawBody, headersBefore, beforeAnswer, proceed }).catch(
-        reject,
-      )
+      const stage = {
+        request,
+        req,
+        res: reply.raw ?? (reply as unknown as ServerResponse),
+        target: request.originalUrl ?? req.url ?? '',
+        rawBody: request.rawBody,
+        headersBefore: () => reply.getHeaders(),
+        beforeAnswer: () => void reply.hijack?.(),
+        proceed,
+      }
+      serveNode(exchange, stage, () => resolve(next.handle()))?.catch(reject)
     })
   }
 
-  return { intercept, rules }
+  return {
+    intercept,
+    rules(req: IncomingMessage & { originalUrl?: string }, res, next) {
+      if (!serveRules(exchange, { req, res, target: req.originalUrl ?? req.url ?? '' })) next()
+    },
+  }
 }

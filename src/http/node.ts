@@ -1,50 +1,61 @@
-// Idempotency for http.createServer, without a framework.
+// Idempotency for http.createServer, without a framework. The context of a request is `req.idempotency`.
 
 import { channel } from 'node:diagnostics_channel'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { Once } from '../core/once.ts'
-import { showOnRequest } from './exchange/context.ts'
-import type { ListenOnce, OnceContext } from './exchange/context.ts'
+import type { Once, TxOf } from '../core/once.ts'
+import type { Store } from '../core/store.ts'
 import { createExchange, internalError } from './exchange.ts'
-import { concernsNode, exchangeOnNode } from './on-node.ts'
-import { sendAnswer } from './on-node/response.ts'
-import type { HttpOptions } from './exchange/options.ts'
+import type { HttpOptions, IdempotencyContext } from './exchange.ts'
+import { sendAnswer, serveNode } from './on-node.ts'
 
-export type { OnceContext } from './exchange/context.ts'
-export type { HttpOptions } from './exchange/options.ts'
+export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
-declare module 'node:http' {
-  interface IncomingMessage {
-    /** Has the context while a request with an Idempotency-Key is handled. */
-    once: ListenOnce<this> & Partial<OnceContext>
-  }
-}
+/** Node's request, with the context on it while a request with an Idempotency-Key is handled. */
+export type NodeRequest<Tx = unknown> = IncomingMessage & { idempotency?: IdempotencyContext<Tx> }
+export type NodeListener<Tx = unknown> = (req: NodeRequest<Tx>, res: ServerResponse) => unknown
 
-export type Listener = (req: IncomingMessage, res: ServerResponse) => unknown
-
-// The library never logs; what a listener threw is published here.
+// The library never logs. It publishes what a listener threw on this channel.
 const handlerFailed = channel('onceonly:handler-failed')
 
-/** `createServer(idempotency(once, options)(listener))`. A listener that throws is answered 500. */
-export function idempotency(once: Once, options: HttpOptions<IncomingMessage>): (listener: Listener) => Listener {
-  const exchange = createExchange<IncomingMessage>(once, options)
-  return (listener) => (req, res) => {
-    const target = (req as { originalUrl?: string }).originalUrl ?? req.url ?? ''
-    if (!concernsNode(exchange, req)) {
-      const rules = exchange.rules(req.method ?? '', target, req.headers.accept)
-      return rules ? sendAnswer(res, rules) : listener(req, res)
-    }
+/**
+ * Returns a function that wraps a request listener: the listener runs once per Idempotency-Key, and retries are given the stored
+ * response. A listener that throws is answered 500.
+ *
+ * @example
+ * ```ts
+ * import { createServer } from 'node:http'
+ * import { createOnce } from 'onceonly'
+ * import { memoryStore } from 'onceonly/memory'
+ * import { idempotency } from 'onceonly/node'
+ *
+ * const once = createOnce({ store: memoryStore(), scope: 'shop' })
+ * const guard = idempotency(once, { tenant: (req) => req.headers.authorization })
+ * createServer(guard((req, res) => {
+ *   res.end(req.idempotency?.keyFor('charge'))
+ * }))
+ * ```
+ */
+export function idempotency<S extends Store>(
+  once: Once<S>,
+  options: HttpOptions<IncomingMessage>,
+): (listener: NodeListener<TxOf<S>>) => (req: IncomingMessage, res: ServerResponse) => unknown {
+  const exchange = createExchange<IncomingMessage>(once as Once, options)
+  return (listener) => (req: NodeRequest<TxOf<S>> & { originalUrl?: string; rawBody?: unknown }, res) => {
+    const { originalUrl: target = req.url ?? '', rawBody } = req
     const failed = (error: unknown): void => {
       handlerFailed.publish({ error })
       // Half an answer must not pass for a whole one.
       if (res.headersSent) res.destroy()
       else sendAnswer(res, internalError())
     }
-    const proceed = (context: OnceContext): void => {
-      showOnRequest(req, context)
+    const proceed = (context: IdempotencyContext): void => {
+      req.idempotency = context as IdempotencyContext<TxOf<S>>
       void (async () => listener(req, res))().catch(failed)
     }
-    const rawBody = (req as { rawBody?: unknown }).rawBody
-    return exchangeOnNode(exchange, { request: req, req, res, target, rawBody, proceed }).catch(failed)
+    let passed: unknown
+    const served = serveNode(exchange, { request: req, req, res, target, rawBody, proceed }, () => {
+      passed = listener(req, res)
+    })
+    return served ? served.catch(failed) : passed
   }
 }

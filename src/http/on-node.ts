@@ -3,15 +3,18 @@
 
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import { OnceError } from '../core/errors.ts'
-import type { OnceContext } from './exchange/context.ts'
 import { internalError } from './exchange.ts'
-import type { AskedRequest, Body, Delivery, Exchange, Produced } from './exchange.ts'
+import type { AskedRequest, Body, Delivery, Exchange, IdempotencyContext, Produced } from './exchange.ts'
 import { holdConnection } from './on-node/connection.ts'
 import type { HeldConnection } from './on-node/connection.ts'
 import { ClientGone, readNodeBody } from './on-node/request.ts'
 import type { Tap } from './on-node/request.ts'
 import { holdResponse, sendAnswer } from './on-node/response.ts'
 import type { HeldResponse } from './on-node/response.ts'
+
+export { ClientGone, readNodeBody, tapNodeBody } from './on-node/request.ts'
+export type { Tap } from './on-node/request.ts'
+export { sendAnswer } from './on-node/response.ts'
 
 export interface NodeStage<Asked> {
   /** The framework's own request. */
@@ -27,12 +30,37 @@ export interface NodeStage<Asked> {
   /** Headers that the framework will write besides those that are on `res` already. */
   headersBefore?(): OutgoingHttpHeaders
   /** Start the handler. */
-  proceed(context: OnceContext): void
+  proceed(context: IdempotencyContext): void
   /** Something is about to be answered without the handler. */
   beforeAnswer?(): void
 }
 
 const keyHeader = 'idempotency-key'
+
+/**
+ * Serves one request: the exchange handles it if it concerns it, published rules are sent, and everything else goes to
+ * `otherwise`, whose result is returned.
+ */
+export function serveNode<Asked, Passed>(
+  exchange: Exchange<Asked>,
+  stage: NodeStage<Asked>,
+  otherwise: () => Passed,
+): Promise<void> | Passed {
+  if (concernsNode(exchange, stage.req)) return exchangeOnNode(exchange, stage)
+  return serveRules(exchange, stage) ? Promise.resolve() : otherwise()
+}
+
+/** Sends the published rules if the request asks for them. */
+export function serveRules<Asked>(
+  exchange: Exchange<Asked>,
+  { req, res, target, beforeAnswer }: Pick<NodeStage<Asked>, 'req' | 'res' | 'target' | 'beforeAnswer'>,
+): boolean {
+  const rules = exchange.rules(req.method ?? '', target, req.headers.accept)
+  if (!rules) return false
+  beforeAnswer?.()
+  sendAnswer(res, rules)
+  return true
+}
 
 /** False for the requests that pass untouched; costs two look-ups. */
 export function concernsNode(exchange: Exchange<never>, req: IncomingMessage): boolean {
@@ -63,7 +91,7 @@ export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: No
       onTornDown: () => held?.breakOff() ?? 'gave up',
     })
   }
-  const run = async (context: OnceContext): Promise<Produced> => {
+  const run = async (context: IdempotencyContext): Promise<Produced> => {
     // Somebody (a time-out) has answered in the meantime, or the client broke its upload off: there is nothing left to run for.
     if (res.headersSent || isCutOff(req)) return (context.notBegun(), { is: 'broken' })
     held = holdResponse(res, exchange.settings, headersBefore(stage))

@@ -3,7 +3,7 @@
 
 import { checkDigest, DigestError } from './exchange/content-digest.ts'
 import { keptBytes } from './exchange/kept-body.ts'
-import type { OnceContext } from './exchange/context.ts'
+import type { IdempotencyContext } from './exchange/context.ts'
 import type { AskedRequest, Body, BodyLimits, Delivery, Exchange, Produced } from './exchange.ts'
 import type { Answer, HeaderLine } from './exchange/stored-response.ts'
 
@@ -16,7 +16,7 @@ export interface WebStage<Asked> {
   /** The body, where somebody read it before us and kept it. */
   readonly keptBody?: (() => Promise<Uint8Array | undefined>) | undefined
   /** Run the handler on a request that can be read again. */
-  handle(request: Request, context: OnceContext): Response | Promise<Response>
+  handle(request: Request, context: IdempotencyContext): Response | Promise<Response>
 }
 
 type BodyContent = ConstructorParameters<typeof Response>[0]
@@ -36,7 +36,7 @@ type Taken = Request & { [underway]?: true }
 export async function exchangeOnWeb<Asked>(exchange: Exchange<Asked>, stage: WebStage<Asked>): Promise<Response> {
   let handed = stage.request
   let held: HeldWebResponse | undefined
-  const run = async (context: OnceContext): Promise<Produced> => {
+  const run = async (context: IdempotencyContext): Promise<Produced> => {
     try {
       ;(handed as Taken)[underway] = true
       const response = await stage.handle(handed, context)

@@ -33,7 +33,7 @@ function naive(): { orders: number[]; handle: (request: Request) => Promise<Resp
 function guarded(options: { waitMs?: number } = {}): ReturnType<typeof naive> {
   const { orders, handle } = naive()
   const service = createOnce({ store: memoryStore(), scope: 'shop', ...options })
-  return { orders, handle: onFetch(service, { scope: 'global' })(handle) }
+  return { orders, handle: onFetch(service, { tenant: 'shared' })(handle) }
 }
 
 test('a handler that runs every duplicate is reported with what it did', async () => {
@@ -77,7 +77,7 @@ describe('a service that runs a request once', () => {
   test('as a Node server that does not listen yet, which is closed in the end', async () => {
     const orders: number[] = []
     const app = express()
-    app.use(idempotency(createOnce({ store: memoryStore(), scope: 'shop' }), { scope: 'global' }))
+    app.use(idempotency(createOnce({ store: memoryStore(), scope: 'shop' }), { tenant: 'shared' }))
     app.post('/orders/:id/pay', (_request, response) => {
       orders.push(1)
       response.status(201).json({ order: orders.length })

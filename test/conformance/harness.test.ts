@@ -41,7 +41,7 @@ async function startUnprotected({ fixture }: AppGround): Promise<App> {
           url: request.url!,
           header: (name) => request.headers[name] as string | undefined,
           body: await readBody(request),
-          once: undefined,
+          idempotency: undefined,
           gone: goneSignal(response),
         })
         await writeTo(response, front.answer ?? (await fixture.handle(asked)))

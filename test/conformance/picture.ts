@@ -15,7 +15,7 @@ export interface FixtureRequest {
   header(name: string): string | undefined
   /** As the handler got it from the framework. */
   readonly body: Buffer
-  readonly once: FixtureContext | undefined
+  readonly idempotency: FixtureContext | undefined
   /** Aborts when the client goes away. */
   readonly gone: AbortSignal
 }

@@ -215,7 +215,7 @@ async function validated(request: FixtureRequest, fixture: Fixture): Promise<Fix
   const tag = enter(request, fixture)
   const { amount } = JSON.parse(request.body.toString('utf8')) as { amount?: unknown }
   if (typeof amount !== 'number') {
-    request.once?.notBegun()
+    request.idempotency?.notBegun()
     return json(400, { error: 'amount is missing' })
   }
   fixture.ledger.commit(tag)
@@ -234,7 +234,7 @@ async function abortable(request: FixtureRequest, fixture: Fixture): Promise<Fix
 async function limited(request: FixtureRequest, fixture: Fixture): Promise<FixtureResponse> {
   if (fixture.settings.limiterOrder === 'limiter-first') return created(request, fixture)
   const refused = fixture.limiter.take()
-  if (refused) request.once?.notBegun()
+  if (refused) request.idempotency?.notBegun()
   const answer = refused ?? (await created(request, fixture))
   return { ...answer, headers: [...answer.headers, fixture.limiter.field()] }
 }
@@ -279,14 +279,14 @@ async function deleteThing(request: FixtureRequest, fixture: Fixture, id: string
 /** The effect is written with the store's transaction; the process dies when that has committed. */
 async function commitThenCrash(request: FixtureRequest, fixture: Fixture): Promise<FixtureResponse> {
   const tag = enter(request, fixture)
-  await fixture.settings.commitWith!(request.once?.tx, tag)
+  await fixture.settings.commitWith!(request.idempotency?.tx, tag)
   return receipt(request, fixture)
 }
 
 /** Writes with the store's transaction, then answers with the status. */
 async function inTransaction(request: FixtureRequest, fixture: Fixture, code: string): Promise<FixtureResponse> {
   const tag = enter(request, fixture)
-  await fixture.settings.commitWith!(request.once?.tx, tag)
+  await fixture.settings.commitWith!(request.idempotency?.tx, tag)
   return receipt(request, fixture, Number(code))
 }
 
@@ -294,7 +294,7 @@ async function inTransaction(request: FixtureRequest, fixture: Fixture, code: st
 async function overruled(request: FixtureRequest, fixture: Fixture, rest: string): Promise<FixtureResponse> {
   fixture.ledger.commit(enter(request, fixture))
   const [wish, code] = rest.split('/', 2) as ['store' | 'release' | 'notBegun' | 'inDoubt', string]
-  request.once?.[wish]()
+  request.idempotency?.[wish]()
   return receipt(request, fixture, Number(code))
 }
 

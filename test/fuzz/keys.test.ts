@@ -44,7 +44,7 @@ test('two owners in one service never share a key', () => {
 })
 
 test('no two requests meet, whatever character moves from one part to the next', () => {
-  const settings = readHttpOptions(createOnce({ store: memoryStore(), scope: 'shop' }), { scope: 'global' })
+  const settings = readHttpOptions(createOnce({ store: memoryStore(), scope: 'shop' }), { tenant: 'shared' })
   const print = ([method, path, query, type, encoding]: readonly string[]): string => {
     const headers: Record<string, string> = { 'content-type': type!, 'content-encoding': encoding! }
     const request = { method: method!, target: `/${path}${query}`, header: (name: string) => headers[name] }

@@ -267,7 +267,7 @@ const program: readonly Parser[] = [
   {
     name: 'gateway configuration',
     samples: [
-      '{"upstream":"http://127.0.0.1:3000","scope":"global","routes":[{"path":"/orders/*","methods":["POST"]}]}',
+      '{"upstream":"http://127.0.0.1:3000","tenant":"shared","routes":[{"path":"/orders/*","methods":["POST"]}]}',
       '{"listen":"127.0.0.1:8080","lease":"30s","maxBody":"1mb","required":true}',
     ],
     throws: 'INVALID_ARGUMENT',

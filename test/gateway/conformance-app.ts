@@ -35,7 +35,7 @@ export async function startBehindGateway(ground: AppGround): Promise<App> {
       ? undefined
       : createProtection(once, {
           ...options(protection),
-          scope: ({ req }) => fixture.scopeOf(pathOf(req.url!), req.headers.authorization),
+          tenant: ({ req }) => fixture.scopeOf(pathOf(req.url!), req.headers.authorization),
         }),
   )
   const listener = createListener({
@@ -77,7 +77,7 @@ async function serve({ fixture }: AppGround, request: IncomingMessage, response:
       url: request.url!,
       header: (name) => request.headers[name] as string | undefined,
       body: await readBody(request),
-      once: sayingInHeaders(response),
+      idempotency: sayingInHeaders(response),
       gone: goneSignal(response),
     })
     await writeTo(response, await fixture.handle(asked))

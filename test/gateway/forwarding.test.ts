@@ -274,7 +274,7 @@ describe('layers compose', () => {
     const once = createOnce({ store, scope: 'payments', clock })
     let charges = 0
     const attempts: (string | undefined)[] = []
-    const guarded = idempotency(once, { scope: 'global' })((_req: IncomingMessage, res: ServerResponse) => {
+    const guarded = idempotency(once, { tenant: 'shared' })((_req: IncomingMessage, res: ServerResponse) => {
       charges++
       res.writeHead(201).end(`charge ${charges}`)
     })

@@ -36,7 +36,7 @@ export async function startGround(upstream: string, options: Partial<GatewayOpti
       store: memoryStore({ clock }),
       upstream,
       listen: { host: '127.0.0.1', port: 0 },
-      ...(options.tenantHeader === undefined && { scope: 'global' as const }),
+      ...(options.tenantHeader === undefined && { tenant: 'shared' as const }),
       waitMs: 0,
       sweepEveryMs: 0,
       clock,

@@ -33,29 +33,29 @@ describe('the command line', () => {
   })
 
   test.each<[string, string[], string]>([
-    ['no upstream', ['--scope', 'global'], '--upstream http://127.0.0.1:3000'],
+    ['no upstream', ['--tenant', 'shared'], '--upstream http://127.0.0.1:3000'],
     ['nobody whose keys they are', ['--upstream', 'http://127.0.0.1:1', '--store', 'memory:'], '--tenant-header'],
     [
       'both',
-      ['--upstream', 'http://127.0.0.1:1', '--store', 'memory:', '--scope', 'global', '--tenant-header', 'X-A'],
+      ['--upstream', 'http://127.0.0.1:1', '--store', 'memory:', '--tenant', 'shared', '--tenant-header', 'X-A'],
       'got both',
     ],
     ['a misspelt option', ['--upstrem', 'http://127.0.0.1:1'], 'did you mean "--upstream"?'],
     ['a lease without a unit', ['--lease', '30'], 'expected --lease to be a duration'],
     [
       'an upstream with a path',
-      ['--upstream', 'http://127.0.0.1:1/a', '--store', 'memory:', '--scope', 'global'],
+      ['--upstream', 'http://127.0.0.1:1/a', '--store', 'memory:', '--tenant', 'shared'],
       'without user, path and query',
     ],
     ['a file that is not there', ['--config', '/nowhere/gateway.json'], 'cannot be read as JSON'],
     [
       'GET',
-      ['--upstream', 'http://127.0.0.1:1', '--store', 'memory:', '--scope', 'global', '--methods', 'GET'],
+      ['--upstream', 'http://127.0.0.1:1', '--store', 'memory:', '--tenant', 'shared', '--methods', 'GET'],
       'without GET',
     ],
     [
       'a store of no kind',
-      ['--upstream', 'http://127.0.0.1:1', '--store', 'oracle:x', '--scope', 'global'],
+      ['--upstream', 'http://127.0.0.1:1', '--store', 'oracle:x', '--tenant', 'shared'],
       'expected a store to be',
     ],
   ])('%s: exit 2, and what to do', async (_name, args, message) => {
@@ -78,8 +78,8 @@ describe('the command line', () => {
       service,
       '--store',
       'memory:',
-      '--scope',
-      'global',
+      '--tenant',
+      'shared',
       '--listen',
       new URL(service).host,
     ])
@@ -93,7 +93,7 @@ describe('the command line', () => {
 
 test('ONCEONLY_STORE is the store where nothing else names one, and is not printed with its password', async () => {
   const program = join(root, 'src', 'cli', 'main.ts')
-  const args = [program, 'gateway', '--upstream', 'http://127.0.0.1:1', '--scope', 'global', '--listen', '127.0.0.1:0']
+  const args = [program, 'gateway', '--upstream', 'http://127.0.0.1:1', '--tenant', 'shared', '--listen', '127.0.0.1:0']
   const env = { ...process.env, ONCEONLY_STORE: `postgres://app:hunter2@127.0.0.1:${await freePort()}/none` }
   const ran = promisify(execFile)(process.execPath, args, { env, cwd: place.folder })
   const { code, stdout, stderr } = await ran.then(

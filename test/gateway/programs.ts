@@ -82,7 +82,7 @@ export async function gatewayArguments(
   more: readonly string[] = [],
 ): Promise<string[]> {
   const listen = `127.0.0.1:${await freePort()}`
-  return ['--upstream', upstream, '--store', store, '--listen', listen, '--scope', 'global', ...more]
+  return ['--upstream', upstream, '--store', store, '--listen', listen, '--tenant', 'shared', ...more]
 }
 
 async function startGatewayProcess(args: readonly string[]): Promise<GatewayProcess> {

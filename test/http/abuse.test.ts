@@ -15,7 +15,7 @@ import { createOnce } from '../../src/core/once.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 import { idempotency as onExpress } from '../../src/http/express.ts'
 import { idempotency } from '../../src/http/node.ts'
-import type { Listener } from '../../src/http/node.ts'
+import type { NodeListener } from '../../src/http/node.ts'
 import type { HttpOptions } from '../../src/http/exchange/options.ts'
 
 const open: Server[] = []
@@ -32,9 +32,9 @@ async function listen(server: Server): Promise<number> {
   return (server.address() as AddressInfo).port
 }
 
-function serve(listener: Listener, options: Partial<HttpOptions> = {}): Promise<number> {
+function serve(listener: NodeListener, options: Partial<HttpOptions> = {}): Promise<number> {
   const once = createOnce({ store: memoryStore(), scope: 'abuse' })
-  return listen(createServer(idempotency(once, { scope: 'global', ...options })(listener) as never))
+  return listen(createServer(idempotency(once, { tenant: 'shared', ...options })(listener) as never))
 }
 
 async function dial(port: number): Promise<Socket> {
@@ -64,7 +64,7 @@ function post(lines: readonly string[], body = '{}'): string {
   return `${head.join('\r\n')}\r\n\r\n${body}`
 }
 
-const ok: Listener = (_req, res) => res.end('served')
+const ok: NodeListener = (_req, res) => res.end('served')
 
 test.each([
   ['two lines', ['Idempotency-Key: a', 'Idempotency-Key: b']],
@@ -277,7 +277,7 @@ test('a body that a parser took without keeping its bytes is an error that says 
   const app = express()
   let runs = 0
   const failures: string[] = []
-  app.use(express.json(), onExpress(createOnce({ store: memoryStore(), scope: 'abuse' }), { scope: 'global' }))
+  app.use(express.json(), onExpress(createOnce({ store: memoryStore(), scope: 'abuse' }), { tenant: 'shared' }))
   app.post('/', (_req, res) => void (runs++, res.end()))
   app.use(
     (error: Error, _req: unknown, res: express.Response, _next: unknown) =>

@@ -29,7 +29,7 @@ import type { Store } from '../../src/core/store.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 import { sqliteStore } from '../../src/stores/sqlite.ts'
 import { manualClock } from '../../src/testing/manual-clock.ts'
-import type { OnceContext } from '../../src/http/exchange/context.ts'
+import type { IdempotencyContext } from '../../src/http/exchange/context.ts'
 import { idempotency as onExpress } from '../../src/http/express.ts'
 import { idempotency as onFastify } from '../../src/http/fastify.ts'
 import { idempotency as onFetch } from '../../src/http/fetch.ts'
@@ -40,7 +40,7 @@ import { idempotency as onNode } from '../../src/http/node.ts'
 import type { HttpOptions } from '../../src/http/exchange/options.ts'
 
 interface Call {
-  readonly once: OnceContext
+  readonly once: IdempotencyContext
   /** Aborts when the framework says that the client has gone. */
   readonly gone: AbortSignal
 }
@@ -51,7 +51,7 @@ interface Reply {
 }
 type Listen = (req: IncomingMessage, res: ServerResponse) => unknown
 type Handler = (call: Call) => Reply | Promise<Reply>
-type Options = Partial<Omit<HttpOptions, 'scope'>>
+type Options = Partial<Omit<HttpOptions, 'tenant'>>
 type Start = (once: Once, handler: Handler, options?: Options) => Promise<Listen>
 
 const closing: (() => unknown)[] = []
@@ -59,7 +59,7 @@ afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close()
 })
 
-const scope = 'global'
+const tenant = 'shared'
 
 function goneWith(res: ServerResponse): AbortSignal {
   const controller = new AbortController()
@@ -78,9 +78,9 @@ function expressOn(express: typeof express5): Start {
   return async (once, handler, options) => {
     const app = express()
     app.set('env', 'test')
-    app.use(onExpress<ExpressRequest>(once, { scope, ...options }), express.json())
+    app.use(onExpress<ExpressRequest>(once, { tenant, ...options }), express.json())
     app.post('/orders', (req: ExpressRequest, res: ExpressResponse, next) => {
-      Promise.resolve(handler({ once: req.once as unknown as OnceContext, gone: goneWith(res) })).then(
+      Promise.resolve(handler({ once: req.idempotency!, gone: goneWith(res) })).then(
         ({ status = 201, headers = {}, body = '' }) => {
           res.status(status).set(headers)
           if (typeof body === 'string') res.send(body)
@@ -98,7 +98,7 @@ function expressOn(express: typeof express5): Start {
   }
 }
 
-const webHandler = async (handler: Handler, request: Request, once: OnceContext): Promise<Response> => {
+const webHandler = async (handler: Handler, request: Request, once: IdempotencyContext): Promise<Response> => {
   await request.text()
   const { status = 201, headers = {}, body } = await handler({ once, gone: request.signal })
   const content = body === undefined || body === '' ? null : typeof body === 'string' ? body : ReadableStream.from(body)
@@ -106,22 +106,22 @@ const webHandler = async (handler: Handler, request: Request, once: OnceContext)
 }
 
 const startNode: Start = async (once, handler, options) =>
-  onNode(once, { scope, ...options })(async (req, res) => {
+  onNode(once, { tenant, ...options })(async (req, res) => {
     for await (const _ of req);
-    await write(res, await handler({ once: req.once as unknown as OnceContext, gone: goneWith(res) }))
+    await write(res, await handler({ once: req.idempotency!, gone: goneWith(res) }))
   })
 
 const startFetch: Start = async (once, handler, options) => {
-  const guarded = onFetch(once, { scope, ...options })((request, context) =>
-    webHandler(handler, request, context.once!),
+  const guarded = onFetch(once, { tenant, ...options })((request, context) =>
+    webHandler(handler, request, context.idempotency!),
   )
   return getRequestListener((request) => guarded(request).catch(() => new Response('failed', { status: 500 })))
 }
 
 const startHono: Start = async (once, handler, options) => {
   const app = new Hono()
-  app.use(onHono(once, { scope, ...options }))
-  app.post('/orders', (c) => webHandler(handler, c.req.raw, c.get('once')!))
+  app.use(onHono(once, { tenant, ...options }))
+  app.post('/orders', (c) => webHandler(handler, c.req.raw, c.get('idempotency')!))
   app.onError((_error, c) => c.text('failed', 500))
   return getRequestListener(app.fetch)
 }
@@ -129,10 +129,10 @@ const startHono: Start = async (once, handler, options) => {
 const startKoa: Start = async (once, handler, options) => {
   const app = new Koa()
   app.silent = true
-  app.use(onKoa(once, { scope, ...options }))
+  app.use(onKoa(once, { tenant, ...options }))
   app.use(async (ctx) => {
     for await (const _ of ctx.req);
-    const { status = 201, headers = {}, body = '' } = await handler({ once: ctx.once!, gone: goneWith(ctx.res) })
+    const { status = 201, headers = {}, body = '' } = await handler({ once: ctx.idempotency!, gone: goneWith(ctx.res) })
     ctx.status = status
     ctx.set(headers)
     ctx.body = typeof body === 'string' ? body : Readable.from(body)
@@ -142,9 +142,13 @@ const startKoa: Start = async (once, handler, options) => {
 
 const startFastify: Start = async (once, handler, options) => {
   const app = fastify()
-  await app.register(onFastify(once, { scope, ...options }))
+  await app.register(onFastify(once, { tenant, ...options }))
   app.post('/orders', async (request: FastifyRequest, reply: FastifyReply) => {
-    const { status = 201, headers = {}, body } = await handler({ once: request.once!, gone: goneWith(reply.raw) })
+    const {
+      status = 201,
+      headers = {},
+      body,
+    } = await handler({ once: request.idempotency!, gone: goneWith(reply.raw) })
     return reply
       .code(status)
       .headers(headers)
@@ -178,14 +182,14 @@ function nestOn(platform: Platform): Start {
   return (once, handler, options) => {
     class Orders {
       async handle(
-        req: { once?: unknown },
+        req: { idempotency?: IdempotencyContext },
         res: ServerResponse & {
           raw?: ServerResponse
           status(code: number): void
           header(name: string, value: string): void
         },
       ) {
-        const reply = await handler({ once: req.once as OnceContext, gone: goneWith(res.raw ?? res) })
+        const reply = await handler({ once: req.idempotency!, gone: goneWith(res.raw ?? res) })
         res.status(reply.status ?? 201)
         for (const [name, value] of Object.entries(reply.headers ?? {})) res.header(name, value)
         return typeof reply.body === 'string' || !reply.body
@@ -198,7 +202,7 @@ function nestOn(platform: Platform): Start {
     All('orders')(Orders.prototype, 'handle', descriptor)
     Req()(Orders.prototype, 'handle', 0)
     Res({ passthrough: true })(Orders.prototype, 'handle', 1)
-    UseInterceptors(onNest(once, { scope, ...options }))(Orders.prototype, 'handle', descriptor)
+    UseInterceptors(onNest(once, { tenant, ...options }))(Orders.prototype, 'handle', descriptor)
     class Shop {}
     Module({ controllers: [Orders] })(Shop)
     return platform(Shop)
@@ -268,11 +272,11 @@ describe.each(Object.entries(adapters))('%s', (_, start) => {
     connectTo(await start(once, handler, options))
 
   test('the context has the key, the attempt, its token and derived keys that stay the same', async () => {
-    const seen: OnceContext[] = []
+    const seen: IdempotencyContext[] = []
     const { post } = await app(newOnce(), ({ once }) => (seen.push(once), { status: seen.length === 1 ? 503 : 201 }))
     await post('k')
     await post('k')
-    const [first, second] = seen as [OnceContext, OnceContext]
+    const [first, second] = seen as [IdempotencyContext, IdempotencyContext]
     expect([first.key, first.attempt, first.replayed]).toEqual([{ scope: 'shop/', id: 'k' }, 1, false])
     expect(second.attempt).toBe(2)
     expect(second.fence).toBeGreaterThan(first.fence)

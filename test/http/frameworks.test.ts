@@ -33,7 +33,7 @@ import { idempotency as onKoa } from '../../src/http/koa.ts'
 import { idempotency as onNest } from '../../src/http/nest.ts'
 import { idempotency as onNode } from '../../src/http/node.ts'
 
-const scope = 'global'
+const tenant = 'shared'
 const newOnce = (): Once => createOnce({ store: memoryStore(), scope: 'shop' })
 
 const closing: (() => unknown)[] = []
@@ -62,7 +62,7 @@ describe('express', () => {
   test('it works behind a parser that keeps the raw bytes', async () => {
     const app = express()
     const verify = (req: object, _res: unknown, bytes: Buffer): void => void Object.assign(req, { rawBody: bytes })
-    app.use(express.json({ verify }), onExpress(newOnce(), { scope }))
+    app.use(express.json({ verify }), onExpress(newOnce(), { tenant }))
     app.post('/', (req, res) => void res.json(req.body))
     const ask = await serve(app)
     expect(await (await ask('/', keyed('k'))).json()).toEqual({ a: 1 })
@@ -74,22 +74,22 @@ describe('express', () => {
   test('a route that is reached through two of them is protected once', async () => {
     const once = newOnce()
     const app = express()
-    app.use(onExpress(once, { scope }))
-    app.post('/', onExpress(once, { scope, waitMs: 0 }), (_req, res) => void res.send('x'))
+    app.use(onExpress(once, { tenant }))
+    app.post('/', onExpress(once, { tenant, waitMs: 0 }), (_req, res) => void res.send('x'))
     const ask = await serve(app)
     expect((await ask('/', keyed('k'))).status).toBe(200)
     expect(isReplay(await ask('/', keyed('k')))).toBe(true)
   })
 
-  test('req.once is still the way to listen once', async () => {
+  test('req.once is untouched: it is still the way to listen once', async () => {
     const app = express()
-    app.use(onExpress<ExpressRequest>(newOnce(), { scope }))
+    app.use(onExpress<ExpressRequest>(newOnce(), { tenant }))
     app.post('/', async (req, res) => {
       req.resume()
       await onceEvent(req, 'end')
       const ended = new Promise((resolve) => req.once('more', resolve))
       req.emit('more', 'heard')
-      res.send(`${String(await ended)} ${req.once.key?.id}`)
+      res.send(`${String(await ended)} ${req.idempotency?.key.id}`)
     })
     const ask = await serve(app)
     expect(await (await ask('/', keyed('k'))).text()).toBe('heard k')
@@ -102,7 +102,7 @@ describe('express', () => {
       if (fails) throw new Error('no directory')
       return 'A'
     }
-    app.use(onExpress(newOnce(), { scope: tenant }))
+    app.use(onExpress(newOnce(), { tenant }))
     app.post('/', (_req, res) => void res.send('x'))
     app.use(
       (error: Error, _req: unknown, res: express.Response, _next: unknown) => void res.status(500).send(error.message),
@@ -115,7 +115,7 @@ describe('express', () => {
 
   test('the rules are published as a page and as JSON', async () => {
     const app = express()
-    app.use(onExpress(newOnce(), { scope, keepMs: 3_600_000, problemBase: 'https://shop.example/problems' }))
+    app.use(onExpress(newOnce(), { tenant, keepMs: 3_600_000, problemBase: 'https://shop.example/problems' }))
     const ask = await serve(app)
     const page = await ask('/.well-known/idempotency', { headers: { Accept: 'text/html' } })
     expect(page.headers.get('content-type')).toMatch('text/html')
@@ -146,7 +146,7 @@ async function askOverHttp2(session: ClientHttp2Session, headers: object, conten
 
 describe('HTTP/2', () => {
   test('on a raw response a keyed request is refused in words, and others pass', async () => {
-    const guarded = onNode(newOnce(), { scope })((_req, res) => res.end('served'))
+    const guarded = onNode(newOnce(), { tenant })((_req, res) => res.end('served'))
     const session = await overHttp2(guarded)
     const failures: string[] = []
     const listener = (message: unknown): void => void failures.push(String((message as { error: Error }).error.message))
@@ -159,9 +159,9 @@ describe('HTTP/2', () => {
 
   const serving = {
     fetch: (once: Once, handler: (request: Request) => Promise<Response>) =>
-      onFetch(once, { scope })((request) => handler(request)),
+      onFetch(once, { tenant })((request) => handler(request)),
     hono: (once: Once, handler: (request: Request) => Promise<Response>) =>
-      new Hono().use(onHono(once, { scope })).post('*', (c) => handler(c.req.raw)).fetch,
+      new Hono().use(onHono(once, { tenant })).post('*', (c) => handler(c.req.raw)).fetch,
   }
   test.each(Object.entries(serving))(
     '%s replays, and a client that resets its stream loses nothing',
@@ -194,8 +194,8 @@ describe('HTTP/2', () => {
 describe('fastify', () => {
   test('it works without a socket, as fastify.inject has none', async () => {
     const app = fastify()
-    await app.register(onFastify(newOnce(), { scope }))
-    app.post('/', async (request) => ({ id: request.once?.key.id }))
+    await app.register(onFastify(newOnce(), { tenant }))
+    app.post('/', async (request) => ({ id: request.idempotency?.key.id }))
     const asked = { method: 'POST', url: '/', headers: { 'idempotency-key': 'k' }, payload: { a: 1 } } as const
     expect((await app.inject(asked)).json()).toEqual({ id: 'k' })
     const again = await app.inject(asked)
@@ -205,7 +205,7 @@ describe('fastify', () => {
 
   test('the body of an injected stream is compared, though no header tells of it', async () => {
     const app = fastify()
-    await app.register(onFastify(newOnce(), { scope }))
+    await app.register(onFastify(newOnce(), { tenant }))
     app.post('/', async (request) => request.body)
     const ask = (text: string) => {
       const headers = { 'idempotency-key': 'k', 'content-type': 'text/plain' }
@@ -218,9 +218,9 @@ describe('fastify', () => {
 
   test('a route has options of its own, checked when it is declared, or none at all', async () => {
     const app = fastify()
-    await app.register(onFastify(newOnce(), { scope }))
+    await app.register(onFastify(newOnce(), { tenant }))
     app.post('/required', { config: { idempotency: { required: true } } }, async () => 'x')
-    app.post('/free', { config: { idempotency: false } }, async (request) => String(request.once))
+    app.post('/free', { config: { idempotency: false } }, async (request) => String(request.idempotency))
     expect(() => app.post('/wrong', { config: { idempotency: { lease: 1 } as object } }, async () => 'x')).toThrow(
       /did you mean "leaseMs"/,
     )
@@ -233,8 +233,8 @@ describe('fastify', () => {
   test('it applies to the routes of its instance and below, and to no others', async () => {
     const app = fastify()
     app.register(async (child) => {
-      await child.register(onFastify(newOnce(), { scope }))
-      child.post('/inside', async (request) => String(request.once?.key.id))
+      await child.register(onFastify(newOnce(), { tenant }))
+      child.post('/inside', async (request) => String(request.idempotency?.key.id))
     })
     app.post('/outside', async (request) => String((request as { once?: unknown }).once))
     const headers = { 'idempotency-key': 'k' }
@@ -244,7 +244,7 @@ describe('fastify', () => {
 
   test('validation comes before the claim: another body may follow under the same key', async () => {
     const app = fastify()
-    await app.register(onFastify(newOnce(), { scope }))
+    await app.register(onFastify(newOnce(), { tenant }))
     const schema = { body: { type: 'object', required: ['amount'], properties: { amount: { type: 'integer' } } } }
     app.post('/', { schema }, async () => 'paid')
     const ask = (payload: object) =>
@@ -255,7 +255,7 @@ describe('fastify', () => {
 
   test('a body that a parser leaves to the handler is compared as well, and the handler reads all of it', async () => {
     const app = fastify()
-    await app.register(onFastify(newOnce(), { scope }))
+    await app.register(onFastify(newOnce(), { tenant }))
     app.addContentTypeParser('application/octet-stream', (_request, payload, done) => done(null, payload))
     app.post('/', async (request) => {
       let text = ''
@@ -275,8 +275,8 @@ describe('fastify', () => {
 
   test('two of us on one application share a request: the body is seen by both, and one holds the key', async () => {
     const app = fastify()
-    await app.register(onFastify(newOnce(), { scope }))
-    await app.register(onFastify(newOnce(), { scope }))
+    await app.register(onFastify(newOnce(), { tenant }))
+    await app.register(onFastify(newOnce(), { tenant }))
     app.post('/', async (request) => request.body)
     await app.ready()
     closing.push(() => app.close())
@@ -292,7 +292,7 @@ describe('fastify', () => {
     const app = fastify()
     let visits = 0
     app.addHook('onRequest', async (_request, reply) => void reply.header('X-Visit', ++visits))
-    await app.register(onFastify(newOnce(), { scope }))
+    await app.register(onFastify(newOnce(), { tenant }))
     app.post('/', async () => 'x')
     const ask = (payload: string) =>
       app.inject({
@@ -308,7 +308,7 @@ describe('fastify', () => {
 
   test('a large body whose digest does not hold is refused, through inject as well', async () => {
     const app = fastify()
-    await app.register(onFastify(newOnce(), { scope, bodyBytesMax: 10 }))
+    await app.register(onFastify(newOnce(), { tenant, bodyBytesMax: 10 }))
     app.post('/', async () => 'x')
     const payload = '"a text that is long enough"'
     const ask = (claimed: string) => {
@@ -324,7 +324,7 @@ describe('fastify', () => {
   test('a large body whose digest does not hold is refused', async () => {
     const app = fastify()
     let runs = 0
-    await app.register(onFastify(newOnce(), { scope, bodyBytesMax: 10 }))
+    await app.register(onFastify(newOnce(), { tenant, bodyBytesMax: 10 }))
     app.post('/', async () => (runs++, 'x'))
     const digest = (text: string): string => createHash('sha256').update(text).digest('base64')
     const payload = '"a text that is long enough"'
@@ -344,7 +344,7 @@ describe('fastify', () => {
     const began = Promise.withResolvers<void>()
     const gate = Promise.withResolvers<void>()
     let runs = 0
-    await app.register(onFastify(newOnce(), { scope }))
+    await app.register(onFastify(newOnce(), { tenant }))
     app.post('/', async (_request, reply) => {
       runs++
       began.resolve()
@@ -371,7 +371,7 @@ describe('hono', () => {
     app.post(
       '/',
       validator('json', (value) => value as { a: number }),
-      onHono(newOnce(), { scope }),
+      onHono(newOnce(), { tenant }),
       async (c) => c.json({ valid: c.req.valid('json'), again: await c.req.json<object>() }),
     )
     const ask = (body: string) => app.request('/', keyed('k', body))
@@ -382,7 +382,7 @@ describe('hono', () => {
 
   test('the handler may read the body in any way', async () => {
     const app = new Hono()
-    app.use(onHono(newOnce(), { scope }))
+    app.use(onHono(newOnce(), { tenant }))
     app.post('/raw', async (c) => c.text(await c.req.raw.text()))
     app.post('/json', async (c) => c.json(await c.req.json<object>()))
     app.post('/clone', async (c) => c.text((await c.req.raw.clone().text()) + (await c.req.text())))
@@ -398,7 +398,7 @@ describe('hono', () => {
       await next()
       c.header('X-Visit', String(++visits))
     })
-    app.use(onHono(newOnce(), { scope }))
+    app.use(onHono(newOnce(), { tenant }))
     app.post('/', (c) => {
       c.header('Set-Cookie', 'a=1', { append: true })
       c.header('Set-Cookie', 'b=2', { append: true })
@@ -423,7 +423,7 @@ describe('koa', () => {
         ctx.body = { error: (error as Error).message }
       }
     })
-    app.use(onKoa(newOnce(), { scope }))
+    app.use(onKoa(newOnce(), { tenant }))
     app.use((ctx) => ctx.throw(402, `declined ${++runs}`))
     const ask = await serve(app.callback())
     const first = await ask('/', keyed('k'))
@@ -436,8 +436,8 @@ describe('koa', () => {
 describe('fetch', () => {
   test('the platform’s own second argument is kept', async () => {
     const params = Promise.resolve({ id: '7' })
-    const POST = onFetch(newOnce(), { scope })<{ params: Promise<{ id: string }> }>(async (_request, context) =>
-      Response.json({ ...(await context.params), key: context.once?.key.id }),
+    const POST = onFetch(newOnce(), { tenant })<{ params: Promise<{ id: string }> }>(async (_request, context) =>
+      Response.json({ ...(await context.params), key: context.idempotency?.key.id }),
     )
     const asked = (): Request => new Request('http://shop.example/orders/7', keyed('k'))
     expect(await (await POST(asked(), { params })).json()).toEqual({ id: '7', key: 'k' })
@@ -446,8 +446,8 @@ describe('fetch', () => {
 
   test('a handler that is reached through two of them is protected once', async () => {
     const once = newOnce()
-    const POST = onFetch(once, { scope })(
-      onFetch(once, { scope })(async (request) => new Response(await request.text())),
+    const POST = onFetch(once, { tenant })(
+      onFetch(once, { tenant })(async (request) => new Response(await request.text())),
     )
     const asked = (): Request => new Request('http://shop.example/', keyed('k'))
     expect([await (await POST(asked())).text(), isReplay(await POST(asked()))]).toEqual(['{"a":1}', true])
@@ -460,7 +460,7 @@ describe('fetch', () => {
     const cancelled = Promise.withResolvers<void>()
     const pull = (controller: ReadableStreamDefaultController<Uint8Array>): void =>
       controller.enqueue(Buffer.alloc(100))
-    const POST = onFetch(once, { scope, storedBytesMax: 1_000 })(
+    const POST = onFetch(once, { tenant, storedBytesMax: 1_000 })(
       () => new Response(new ReadableStream({ pull, cancel: () => cancelled.resolve() })),
     )
     expect((await POST(new Request('http://shop.example/', keyed('k')))).status).toBe(503)
@@ -469,7 +469,7 @@ describe('fetch', () => {
 
   test('what a handler throws is thrown on, and its key is free', async () => {
     let runs = 0
-    const POST = onFetch(newOnce(), { scope })(() => {
+    const POST = onFetch(newOnce(), { tenant })(() => {
       if (++runs === 1) throw new Error('provider down')
       return new Response('x')
     })
@@ -480,7 +480,7 @@ describe('fetch', () => {
 
   test('with began a throw is an answer, the same for every retry', async () => {
     let runs = 0
-    const POST = onFetch(newOnce(), { scope, errorPolicy: 'began' })(() => {
+    const POST = onFetch(newOnce(), { tenant, errorPolicy: 'began' })(() => {
       throw new Error(`secret ${++runs}`)
     })
     const asked = (): Request => new Request('http://shop.example/', keyed('k'))
@@ -492,7 +492,7 @@ describe('fetch', () => {
 
   test('a stream passes unbuffered after it is settled, and its retry is told so', async () => {
     const gate = Promise.withResolvers<void>()
-    const POST = onFetch(newOnce(), { scope })(() => {
+    const POST = onFetch(newOnce(), { tenant })(() => {
       async function* events(): AsyncGenerator<Uint8Array> {
         yield Buffer.from('data: 1\n\n')
         await gate.promise
@@ -529,7 +529,7 @@ describe('rate limiters', () => {
       if (limit.take()) next()
       else res.setHeader('Retry-After', '1').sendStatus(429)
     })
-    app.use(onExpress(newOnce(), { scope }))
+    app.use(onExpress(newOnce(), { tenant }))
     app.post('/', (_req, res) => void res.send('paid'))
     const ask = await serve(app)
     expect((await ask('/', keyed('k'))).headers.get('ratelimit')).toBe('"default";r=2')
@@ -545,7 +545,7 @@ describe('rate limiters', () => {
   test('behind, a replay is free, a refusal is not stored, and its headers are those of the moment', async () => {
     const limit = limiter()
     const app = express()
-    app.use(onExpress(newOnce(), { scope, errorPolicy: 'began' }))
+    app.use(onExpress(newOnce(), { tenant, errorPolicy: 'began' }))
     app.use((_req, res, next) => {
       res.setHeader('RateLimit', `"default";r=${limit.left - 1}`)
       if (limit.take()) next()
@@ -567,7 +567,7 @@ describe('rate limiters', () => {
 describe('nest', () => {
   test('exceptions are answers by their status, and the rules are published beside the controllers', async () => {
     let runs = 0
-    const interceptor = onNest(newOnce(), { scope })
+    const interceptor = onNest(newOnce(), { tenant })
     class Orders {
       post(): never {
         throw new HttpException(`declined ${++runs}`, 402)

@@ -18,7 +18,7 @@ import type { OnceOptions } from '../../src/core/settings.ts'
 import type { Store } from '../../src/core/store.ts'
 import { memoryData, memoryStore } from '../../src/stores/memory.ts'
 import { manualClock } from '../../src/testing/manual-clock.ts'
-import type { OnceContext } from '../../src/http/exchange/context.ts'
+import type { IdempotencyContext } from '../../src/http/exchange/context.ts'
 import { idempotency as onExpress } from '../../src/http/express.ts'
 import { idempotency as onFetch } from '../../src/http/fetch.ts'
 import type { HttpOptions } from '../../src/http/exchange/options.ts'
@@ -26,7 +26,7 @@ import type { HttpOptions } from '../../src/http/exchange/options.ts'
 interface Call {
   readonly path: string
   readonly body: Buffer
-  readonly once: OnceContext
+  readonly once: IdempotencyContext
   readonly express?: { readonly req: ExpressRequest; readonly res: ExpressResponse }
 }
 interface Reply {
@@ -66,17 +66,17 @@ const tenantOf = (header: string | undefined | null): string | undefined => head
 async function startExpress(
   once: Once,
   handler: Handler,
-  options: Partial<Omit<HttpOptions, 'scope'>> = {},
+  options: Partial<Omit<HttpOptions, 'tenant'>> = {},
 ): Promise<App> {
   const app = express()
   const shop = express.Router()
   const refunds = express.Router()
-  const guard = onExpress<ExpressRequest>(once, { scope: (req) => tenantOf(req.headers.authorization), ...options })
+  const guard = onExpress<ExpressRequest>(once, { tenant: (req) => tenantOf(req.headers.authorization), ...options })
   const answer = (req: ExpressRequest, res: ExpressResponse, next: (error: unknown) => void): void => {
     const call = {
       path: req.originalUrl,
       body: req.body as Buffer,
-      once: req.once as unknown as OnceContext,
+      once: req.idempotency!,
       express: { req, res },
     }
     Promise.resolve(handler(call)).then((reply) => {
@@ -138,12 +138,12 @@ function answered(status: number, headers: Headers, body: Buffer): Answered {
 async function startFetch(
   once: Once,
   handler: Handler,
-  options: Partial<Omit<HttpOptions, 'scope'>> = {},
+  options: Partial<Omit<HttpOptions, 'tenant'>> = {},
 ): Promise<App> {
-  const scope = (request: Request): string | undefined => tenantOf(request.headers.get('authorization'))
-  const guarded = onFetch(once, { scope, ...options })(async (request, context) => {
+  const tenant = (request: Request): string | undefined => tenantOf(request.headers.get('authorization'))
+  const guarded = onFetch(once, { tenant, ...options })(async (request, context) => {
     const body = Buffer.from(await request.arrayBuffer())
-    const reply = await handler({ path: new URL(request.url).pathname, body, once: context.once! })
+    const reply = await handler({ path: new URL(request.url).pathname, body, once: context.idempotency! })
     return new Response((reply!.body ?? null) as string | null, {
       status: reply!.status ?? 201,
       headers: reply!.headers ?? {},
@@ -291,7 +291,7 @@ hole(7, 'the mount path is part of the request: a refund does not replay an orde
   const app = await start(newOnce(), ({ path }) => ({ body: path }))
   expect(await app.post('/shop/1', { key: 'k' })).toMatchObject({ status: 201 })
   expect(await app.post('/refunds/1', { key: 'k' })).toMatchObject({ status: 422, replayed: false })
-  const byRoute = await start(newOnce(), ({ path }) => ({ body: path }), { keyScope: 'route' })
+  const byRoute = await start(newOnce(), ({ path }) => ({ body: path }), { keysPer: 'route' })
   await byRoute.post('/shop/1', { key: 'k' })
   expect(await byRoute.post('/refunds/1', { key: 'k' })).toMatchObject({
     replayed: false,

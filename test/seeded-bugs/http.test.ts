@@ -14,7 +14,7 @@ import { idempotency as onNode } from '../../src/http/node.ts'
 import { sqliteStore } from '../../src/stores/sqlite.ts'
 
 const asked = { method: 'POST', headers: { 'idempotency-key': 'k' }, body: '{}' }
-const options = { scope: 'global', transaction: true } as const
+const options = { tenant: 'shared', transaction: true } as const
 
 function storeWithoutCommits(folder: string) {
   const store = sqliteStore({ path: join(folder, 'shop.db') })

@@ -207,7 +207,7 @@ export const httpBugs: readonly SeededBug[] = [
     },
     {
       id: 'a request without a tenant is taken for one of everybody',
-      find: `  if (settings.scope !== 'global' && !tenant) return refuse(ground, 'scopeMissing')\n`,
+      find: `  if (settings.tenant !== 'shared' && !tenant) return refuse(ground, 'scopeMissing')\n`,
       replace: '',
       caughtBy: byTest('test/gateway/hostile.test.ts', 'no tenant: refused'),
     },

@@ -246,12 +246,11 @@ function defineCheckout({ once, journal, pass }: Tools): (job: Job) => Promise<R
 }
 
 function handlerOf({ journal, once, pass }: Tools): Parameters<typeof createServer>[1] {
-  const wrap = idempotency(once as unknown as Once, { scope: () => tenant, waitMs })
+  const wrap = idempotency(once as unknown as Once, { tenant: () => tenant, waitMs })
   return wrap((req, res) => {
     const call = String(req.headers['x-call'])
     const ask = String(req.headers['x-ask']) as Ask
-    // Named apart: `req.once` is the context only while the handler runs.
-    const op = req.once as unknown as Op
+    const op = req.idempotency!
     return work({ journal, pass, call, op, ask }).then(
       (value) => res.writeHead(201, { 'content-type': 'application/json' }).end(JSON.stringify(value)),
       (error: unknown) => {

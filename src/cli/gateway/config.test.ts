@@ -15,7 +15,7 @@ function read(file: unknown, flags: Record<string, unknown> = {}): ReturnType<ty
   return readConfig({ ...flags, config: path })
 }
 
-const least = { upstream: 'http://127.0.0.1:3000', scope: 'global' }
+const least = { upstream: 'http://127.0.0.1:3000', tenant: 'shared' }
 
 describe('the file', () => {
   test.each(['redis-cluster://a:1,b:2', 'rediss-sentinel://a:1,b:2/main'])(
@@ -54,7 +54,7 @@ describe('the file', () => {
       logLevel: 'warn',
       gateway: {
         upstream: 'http://127.0.0.1:3000',
-        scope: 'global',
+        tenant: 'shared',
         listen: { host: '0.0.0.0', port: 80 },
         methods: ['POST', 'PUT'],
         leaseMs: 1_500,
@@ -109,8 +109,8 @@ describe('the file', () => {
       'expected /routes/0/path to be a path such as',
     ],
     ['text for true', { ...least, required: 'yes' }, 'expected /required to be true or false, got "yes"'],
-    ['no upstream', { scope: 'global' }, '--upstream http://127.0.0.1:3000'],
-    ['__proto__', '{"__proto__":{"upstream":"http://a"},"scope":"global"}', 'unknown option "__proto__"'],
+    ['no upstream', { tenant: 'shared' }, '--upstream http://127.0.0.1:3000'],
+    ['__proto__', '{"__proto__":{"upstream":"http://a"},"tenant":"shared"}', 'unknown option "__proto__"'],
   ])('%s is refused with its place and the cure', (_name, file, message) => {
     expect(() => read(file)).toThrow(message)
   })

@@ -37,7 +37,7 @@ const members = {
   admin: address,
   service: text,
   tenantHeader: text,
-  scope: choice('global'),
+  tenant: choice('shared'),
   methods: list,
   ...protection,
   upstreamTimeout: duration,
@@ -82,10 +82,10 @@ export function readConfig(
 }
 
 function gatewayOptions(given: Given): Omit<GatewayOptions, 'store' | 'upstream'> {
-  const { listen = { host: '127.0.0.1', port: 8080 }, tenantHeader, scope, service, methods, trustForwarded } = given
+  const { listen = { host: '127.0.0.1', port: 8080 }, tenantHeader, tenant, service, methods, trustForwarded } = given
   const renamed = {
     tenantHeader,
-    scope,
+    tenant,
     service,
     methods,
     trustForwarded,

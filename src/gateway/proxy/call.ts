@@ -1,7 +1,7 @@
 // One request on its way through the gateway, and what is learnt of it.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { OnceContext } from '../../http/exchange/context.ts'
+import type { IdempotencyContext } from '../../http/exchange/context.ts'
 import type { GatewayProblem } from './problem.ts'
 import type { RequestResult } from '../request-log.ts'
 
@@ -15,7 +15,7 @@ export interface Call {
   /** The whole body, where the exchange has read it; otherwise it streams. */
   body: Uint8Array | undefined
   /** There while the request runs under a key. */
-  context: OnceContext | undefined
+  context: IdempotencyContext | undefined
   result: RequestResult
   /** The upstream was asked and did not answer in full: what to say. */
   doubt: GatewayProblem | undefined

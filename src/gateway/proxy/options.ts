@@ -56,7 +56,7 @@ export interface GatewayOptions extends ProtectionOptions {
   /** The header that names the tenant. It must come from whoever authenticated the request. */
   readonly tenantHeader?: string
   /** Instead of a tenant header: all callers share one space of keys. */
-  readonly scope?: 'global'
+  readonly tenant?: 'shared'
   /** Default POST and PATCH. */
   readonly methods?: readonly string[]
   readonly routes?: readonly GatewayRoute[]
@@ -133,7 +133,7 @@ const rules: Readonly<Record<keyof GatewayOptions, Rule>> = {
       : 'a name of letters, digits, dots and dashes',
   ),
   tenantHeader: optional(headerName),
-  scope: optional((value) => (value === 'global' ? undefined : '"global"')),
+  tenant: optional((value) => (value === 'shared' ? undefined : '"shared"')),
   routes: optional(aList),
   trustForwarded: optional(aBoolean),
   upstreamTimeoutMs: optional(positiveMs),
@@ -158,7 +158,7 @@ const routeRules: Readonly<Record<keyof GatewayRoute, Rule>> = {
 export function readGatewayOptions(options: GatewayOptions): GatewaySettings {
   checkOptions('gateway', options, rules)
   for (const [at, route] of (options.routes ?? []).entries()) checkOptions(`gateway: routes[${at}]`, route, routeRules)
-  if ((options.scope === undefined) === (options.tenantHeader === undefined)) throw whoseKeys(options)
+  if ((options.tenant === undefined) === (options.tenantHeader === undefined)) throw whoseKeys(options)
   checkUpstream(options.upstream)
   return {
     ...options,
@@ -181,12 +181,12 @@ export function readGatewayOptions(options: GatewayOptions): GatewaySettings {
 }
 
 /** One caller's answer must not reach another because nobody thought of it. */
-function whoseKeys({ scope }: GatewayOptions): Error {
+function whoseKeys({ tenant }: GatewayOptions): Error {
   return invalidArgument(
-    scope === undefined
-      ? 'gateway: it is not said whose a key is. Name the header that the authenticated tenant comes in (tenantHeader, ' +
-          '--tenant-header), or say that all callers may share keys and answers (scope: "global", --scope global).'
-      : 'gateway: expected either a tenant header or scope "global", got both',
+    tenant === undefined
+      ? 'gateway: no tenant configured. Set --tenant-header (tenantHeader) to the header that carries the authenticated ' +
+          'tenant, or --tenant shared (tenant: "shared") if all callers may share keys and responses.'
+      : 'gateway: expected either --tenant-header or --tenant shared, got both',
   )
 }
 

@@ -15,10 +15,10 @@ export function tenantName({ tenantHeader = '' }: GatewaySettings): string {
 }
 
 /** Whose a key is, for the exchange. */
-export function scopeOf(settings: GatewaySettings): Pick<HttpOptions<Call>, 'scope'> {
+export function tenantOption(settings: GatewaySettings): Pick<HttpOptions<Call>, 'tenant'> {
   const name = tenantName(settings)
-  if (name === '') return { scope: 'global' }
-  return { scope: ({ req }) => tenantOf(req, name) }
+  if (name === '') return { tenant: 'shared' }
+  return { tenant: ({ req }) => tenantOf(req, name) }
 }
 
 export function tenantOf(req: IncomingMessage, name: string): string | undefined {

@@ -1,10 +1,9 @@
-// What a handler is given: the key it runs under, and the say about what becomes of its answer.
+// The context of a request with a key (`req.idempotency`): the key it runs under, and what becomes of the handler's response.
 
-import type { IncomingMessage } from 'node:http'
 import type { Op } from '../../core/once/effect.ts'
 import type { ErrorPolicy } from './options.ts'
 
-export interface OnceContext<Tx = unknown> extends Op {
+export interface IdempotencyContext<Tx = unknown> extends Op {
   /** With `transaction: true`: what to write with. The answer leaves after the commit. */
   readonly tx: Tx
   /** A handler that runs is never a replay. */
@@ -19,32 +18,6 @@ export interface OnceContext<Tx = unknown> extends Op {
   inDoubt(): void
 }
 
-/** `req.once` of Node and Express is still the method of every stream, besides being the context. */
-export type ListenOnce<This> = (event: string | symbol, listener: (...args: never[]) => void) => This
-
-const held = Symbol('the context')
-
-/** One for all requests: an accessor that is defined anew on each costs more than all the rest. */
-const callablePrototype: object = Object.create(Function.prototype, {
-  signal: {
-    get(this: { readonly [held]: OnceContext }): AbortSignal {
-      return this[held].signal
-    },
-  },
-}) as object
-
-/** Every stream has a method `once`, and body parsers call it: the context can be called as that method. */
-export function showOnRequest(req: IncomingMessage, context: OnceContext): void {
-  const listenOnce = req.once
-  const callable = (...args: unknown[]): unknown => Reflect.apply(listenOnce, req, args)
-  const { key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun, inDoubt } = context
-  const shown = { [held]: context, key, attempt, token, fence, keyFor, tx, replayed, release, store, notBegun, inDoubt }
-  req.once = Object.assign(
-    Object.setPrototypeOf(callable, callablePrototype) as object,
-    shown,
-  ) as IncomingMessage['once']
-}
-
 /** What becomes of the key: the answer is stored, it is opened for a retry, nothing is remembered, or it is left to its lease. */
 export type Fate = 'store' | 'open' | 'forget' | 'doubt'
 
@@ -53,7 +26,7 @@ export interface Wish {
 }
 
 /** A class for its getter: one in an object literal is made anew for every request, which costs more than all the rest. */
-class Context<Tx> implements OnceContext<Tx> {
+class Context<Tx> implements IdempotencyContext<Tx> {
   readonly #op: Op
   readonly key: Op['key']
   readonly attempt: number
@@ -87,7 +60,7 @@ class Context<Tx> implements OnceContext<Tx> {
   }
 }
 
-export function createContext<Tx>(op: Op, tx: Tx, wish: Wish): OnceContext<Tx> {
+export function createContext<Tx>(op: Op, tx: Tx, wish: Wish): IdempotencyContext<Tx> {
   return new Context(op, tx, wish)
 }
 

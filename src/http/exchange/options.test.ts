@@ -7,10 +7,10 @@ import type { HttpOptions } from './options.ts'
 const once = createOnce({ store: memoryStore(), scope: 's' })
 const read = (options: object): unknown => readHttpOptions(once, options as HttpOptions)
 
-test('a tenant scope is not guessed: without one the adapter does not start', () => {
-  expect(() => read({})).toThrow(/expected scope to be a function that names the tenant of a request, or "global"/)
-  expect(() => read({ scope: 'tenant' })).toThrow(/got "tenant"/)
-  expect(read({ scope: 'global' })).toBeTruthy()
+test('a tenant is not guessed: without one the adapter does not start', () => {
+  expect(() => read({})).toThrow(/expected tenant to be a function that returns the tenant of a request, or "shared"/)
+  expect(() => read({ tenant: 'tenant' })).toThrow(/got "tenant"/)
+  expect(read({ tenant: 'shared' })).toBeTruthy()
 })
 
 test.each([
@@ -32,9 +32,9 @@ test.each([
   [{ transaction: true }, /needs a store with transactions, got memory/],
   [{ keyFormat: 'ulid' }, /"any", "uuid" or a function/],
 ])('%j is refused at the start', (options, message) => {
-  expect(() => read({ scope: 'global', ...options })).toThrow(message)
+  expect(() => read({ tenant: 'shared', ...options })).toThrow(message)
 })
 
 test('without createOnce there is nothing to start with', () => {
-  expect(() => readHttpOptions({} as never, { scope: 'global' })).toThrow(/what createOnce\(\) answered/)
+  expect(() => readHttpOptions({} as never, { tenant: 'shared' })).toThrow(/what createOnce\(\) answered/)
 })

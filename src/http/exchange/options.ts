@@ -1,5 +1,5 @@
-// The options of every adapter, checked when the adapter is made: a misspelt or missing tenant scope must fail at the start
-// of the server, not leak one tenant's answer to another in production.
+// The options of every adapter, checked when the adapter is made: a misspelt or missing tenant must fail at the start of
+// the server, not leak one tenant's response to another in production.
 
 import type { Once } from '../../core/once.ts'
 import {
@@ -17,10 +17,13 @@ import type { Rule } from '../../core/options.ts'
 
 /** `Asked` is the framework's own request: Express `req`, Hono `c`, Koa `ctx`, `Request`, … */
 export interface HttpOptions<Asked = unknown> {
-  /** Names the tenant of a request, from its authenticated principal. `'global'`: all callers share one space of keys. */
-  readonly scope: 'global' | TenantOf<Asked>
+  /**
+   * Returns the tenant of a request: the account its credentials belong to. Two tenants never share a key or a response.
+   * `'shared'`: all callers share one space of keys.
+   */
+  readonly tenant: 'shared' | TenantOf<Asked>
   /** `tenant`: a key names one request of the tenant, whatever its path. `route`: of the tenant on that method and path. */
-  readonly keyScope?: 'tenant' | 'route'
+  readonly keysPer?: 'tenant' | 'route'
   /** Refuse a protected method without a key (400). Default false. */
   readonly required?: boolean
   /** Default POST and PATCH. GET and HEAD never. */
@@ -118,11 +121,11 @@ const listOf =
 const neverProtected = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'CONNECT'])
 
 const rules: Readonly<Record<keyof HttpOptions, Rule>> = {
-  scope: (value) =>
-    value === 'global' || typeof value === 'function'
+  tenant: (value) =>
+    value === 'shared' || typeof value === 'function'
       ? undefined
-      : 'a function that names the tenant of a request, or "global" if all callers may share keys and answers',
-  keyScope: optional(oneOf('tenant', 'route')),
+      : 'a function that returns the tenant of a request, or "shared" if all callers may share keys and responses',
+  keysPer: optional(oneOf('tenant', 'route')),
   required: optional(aBoolean),
   methods: optional(
     listOf(
@@ -198,8 +201,8 @@ export function readHttpOptions<Asked>(once: Once, options: HttpOptions<Asked>):
 function withDefaults<Asked>(once: Once, options: HttpOptions<Asked>): HttpSettings<Asked> {
   const { waitMs = 5_000, leaseMs, keepMs, tombstoneMs, attemptMs, onTakeover, onExpired } = options
   return {
-    scope: options.scope,
-    keyScope: options.keyScope ?? 'tenant',
+    tenant: options.tenant,
+    keysPer: options.keysPer ?? 'tenant',
     required: options.required ?? false,
     methods: new Set(options.methods ?? ['POST', 'PATCH']),
     waitMs,

@@ -16,7 +16,7 @@ interface Asked {
 }
 
 function print(asked: Asked, options: Partial<HttpOptions> = {}): string {
-  const settings = readHttpOptions(createOnce({ store: memoryStore(), scope: 's' }), { scope: 'global', ...options })
+  const settings = readHttpOptions(createOnce({ store: memoryStore(), scope: 's' }), { tenant: 'shared', ...options })
   const headers = { 'content-type': 'application/json', ...asked.headers } as Record<string, string>
   const request = {
     method: asked.method ?? 'POST',
@@ -73,7 +73,7 @@ test('named headers are part of the request, and one that is missing is not one 
 })
 
 test('a digest that is claimed is the same as one that is computed', () => {
-  const settings = readHttpOptions(createOnce({ store: memoryStore(), scope: 's' }), { scope: 'global' })
+  const settings = readHttpOptions(createOnce({ store: memoryStore(), scope: 's' }), { tenant: 'shared' })
   const request = { method: 'POST', target: '/a', header: () => undefined }
   const sha256 = createHash('sha256').update('abc').digest('base64')
   expect(requestFingerprint(settings, request, { sha256 })).toBe(

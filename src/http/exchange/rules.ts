@@ -91,10 +91,10 @@ function rulesOf(settings: HttpSettings<never>): Rules {
       format,
     },
     scope:
-      (settings.scope === 'global'
+      (settings.tenant === 'shared'
         ? 'all callers share one space of keys'
         : 'a key belongs to the account that sends it') +
-      (settings.keyScope === 'route' ? ', for each method and path' : ''),
+      (settings.keysPer === 'route' ? ', for each method and path' : ''),
     fingerprint: 'method, path, query, media type, content coding and body must be the same in every retry',
     waitMs: settings.waitMs,
     bodyBytesMax: settings.bodyBytesMax,

@@ -58,7 +58,7 @@ async function serve(
   options: Partial<HttpOptions> = {},
 ): Promise<Served> {
   const bodies: Buffer[] = []
-  const guarded = idempotency(createOnce({ store: memoryStore(), scope: 'test' }), { scope: 'global', ...options })(
+  const guarded = idempotency(createOnce({ store: memoryStore(), scope: 'test' }), { tenant: 'shared', ...options })(
     async (req, res) => {
       const body = await consume(req)
       bodies.push(body)

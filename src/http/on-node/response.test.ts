@@ -9,7 +9,7 @@ import { describe, expect, test } from 'vitest'
 import { createOnce } from '../../core/once.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import { idempotency } from '../node.ts'
-import type { Listener } from '../node.ts'
+import type { NodeListener } from '../node.ts'
 
 interface Answered {
   readonly status: number | undefined
@@ -45,9 +45,9 @@ function lines(raw: readonly string[]): string[] {
   return all.filter((line) => !apart.test(line)).sort()
 }
 
-function guarded(listener: Listener, options: object = {}): RequestListener {
+function guarded(listener: NodeListener, options: object = {}): RequestListener {
   const once = createOnce({ store: memoryStore(), scope: 'test' })
-  return idempotency(once, { scope: 'global', ...options })(listener) as RequestListener
+  return idempotency(once, { tenant: 'shared', ...options })(listener) as RequestListener
 }
 
 type Write = (res: ServerResponse, seen: unknown[]) => unknown
@@ -172,7 +172,7 @@ test('nothing leaves before the answer is settled', async () => {
   }
   const once = createOnce({ store: slow, scope: 'test' })
   const written = Promise.withResolvers<number | undefined>()
-  const listener: Listener = (_req, res) => {
+  const listener: NodeListener = (_req, res) => {
     res.writeHead(201)
     res.flushHeaders()
     res.write('a')
@@ -180,7 +180,7 @@ test('nothing leaves before the answer is settled', async () => {
     const { socket } = res
     setImmediate(() => written.resolve(socket?.bytesWritten))
   }
-  const asking = ask(idempotency(once, { scope: 'global' })(listener) as RequestListener, { 'Idempotency-Key': 'k' })
+  const asking = ask(idempotency(once, { tenant: 'shared' })(listener) as RequestListener, { 'Idempotency-Key': 'k' })
   expect(await written.promise).toBe(0)
   settling.resolve()
   expect(await asking).toMatchObject({ status: 201, body: Buffer.from('ab') })
@@ -197,7 +197,10 @@ test('an answer that is shorter or longer than it said is not replayed as if it 
 
 test('what was on the response before the handler is set anew for a replay and not stored', async () => {
   let requests = 0
-  const handler = idempotency(createOnce({ store: memoryStore(), scope: 'test' }), { scope: 'global' })((_req, res) => {
+  const handler = idempotency(createOnce({ store: memoryStore(), scope: 'test' }), { tenant: 'shared' })((
+    _req,
+    res,
+  ) => {
     res.setHeader('X-Mine', 'handler')
     res.end('x')
   })
@@ -242,12 +245,12 @@ test('a middleware that wraps the response inside or outside works as without us
 
 test('an answer of ours in the place of one whose handler set a Date has a Date', async () => {
   const once = createOnce({ store: memoryStore(), scope: 'test' })
-  const listener: Listener = async (req, res) => {
+  const listener: NodeListener = async (req, res) => {
     res.setHeader('Date', 'a long time ago')
-    await once.forget(req.once.key!, 'so that the claim is lost')
+    await once.forget(req.idempotency!.key, 'so that the claim is lost')
     res.end('done')
   }
-  const server = createServer(idempotency(once, { scope: 'global' })(listener) as RequestListener)
+  const server = createServer(idempotency(once, { tenant: 'shared' })(listener) as RequestListener)
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   const { port } = server.address() as AddressInfo
   try {

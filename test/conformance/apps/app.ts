@@ -115,14 +115,14 @@ export function fixtureRequest(from: {
   readonly url: string
   readonly header: (name: string) => string | undefined
   readonly body: Buffer
-  readonly once: unknown
+  readonly idempotency: unknown
   readonly gone: AbortSignal
 }): FixtureRequest {
   const { pathname, searchParams } = new URL(from.url, 'http://127.0.0.1')
   const { method, header, body, gone } = from
-  const once = from.once as FixtureContext | undefined
+  const idempotency = from.idempotency as FixtureContext | undefined
   const knobs = new URLSearchParams(header(knobHeader) ?? '')
-  return { method, path: pathname, query: searchParams, knobs, header, body, once, gone }
+  return { method, path: pathname, query: searchParams, knobs, header, body, idempotency, gone }
 }
 
 /** Aborts when the connection ends before the response did. */

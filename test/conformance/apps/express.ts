@@ -19,11 +19,11 @@ export async function startExpress5(ground: AppGround): Promise<App> {
 
 function mount(app: Express, ground: AppGround): App {
   const { once, fixture, options } = ground
-  const scope = (request: Request): string | undefined => fixture.scopeOf(request.path, request.headers.authorization)
+  const tenant = (request: Request): string | undefined => fixture.scopeOf(request.path, request.headers.authorization)
   const guard = byPath(ground, (protection): Handler =>
     protection === 'none'
       ? (_request, _response, next) => next()
-      : idempotency(once, { ...options(protection), scope }),
+      : idempotency(once, { ...options(protection), tenant }),
   )
 
   app.use((request, response, next) => {
@@ -41,7 +41,7 @@ function mount(app: Express, ground: AppGround): App {
       url: request.originalUrl,
       header: (name) => request.get(name),
       body: Buffer.isBuffer(body) ? body : Buffer.alloc(0),
-      once: (request as { once?: unknown }).once,
+      idempotency: request.idempotency,
       gone: goneSignal(response),
     })
     void send(response, fixture.handle(asked), next)

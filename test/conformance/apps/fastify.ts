@@ -8,7 +8,7 @@ import { apart, type App, type AppGround, fixtureRequest, goneSignal, headersByN
 export async function startFastify(ground: AppGround): Promise<App> {
   const { once, fixture, options, log } = ground
   const app = fastify({ logger: { level: 'trace', stream: { write: log } }, bodyLimit: 64 * 1024 * 1024 })
-  const scope = (request: FastifyRequest): string | undefined =>
+  const tenant = (request: FastifyRequest): string | undefined =>
     fixture.scopeOf(pathOf(request.url), request.headers.authorization)
 
   app.removeAllContentTypeParsers()
@@ -18,7 +18,7 @@ export async function startFastify(ground: AppGround): Promise<App> {
     for (const [name, value] of front.headers) void reply.header(name, value)
     return front.answer ? send(reply, front.answer) : undefined
   })
-  await app.register(idempotency(once, { ...options('default'), scope }))
+  await app.register(idempotency(once, { ...options('default'), tenant }))
 
   const handler = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
     const answer = await fixture.handle(
@@ -27,7 +27,7 @@ export async function startFastify(ground: AppGround): Promise<App> {
         url: request.url,
         header: (name) => request.headers[name] as string | undefined,
         body: Buffer.isBuffer(request.body) ? request.body : Buffer.alloc(0),
-        once: (request as { once?: unknown }).once,
+        idempotency: request.idempotency,
         gone: goneSignal(reply.raw),
       }),
     )
@@ -35,7 +35,7 @@ export async function startFastify(ground: AppGround): Promise<App> {
   }
   for (const [path, protection] of Object.entries(apart)) {
     if (protection === 'transaction' && ground.transactions === 'none') continue
-    const own = protection === 'none' ? false : { ...options(protection), scope }
+    const own = protection === 'none' ? false : { ...options(protection), tenant }
     app.post(path, { config: { idempotency: own } }, handler)
   }
   app.all('/*', handler)

@@ -8,17 +8,17 @@ import { type App, type AppGround, asFetchResponse, byPath, fixtureRequest, gone
 
 export async function startFetch(ground: AppGround): Promise<App> {
   const { once, fixture, options } = ground
-  const scope = (request: Request): string | undefined =>
+  const tenant = (request: Request): string | undefined =>
     fixture.scopeOf(new URL(request.url).pathname, request.headers.get('authorization') ?? undefined)
 
-  async function handler(request: Request, context?: { once?: unknown }): Promise<Response> {
+  async function handler(request: Request, context?: { idempotency?: unknown }): Promise<Response> {
     const answer = await fixture.handle(
       fixtureRequest({
         method: request.method,
         url: request.url,
         header: (name) => request.headers.get(name) ?? undefined,
         body: Buffer.from(await request.arrayBuffer()),
-        once: context?.once,
+        idempotency: context?.idempotency,
         gone: request.signal,
       }),
     )
@@ -26,7 +26,7 @@ export async function startFetch(ground: AppGround): Promise<App> {
   }
 
   const guarded = byPath(ground, (protection) =>
-    protection === 'none' ? handler : idempotency(once, { ...options(protection), scope })(handler),
+    protection === 'none' ? handler : idempotency(once, { ...options(protection), tenant })(handler),
   )
 
   async function answer(request: Request): Promise<Response> {

@@ -6,10 +6,10 @@ import { type App, type AppGround, asFetchResponse, byPath, fixtureRequest } fro
 
 export async function startHono(ground: AppGround): Promise<App> {
   const { once, fixture, options, log } = ground
-  const app = new Hono<{ Variables: { once?: unknown } }>()
-  const scope = (c: Context): string | undefined => fixture.scopeOf(c.req.path, c.req.header('authorization'))
+  const app = new Hono()
+  const tenant = (c: Context): string | undefined => fixture.scopeOf(c.req.path, c.req.header('authorization'))
   const guard = byPath(ground, (protection): MiddlewareHandler =>
-    protection === 'none' ? (_c, next) => next() : idempotency(once, { ...options(protection), scope }),
+    protection === 'none' ? (_c, next) => next() : idempotency(once, { ...options(protection), tenant }),
   )
 
   app.use(async (c, next) => {
@@ -26,7 +26,7 @@ export async function startHono(ground: AppGround): Promise<App> {
         url: c.req.url,
         header: (name) => c.req.header(name),
         body: Buffer.from(await c.req.arrayBuffer()),
-        once: c.get('once'),
+        idempotency: c.get('idempotency'),
         gone: c.req.raw.signal,
       }),
     )

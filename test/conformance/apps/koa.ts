@@ -9,10 +9,10 @@ export async function startKoa(ground: AppGround): Promise<App> {
   const { once, fixture, options, log } = ground
   const app = new Koa()
   app.on('error', (error: Error) => log(String(error.stack)))
-  const scope = (context: Context): string | undefined =>
+  const tenant = (context: Context): string | undefined =>
     fixture.scopeOf(context.path, context.get('authorization') || undefined)
   const guard = byPath(ground, (protection): Middleware =>
-    protection === 'none' ? (_context, next) => next() : idempotency(once, { ...options(protection), scope }),
+    protection === 'none' ? (_context, next) => next() : idempotency(once, { ...options(protection), tenant }),
   )
 
   app.use(async (context, next) => {
@@ -29,7 +29,7 @@ export async function startKoa(ground: AppGround): Promise<App> {
         url: context.originalUrl,
         header: (name) => context.get(name) || undefined,
         body: await readBody(context.req),
-        once: (context as { once?: unknown }).once ?? (context.state as { once?: unknown }).once,
+        idempotency: context.idempotency,
         gone: goneSignal(context.res),
       }),
     )

@@ -71,7 +71,7 @@ interface PlatformRequest {
   readonly originalUrl?: string
   readonly headers: IncomingMessage['headers']
   readonly rawBody?: Buffer
-  readonly once?: unknown
+  readonly idempotency?: unknown
 }
 interface PlatformReply {
   readonly raw?: ServerResponse
@@ -81,13 +81,13 @@ interface PlatformReply {
 
 function moduleOf(ground: AppGround, everything: string): new () => object {
   const { once, fixture, options } = ground
-  const scope = (request: PlatformRequest): string | undefined =>
+  const tenant = (request: PlatformRequest): string | undefined =>
     fixture.scopeOf(pathOf(request.originalUrl ?? request.url), request.headers.authorization)
 
   const controllers = Object.entries<Protection | 'none'>({ ...apart, [everything]: 'default' })
     .filter(([, protection]) => protection !== 'transaction' || ground.transactions === 'offered')
     .map(([path, protection]) =>
-      controllerOf(fixture, path, protection, (each) => idempotency(once, { ...options(each), scope })),
+      controllerOf(fixture, path, protection, (each) => idempotency(once, { ...options(each), tenant })),
     )
 
   class FixtureModule {}
@@ -109,7 +109,7 @@ function controllerOf(
           url: request.originalUrl ?? request.url,
           header: (name) => request.headers[name] as string | undefined,
           body: request.rawBody ?? Buffer.alloc(0),
-          once: request.once,
+          idempotency: request.idempotency,
           gone: goneSignal(reply.raw ?? (reply as unknown as ServerResponse)),
         }),
       )

@@ -5,17 +5,20 @@ import { type App, type AppGround, byPath, fixtureRequest, goneSignal, pathOf, r
 
 export async function startNode(ground: AppGround): Promise<App> {
   const { once, fixture, options } = ground
-  const scope = (request: IncomingMessage): string | undefined =>
+  const tenant = (request: IncomingMessage): string | undefined =>
     fixture.scopeOf(pathOf(request.url!), request.headers.authorization)
 
-  async function listener(request: IncomingMessage & { once?: unknown }, response: ServerResponse): Promise<void> {
+  async function listener(
+    request: IncomingMessage & { idempotency?: unknown },
+    response: ServerResponse,
+  ): Promise<void> {
     const answer = await fixture.handle(
       fixtureRequest({
         method: request.method!,
         url: request.url!,
         header: (name) => request.headers[name] as string | undefined,
         body: await readBody(request),
-        once: request.once,
+        idempotency: request.idempotency,
         gone: goneSignal(response),
       }),
     )
@@ -23,7 +26,7 @@ export async function startNode(ground: AppGround): Promise<App> {
   }
 
   const guarded = byPath(ground, (protection) =>
-    protection === 'none' ? listener : idempotency(once, { ...options(protection), scope })(listener),
+    protection === 'none' ? listener : idempotency(once, { ...options(protection), tenant })(listener),
   )
   return {
     handler(request, response) {
