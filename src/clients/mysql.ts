@@ -3,6 +3,7 @@
 // on how a client maps names and types, and a procedure is one round trip whatever `multipleStatements` says.
 
 import { invalidArgument } from '../core/errors.ts'
+import type { DrizzleTransaction, KnexTransaction, KyselyTransaction } from './sql-transaction.ts'
 
 export interface Session {
   /** The rows of all result sets, in their order; each is its columns as text. */
@@ -52,22 +53,6 @@ export interface MysqlCallbackConnection {
   promise(): MysqlConnection
 }
 
-export interface KyselyTransaction {
-  readonly isTransaction: boolean
-  // What kysely's CompiledQuery is, without its types.
-  executeQuery(query: never): Promise<{ readonly rows: readonly unknown[] }>
-}
-
-export interface DrizzleTransaction {
-  execute(query: string): PromiseLike<unknown>
-  rollback(): never
-}
-
-export interface KnexTransaction {
-  readonly isTransaction?: boolean
-  raw(text: string): PromiseLike<unknown>
-}
-
 /** Whatever `within` takes: an open transaction of one of these libraries, on the store's database. */
 export type MysqlTransaction =
   | MysqlConnection
@@ -110,7 +95,7 @@ export function sessionOf(tx: unknown): Session {
   // A pool would send each statement over another connection, outside of every transaction.
   if (!has(tx, 'getConnection')) {
     if (has(tx, 'execute') && has(tx, 'rollback') && !has(tx, 'query')) {
-      return { run: async (sql) => rowsOf(first(await (tx as DrizzleTransaction).execute(sql))) }
+      return { run: async (sql) => rowsOf(first(await (tx as DrizzleTransaction).execute(sql as never))) }
     }
     if (has(tx, 'promise')) return sessionOf((tx as MysqlCallbackConnection).promise())
     if (has(tx, 'query')) return { run: (sql) => query(tx as MysqlConnection, sql) }

@@ -1,9 +1,12 @@
-// The slice of the PostgreSQL clients that we use, and one shape for all of them: statements go out as text without
-// parameters (every value is a literal from postgres/statements.ts), and each row that comes back has one text column named
-// `answer`. So a whole phase (BEGIN, claim, SAVEPOINT) can be one round trip wherever the client lets several statements
-// through, and nothing depends on how a client maps names and types.
+// The slice of the PostgreSQL clients that we use, and one shape for all of them. `run` sends statements as text without
+// parameters, and each row that comes back has one text column named `answer`. So a whole phase (BEGIN, claim, SAVEPOINT) is one
+// round trip wherever the client lets several statements through, and nothing depends on how a client maps names and types.
+// `query` sends one statement with its values.
 
-import { invalidArgument } from '../core/errors.ts'
+import { textOf } from './sql-statement.ts'
+import type { SqlStatement, SqlValue } from './sql-statement.ts'
+import { drizzleQuery, has, kyselyQuery, libraryTransactionOf, noTransaction } from './sql-transaction.ts'
+import type { DrizzleTransaction, KnexTransaction, KyselyTransaction, PrismaTransaction } from './sql-transaction.ts'
 
 export interface StatementResult {
   /** The command tag: a COMMIT of an aborted transaction resolves, and only its tag says ROLLBACK. */
@@ -11,23 +14,23 @@ export interface StatementResult {
   readonly answers: readonly string[]
 }
 
-export interface Session {
+export interface PostgresSession {
   /**
-   * Carries the statements out in order, in one round trip where the client can. A statement that answers nothing may be
-   * missing in the results (postgres.js folds a ROLLBACK and the BEGIN after it into one); the last one never is.
+   * Runs the statements in order, in one round trip where the client can. A statement without rows may be missing in the
+   * results (postgres.js folds a ROLLBACK and the BEGIN after it into one). The last one is always there.
    */
   run(statements: readonly string[]): Promise<readonly StatementResult[]>
 }
 
-export interface Connection<Client> extends Session {
+export interface PostgresConnection<Client> extends PostgresSession {
   readonly client: Client
   release(): void
-  /** For a connection whose state is unknown: it must not go back to the pool, it may be inside a transaction. */
+  /** For a connection whose state is unknown. It must not go back to the pool, because it may be inside a transaction. */
   destroy(error: unknown): void
 }
 
-export interface Connections<Client> extends Session {
-  connect(): Promise<Connection<Client>>
+export interface PostgresConnections<Client> extends PostgresSession {
+  connect(): Promise<PostgresConnection<Client>>
 }
 
 export function firstAnswer(results: readonly StatementResult[]): string {
@@ -36,7 +39,7 @@ export function firstAnswer(results: readonly StatementResult[]): string {
 
 /** pg: a Client, or what `pool.connect()` gives. */
 export interface PgClient {
-  query(text: string): Promise<unknown>
+  query(text: string, values?: never): Promise<unknown>
 }
 
 export interface PgPoolClient extends PgClient {
@@ -52,7 +55,7 @@ export interface PgPool<Client extends PgPoolClient = PgPoolClient> {
 
 /** postgres.js: what `sql.begin` hands to its function, or what `sql.reserve()` gives. */
 export interface PostgresJsTransaction {
-  unsafe(text: string): PromiseLike<unknown>
+  unsafe(text: string, values?: never): PromiseLike<unknown>
 }
 
 export interface PostgresJsReserved extends PostgresJsTransaction {
@@ -63,28 +66,7 @@ export interface PostgresJs<Client extends PostgresJsReserved = PostgresJsReserv
   reserve(): Promise<Client>
 }
 
-export interface KyselyTransaction {
-  readonly isTransaction: boolean
-  // What kysely's CompiledQuery is, without its types.
-  executeQuery(query: never): Promise<{ readonly rows: readonly unknown[] }>
-}
-
-export interface DrizzleTransaction {
-  execute(query: string): PromiseLike<unknown>
-  rollback(): never
-}
-
-export interface KnexTransaction {
-  readonly isTransaction?: boolean
-  raw(text: string): PromiseLike<unknown>
-}
-
-export interface PrismaTransaction {
-  $queryRawUnsafe(text: string): Promise<unknown>
-  $executeRawUnsafe(text: string): Promise<number>
-}
-
-/** Whatever `within` takes: an open transaction of one of these libraries, on the store's database. */
+/** What `within` takes: an open transaction of one of these libraries, on the store's database. */
 export type PostgresTransaction =
   | PgClient
   | PostgresJsTransaction
@@ -93,60 +75,60 @@ export type PostgresTransaction =
   | KnexTransaction
   | PrismaTransaction
 
-export function connectionsOf<Client>(pool: PgPool | PostgresJs): Connections<Client> {
+export function connectionsOf<Client>(pool: PgPool | PostgresJs): PostgresConnections<Client> {
   return has(pool, 'unsafe') ? postgresJsConnections(pool as PostgresJs) : pgConnections(pool as PgPool)
 }
 
-function pgConnections<Client>(pool: PgPool): Connections<Client> {
+function pgConnections<Client>(pool: PgPool): PostgresConnections<Client> {
   return {
     run: async (statements) => resultsOf(await pool.query(statements.join(';\n'))),
     async connect() {
       const client = await pool.connect()
-      // A connection that breaks while nothing is asked of it emits an error event; without a listener, that ends the process.
-      // Whoever asks next is told.
+      // A connection that breaks while it is idle emits an error event, which without a listener ends the process. The next
+      // query on it fails, and that error is enough.
       const ignore = (): void => {}
       client.on('error', ignore)
-      let isOver = false
-      const giveBack = (error?: Error): void => {
-        if (isOver) return
-        isOver = true
+      let hasEnded = false
+      const release = (error?: Error): void => {
+        if (hasEnded) return
+        hasEnded = true
         client.off('error', ignore)
         client.release(error)
       }
       return {
         client: client as Client,
         async run(statements) {
-          if (isOver) throw transactionOver()
+          if (hasEnded) throw transactionEnded()
           return resultsOf(await client.query(statements.join(';\n')))
         },
-        release: () => giveBack(),
-        destroy: (error) => giveBack(error instanceof Error ? error : new Error(String(error))),
+        release: () => release(),
+        destroy: (error) => release(error instanceof Error ? error : new Error(String(error))),
       }
     },
   }
 }
 
-function postgresJsConnections<Client>(sql: PostgresJs): Connections<Client> {
+function postgresJsConnections<Client>(sql: PostgresJs): PostgresConnections<Client> {
   return {
     run: async (statements) => resultsOf(await sql.unsafe(statements.join(';\n'))),
     async connect() {
       const reserved = await sql.reserve()
-      const { guarded, isOver, end } = untilEnd(reserved)
+      const { guarded, hasEnded, end } = untilEnd(reserved)
       return {
         client: guarded as Client,
         async run(statements) {
-          if (isOver()) throw transactionOver()
+          if (hasEnded()) throw transactionEnded()
           return resultsOf(await reserved.unsafe(statements.join(';\n')))
         },
         release() {
-          if (isOver()) return
+          if (hasEnded()) return
           end()
           reserved.release()
         },
-        // postgres.js has no way to destroy one connection. One that answers is clean after ROLLBACK; one that does not is
+        // postgres.js has no way to destroy one connection. One that answers is clean after ROLLBACK. One that does not is
         // replaced by postgres.js itself, and must not be released: it would come back without a socket.
         destroy() {
-          if (isOver()) return
+          if (hasEnded()) return
           end()
           void reserved.unsafe('ROLLBACK').then(
             () => reserved.release(),
@@ -158,11 +140,11 @@ function postgresJsConnections<Client>(sql: PostgresJs): Connections<Client> {
   }
 }
 
-// After its end the connection is somebody else's: what an effect that still runs sends over it must not get there.
-function untilEnd<T extends object>(reserved: T): { readonly guarded: T; isOver(): boolean; end(): void } {
-  let over = false
+// After its end the connection may serve another caller. What an effect that still runs sends over it must not get there.
+function untilEnd<T extends object>(reserved: T): { readonly guarded: T; hasEnded(): boolean; end(): void } {
+  let ended = false
   const check = (): void => {
-    if (over) throw transactionOver()
+    if (ended) throw transactionEnded()
   }
   const guarded = new Proxy(reserved, {
     apply(target, self, args) {
@@ -174,76 +156,135 @@ function untilEnd<T extends object>(reserved: T): { readonly guarded: T; isOver(
       return Reflect.get(target, name) as unknown
     },
   })
-  return { guarded, isOver: () => over, end: () => void (over = true) }
+  return { guarded, hasEnded: () => ended, end: () => void (ended = true) }
 }
 
-// A ROLLBACK that comes late (core rolls a step back whose commit was refused) would end the transaction of others.
-function transactionOver(): Error {
-  return new Error('This transaction is over: its connection may be in use by others.')
+// A late ROLLBACK (core rolls back a step whose commit was refused) would end the transaction of another caller.
+function transactionEnded(): Error {
+  return new Error('This transaction has ended, and its connection may be in use by others.')
 }
 
-/** A transaction that the caller opened, by its shape. */
-export function sessionOf(tx: unknown): Session {
-  if (has(tx, 'unsafe')) return joined((text) => (tx as PostgresJsTransaction).unsafe(text))
-  if (has(tx, 'executeQuery')) return kyselySession(tx as KyselyTransaction)
-  if (has(tx, '$queryRawUnsafe')) return prismaSession(tx as PrismaTransaction)
-  if (has(tx, 'execute') && has(tx, 'rollback')) return joined((text) => (tx as DrizzleTransaction).execute(text))
-  if (has(tx, 'raw') && (tx as KnexTransaction).isTransaction) {
-    return joined((text) => (tx as KnexTransaction).raw(text))
-  }
+export type PostgresLibrary = 'pg' | 'postgres.js' | 'Drizzle' | 'Kysely' | 'Knex' | 'Prisma'
+
+/** A transaction that the caller opened and will end. */
+export interface PostgresOpenTransaction extends PostgresSession {
+  readonly library: PostgresLibrary
+  /** Sends one statement with its values, and returns its rows. */
+  query(statement: SqlStatement): Promise<readonly unknown[]>
+}
+
+/** Tells by its shape of which library a transaction is. `caller` begins the message of a refusal: "postgresStore". */
+export function postgresTransactionOf(tx: unknown, caller: string): PostgresOpenTransaction {
+  if (has(tx, 'unsafe')) return ofPostgresJs(tx as PostgresJsTransaction)
+  const of = libraryTransactionOf(tx, caller)
+  if (of?.library === 'Kysely') return ofKysely(of.tx)
+  if (of?.library === 'Drizzle') return ofDrizzle(of.tx)
+  if (of?.library === 'Knex') return ofKnex(of.tx)
+  if (of?.library === 'Prisma') return ofPrisma(of.tx)
   // A pool would send each statement over another connection, outside of every transaction.
-  if (has(tx, 'query') && !('totalCount' in (tx as object))) return joined((text) => (tx as PgClient).query(text))
-  throw invalidArgument(
-    `postgresStore: expected an open transaction of pg (a client, not the pool), postgres.js, Drizzle, Kysely, Knex or ` +
-      `Prisma, got ${tx === null ? 'null' : Array.isArray(tx) ? 'an array' : `a value of type ${typeof tx}`}`,
-  )
+  if (has(tx, 'query') && !('totalCount' in (tx as object))) return ofPg(tx as PgClient)
+  return noTransaction(tx, caller, 'pg (a client, not the pool), postgres.js, Drizzle, Kysely, Knex or Prisma')
 }
 
-function joined(send: (text: string) => PromiseLike<unknown>): Session {
-  return { run: async (statements) => resultsOf(await send(statements.join(';\n'))) }
+const numbered = (position: number): string => `$${position}`
+
+function ofPg(tx: PgClient): PostgresOpenTransaction {
+  return {
+    library: 'pg',
+    run: together((text) => tx.query(text)),
+    query: async (statement) => rowsOf(await tx.query(textOf(statement, numbered), bound(statement) as never)),
+  }
+}
+
+// postgres.js asks the server for the type of a text, and makes JSON of one that is for a JSON column. A text of unknown type
+// goes out as it is.
+const unknownType = 705
+
+function ofPostgresJs(tx: PostgresJsTransaction): PostgresOpenTransaction {
+  const { typed } = tx as { typed?: (value: string, type: number) => unknown }
+  const asIs = (value: unknown): unknown => (typeof value === 'string' && typed ? typed(value, unknownType) : value)
+  return {
+    library: 'postgres.js',
+    run: together((text) => tx.unsafe(text)),
+    query: async (statement) =>
+      rowsOf(await tx.unsafe(textOf(statement, numbered), bound(statement).map(asIs) as never)),
+  }
+}
+
+function ofDrizzle(tx: DrizzleTransaction): PostgresOpenTransaction {
+  return {
+    library: 'Drizzle',
+    run: together((text) => tx.execute(text as never)),
+    query: async (statement) => rowsOf(await tx.execute(drizzleQuery(textOf(statement, numbered), bound(statement)))),
+  }
+}
+
+function ofKnex(tx: KnexTransaction): PostgresOpenTransaction {
+  const questionMark = (): string => '?'
+  return {
+    library: 'Knex',
+    run: together((text) => tx.raw(text)),
+    query: async (statement) => rowsOf(await tx.raw(textOf(statement, questionMark), bound(statement) as never)),
+  }
 }
 
 // Kysely keeps only the rows of a single result, so each statement goes alone.
-function kyselySession(tx: KyselyTransaction): Session {
-  if (!tx.isTransaction) {
-    throw invalidArgument('postgresStore: expected a Kysely transaction, got a Kysely instance outside of one')
+function ofKysely(tx: KyselyTransaction): PostgresOpenTransaction {
+  return {
+    library: 'Kysely',
+    run: alone((text) => tx.executeQuery(kyselyQuery(text))),
+    query: async (statement) =>
+      rowsOf(await tx.executeQuery(kyselyQuery(textOf(statement, numbered), bound(statement)))),
   }
-  return alone(async (sql) => {
-    const query = { kind: 'RawNode', sqlFragments: [sql], parameters: [] }
-    return tx.executeQuery({ sql, query, parameters: [], queryId: { queryId: 'onceonly' } } as never)
-  })
 }
 
 // Prisma prepares everything that it sends, and several statements cannot be prepared as one.
-function prismaSession(tx: PrismaTransaction): Session {
-  return alone(async (text) => {
-    if (!/^select/i.test(text)) return { rows: [], affected: await tx.$executeRawUnsafe(text) }
-    return { rows: await tx.$queryRawUnsafe(text) }
-  })
-}
-
-function alone(send: (text: string) => Promise<unknown>): Session {
+function ofPrisma(tx: PrismaTransaction): PostgresOpenTransaction {
   return {
-    async run(statements) {
-      const results: StatementResult[] = []
-      for (const statement of statements) results.push(...resultsOf(await send(statement)))
-      return results
-    },
+    library: 'Prisma',
+    run: alone(async (text) => {
+      if (!/^select/i.test(text)) return { rows: [], affected: await tx.$executeRawUnsafe(text) }
+      return { rows: await tx.$queryRawUnsafe(text) }
+    }),
+    query: async (statement) =>
+      rowsOf(await tx.$queryRawUnsafe(textOf(statement, numbered), ...(bound(statement) as never[]))),
   }
 }
 
-// pg answers with a result, or an array of them for several statements; postgres.js with an array of rows that has the
-// command beside them, or an array of those.
+function bound({ values }: SqlStatement): unknown[] {
+  return values.map(asText)
+}
+
+// Numbers go as text, for the column to read. A client that says "double" would make 9007199254740993 another number.
+function asText(value: SqlValue): unknown {
+  if (typeof value === 'number' || typeof value === 'bigint') return String(value)
+  return value instanceof Uint8Array ? Buffer.from(value.buffer, value.byteOffset, value.byteLength) : value
+}
+
+function together(send: (text: string) => PromiseLike<unknown>): PostgresSession['run'] {
+  return async (statements) => resultsOf(await send(statements.join(';\n')))
+}
+
+function alone(send: (text: string) => Promise<unknown>): PostgresSession['run'] {
+  return async (statements) => {
+    const results: StatementResult[] = []
+    for (const statement of statements) results.push(...resultsOf(await send(statement)))
+    return results
+  }
+}
+
+// pg returns a result, or an array of them for several statements. postgres.js returns an array of rows that has the command as
+// a property, or an array of those.
 function resultsOf(raw: unknown): StatementResult[] {
   const results = Array.isArray(raw) && !('command' in raw) ? (raw as unknown[]) : [raw]
   return results.map((result) => {
-    const { command, rows } = result as { command?: string; rows?: unknown }
-    const found = (Array.isArray(result) ? result : (rows ?? [])) as readonly { readonly answer: string }[]
-    return { command, answers: found.map((row) => row.answer) }
+    const { command } = result as { command?: string }
+    const rows = rowsOf(result) as readonly { readonly answer: string }[]
+    return { command, answers: rows.map((row) => row.answer) }
   })
 }
 
-function has(value: unknown, method: string): boolean {
-  const able = typeof value === 'object' || typeof value === 'function'
-  return able && value !== null && typeof (value as Record<string, unknown>)[method] === 'function'
+// postgres.js, and Drizzle and Prisma above it, return an array of rows. The others return an object that has one.
+function rowsOf(result: unknown): readonly unknown[] {
+  return Array.isArray(result) ? (result as unknown[]) : ((result as { rows?: unknown[] }).rows ?? [])
 }

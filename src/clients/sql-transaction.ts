@@ -1,5 +1,61 @@
-// What the clients of several databases have in common: how one is told by its shape, and how Kysely and Drizzle are handed a
-// statement with its values, in the form that they make of their own.
+// The libraries that stand above several databases: the slice of their transactions that we use, how a transaction is told by
+// its shape, and how Kysely and Drizzle are handed a statement with its values, in the form that they make themselves.
+
+import { invalidArgument } from '../core/errors.ts'
+
+export interface KyselyTransaction {
+  readonly isTransaction: boolean
+  // Kysely's CompiledQuery, without its types.
+  executeQuery(query: never): Promise<{ readonly rows: readonly unknown[] }>
+}
+
+export interface DrizzleTransaction {
+  // A text, or Drizzle's SQLWrapper without its types.
+  execute(query: never): PromiseLike<unknown>
+  rollback(): never
+}
+
+export interface KnexTransaction {
+  readonly isTransaction?: boolean
+  raw(text: string, values?: never): PromiseLike<unknown>
+}
+
+export interface PrismaTransaction {
+  $queryRawUnsafe(text: string, ...values: never[]): Promise<unknown>
+  $executeRawUnsafe(text: string, ...values: never[]): Promise<number>
+}
+
+/** A transaction that the caller opened, by the library that it is of. */
+export type LibraryTransaction =
+  | { readonly library: 'Kysely'; readonly tx: KyselyTransaction }
+  | { readonly library: 'Drizzle'; readonly tx: DrizzleTransaction }
+  | { readonly library: 'Knex'; readonly tx: KnexTransaction }
+  | { readonly library: 'Prisma'; readonly tx: PrismaTransaction }
+
+/**
+ * Which of these libraries a transaction is of; undefined for everything else. A Kysely instance outside of a transaction is
+ * refused: each of its statements would go over another connection. `caller` begins the message: "postgresStore".
+ */
+export function libraryTransactionOf(tx: unknown, caller: string): LibraryTransaction | undefined {
+  if (has(tx, 'executeQuery')) {
+    const kysely = tx as KyselyTransaction
+    if (kysely.isTransaction) return { library: 'Kysely', tx: kysely }
+    throw invalidArgument(`${caller}: expected a Kysely transaction, got a Kysely instance outside of one`)
+  }
+  if (has(tx, '$queryRawUnsafe')) return { library: 'Prisma', tx: tx as PrismaTransaction }
+  if (has(tx, 'raw') && (tx as KnexTransaction).isTransaction) return { library: 'Knex', tx: tx as KnexTransaction }
+  // A connection of mysql2 can execute and roll back, too, and has a `query` that is a method.
+  if (has(tx, 'execute') && has(tx, 'rollback') && !has(tx, 'query')) {
+    return { library: 'Drizzle', tx: tx as DrizzleTransaction }
+  }
+  return undefined
+}
+
+/** Says what was given instead of a transaction. `expected` completes "expected an open transaction of …". */
+export function noTransaction(tx: unknown, caller: string, expected: string): never {
+  const got = tx === null ? 'null' : Array.isArray(tx) ? 'an array' : `a value of type ${typeof tx}`
+  throw invalidArgument(`${caller}: expected an open transaction of ${expected}, got ${got}`)
+}
 
 export function has(value: unknown, method: string): boolean {
   const able = typeof value === 'object' || typeof value === 'function'
@@ -7,7 +63,7 @@ export function has(value: unknown, method: string): boolean {
 }
 
 /** Kysely's CompiledQuery. */
-export function kyselyQuery(text: string, values: readonly unknown[]): never {
+export function kyselyQuery(text: string, values: readonly unknown[] = []): never {
   const query = { kind: 'RawNode', sqlFragments: [text], parameters: [] }
   return { sql: text, query, parameters: values, queryId: { queryId: 'onceonly' } } as never
 }

@@ -17,6 +17,7 @@ export const errorCodes = {
   PARKED: { executed: 'unknown', retryable: false },
   NEWER_VERSION: { executed: 'unknown', retryable: true },
   TRANSACTION_CONFLICT: { executed: 'no', retryable: true },
+  COMMIT_REFUSED: { executed: 'no', retryable: false },
   OUTCOME_UNKNOWN: { executed: 'unknown', retryable: true },
   OUTCOME_UNREADABLE: { executed: 'yes', retryable: false },
   OUTCOME_NOT_STORED: { executed: 'yes', retryable: false },

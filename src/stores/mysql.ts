@@ -49,7 +49,7 @@ import {
 import type { Call, WriteVerb } from './mysql/statements.ts'
 import { begin, refuseTooLarge, retried, within } from './mysql/transactions.ts'
 import type { MysqlGround } from './mysql/transactions.ts'
-import { claimWhileLocked, verdictOf, writeUntilKnown } from './sql-answers.ts'
+import { askForWrite, claimWhileLocked, verdictOf } from './sql-answers.ts'
 
 export type { MysqlTransaction } from '../clients/mysql.ts'
 
@@ -160,10 +160,8 @@ function writing<Client>(ground: MysqlGround<Client>): Pick<Store, 'extend' | 's
     await ground.ready(connections)
     return (await retried(clock, () => connections.run(putStatement(table, verb, call))))[0]![0]!
   }
-  const write = (claim: Claim, during: string, ask: () => Promise<string>): Promise<Fenced> =>
-    writeUntilKnown(clock, ask).catch((error: unknown) =>
-      Promise.reject(storeError(error, `${during} of ${describeKey(claim.key)}`, 'unknown')),
-    )
+  const write = (claim: Claim, during: 'extend' | 'settle' | 'release', ask: () => Promise<string>): Promise<Fenced> =>
+    askForWrite({ clock, storeError }, claim, during, ask)
   return {
     extend: async (claim, leaseMs) => write(claim, 'extend', () => put('extend', writeCall(claim, leaseMs))),
     async settle(claim, outcome, retention) {

@@ -1,54 +1,50 @@
-// The durable store. Claims and writes of one moment share one statement, one round trip and one commit, and none of them
-// ever waits for somebody's transaction. The decisions are functions in the database (postgres/schema.sql.ts); here is only who
-// asks what, when. No session state is kept, so a pooler in transaction mode (PgBouncer) may stand in between.
+// The durable store. Claims and writes of one moment share one statement, one round trip and one commit, and none of them waits
+// for a transaction of others. Functions in the database decide (postgres/decisions.sql.ts); this file says which is called when.
+// The store keeps no session state, so a pooler in transaction mode (PgBouncer) may stand in between.
 
 import { sleep, systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
-import { describeKey } from '../core/key.ts'
 import { checkOptions, identifier, oneOf, optional, positiveMs, withMethods } from '../core/options.ts'
 import type {
-  Claim,
-  Fenced,
   InTransaction,
+  Inspectable,
   Migratable,
   Recoverable,
   StepLedger,
   Store,
   Sweepable,
-  Inspectable,
   Transactional,
   TransactionalSteps,
 } from '../core/store.ts'
-import { lane } from '../core/lane.ts'
-import { connectionsOf, firstAnswer, sessionOf } from '../clients/postgres.ts'
+import { connectionsOf, firstAnswer, postgresTransactionOf } from '../clients/postgres.ts'
 import type {
-  Connections,
   PgPool,
   PgPoolClient,
+  PostgresConnections,
   PostgresJs,
   PostgresJsReserved,
   PostgresTransaction,
 } from '../clients/postgres.ts'
+import { alone, batching } from './postgres/batches.ts'
+import type { Batched } from './postgres/batches.ts'
+import type { PostgresContext } from './postgres/context.ts'
+import { isConflict, lockNotAvailable, sqlStateOf, storeError } from './postgres/errors.ts'
 import { readiness } from './postgres/fitness.ts'
-import { isConflict, isPassing, lockNotAvailable, sqlStateOf, storeError } from './postgres/errors.ts'
 import { inspection } from './postgres/inspection.ts'
 import { operations, sweepOperationsStatement } from './postgres/operations.ts'
 import { periodsSteps } from './postgres/periods.sql.ts'
 import { schemaSql } from './postgres/schema.sql.ts'
-import type { SchemaNames } from './postgres/names.ts'
 import {
-  batchStatement,
   claimCall,
   inPeriodsStatement,
   migratedStatement,
   migrationLock,
   shortLockTimeout,
   sweepStatement,
+  writeCall,
 } from './postgres/statements.ts'
-import { writeCall } from './postgres/statements.ts'
-import type { Call } from './postgres/statements.ts'
-import { begin, retried, within } from './postgres/transactions.ts'
-import { claimWhileLocked, verdictOf, writeUntilKnown } from './sql-answers.ts'
+import { begin, within } from './postgres/transactions.ts'
+import { askForClaim, askForWrite } from './sql-answers.ts'
 
 export type { PostgresTransaction } from '../clients/postgres.ts'
 
@@ -94,16 +90,7 @@ export interface PostgresStore<Client = PgPoolClient | PostgresJsReserved>
   within(tx: Client | PostgresTransaction): InTransaction
 }
 
-/** Beyond some hundreds a larger batch saves nothing more, and its callers wait for each other. */
-const batchMax = 256
-
-/** One batch is on its way back while the next is being worked on; more would only make the batches smaller. */
-const dispatchesMax = 2
-
-/** A statement is one message that client and server hold in memory whole: a few outcomes of a mebibyte, not hundreds. */
-const statementLengthMax = 8 * 1024 * 1024
-
-/** A minute and a half in all: open transactions have mostly ended by then, and somebody is waiting for this migration. */
+/** A minute and a half in all. Open transactions have mostly ended by then, and a person waits for this migration. */
 const stepTriesMax = 300
 const stepPauseMs = 300
 
@@ -122,117 +109,58 @@ export function postgresStore<Pool extends PgPool | PostgresJs>(
   type Client = PostgresClientOf<Pool>
   const { clock = systemClock, durability = 'full', periodMs, schema, table = 'onceonly' } = options
   const names = { table, schema }
-  const connections: Connections<Client> = connectionsOf<Client>(options.pool)
-  const ready = readiness(names, durability)
-  const ground = { names, clock, connections, ready }
-  const single = (statement: string, during: string): Promise<readonly string[]> =>
-    ready(connections)
-      .then((prefix) => retried(clock, isPassing, () => connections.run([...prefix, statement])))
-      .then((results) => results.at(-1)!.answers)
-      .catch((error: unknown) => Promise.reject(storeError(error, during, 'no')))
-  const ask = batching(names, clock, connections, ready)
+  const connections: PostgresConnections<Client> = connectionsOf<Client>(options.pool)
+  const context: PostgresContext<Client> = { names, clock, connections, ready: readiness(names, durability) }
+  const batched = batching(context)
+  const runAlone = alone(context)
   return {
     name: 'postgres',
-    ...batchedCalls(clock, ask),
-    ...operations({ ...ground, ask, single }),
-    within: (tx) => within(ground, sessionOf(tx)),
-    begin: (key, request) => begin(ground, key, request),
+    ...batchedCalls(clock, batched),
+    ...operations(context, batched, runAlone),
+    within: (tx) => within(context, postgresTransactionOf(tx, 'postgresStore')),
+    begin: (key, request) => begin(context, key, request),
     isConflict,
     async sweep({ limit }) {
-      const [answer] = await single(sweepStatement(names, limit), 'sweep')
+      const [answer] = await runAlone(sweepStatement(names, limit), 'sweep')
       const [tombstoned, forgotten, more] = answer!.split(' ').map(Number)
-      const [moreOperations] = await single(sweepOperationsStatement(names, limit), 'sweep')
+      const [moreOperations] = await runAlone(sweepOperationsStatement(names, limit), 'sweep')
       return { tombstoned: tombstoned!, forgotten: forgotten!, more: more === 1 || moreOperations === '1' }
     },
-    ...inspection(names, clock, single),
-    migrate: () => migrate(names, periodMs, clock, connections),
+    ...inspection(names, clock, runAlone),
+    migrate: () => migrate(context, periodMs),
     schema: () => [schemaSql(names), ...(periodMs === undefined ? [] : periodsSteps(names, periodMs))].join('\n'),
   }
 }
 
 const clientRules = [withMethods('query', 'connect'), withMethods('unsafe', 'reserve')]
 
-/** Calls of one moment share one message. */
-function batching<Client>(
-  names: SchemaNames,
-  clock: Clock,
-  connections: Connections<Client>,
-  ready: (session: Connections<Client>) => Promise<readonly string[]>,
-): (call: Call) => Promise<string> {
-  const dispatch = async (batch: readonly Call[]): Promise<readonly string[]> => {
-    const prefix = await ready(connections)
-    const answers: string[] = []
-    for (const part of partsOf(batch)) {
-      answers.push(...(await retried(clock, isPassing, () => carryOut(names, connections, prefix, part))))
-    }
-    return answers
-  }
-  return lane({ dispatch, batchMax, dispatchesMax })
-}
-
-function batchedCalls(
-  clock: Clock,
-  ask: (call: Call) => Promise<string>,
-): Pick<Store, 'claim' | 'extend' | 'settle' | 'release'> {
-  const write = (call: Call, claim: Claim, during: string): Promise<Fenced> =>
-    writeUntilKnown(clock, () => ask(call)).catch((error: unknown) =>
-      Promise.reject(storeError(error, `${during} of ${describeKey(claim.key)}`, 'unknown')),
-    )
+function batchedCalls(clock: Clock, batched: Batched): Pick<Store, 'claim' | 'extend' | 'settle' | 'release'> {
+  const server = { clock, storeError }
   return {
     async claim(key, request) {
       const call = claimCall(key, request)
-      try {
-        return verdictOf(key, request, await claimWhileLocked(clock, () => ask(call)))
-      } catch (error) {
-        throw storeError(error, `claim of ${describeKey(key)}`, 'no')
-      }
+      return askForClaim(server, key, request, () => batched(call))
     },
-    extend: async (claim, leaseMs) => write(writeCall('extend', claim, leaseMs), claim, 'extend'),
-    settle: async (claim, outcome, retention) =>
-      write(writeCall('settle', claim, retention.keepMs, retention, outcome), claim, 'settle'),
-    release: async (claim, how) => write(writeCall(how, claim, 0), claim, 'release'),
+    async extend(claim, leaseMs) {
+      const call = writeCall('extend', claim, leaseMs)
+      return askForWrite(server, claim, 'extend', () => batched(call))
+    },
+    async settle(claim, outcome, retention) {
+      const call = writeCall('settle', claim, retention.keepMs, retention, outcome)
+      return askForWrite(server, claim, 'settle', () => batched(call))
+    },
+    async release(claim, how) {
+      const call = writeCall(how, claim, 0)
+      return askForWrite(server, claim, 'release', () => batched(call))
+    },
   }
 }
 
-/** As many calls as fit into one message, in their order. */
-function partsOf(batch: readonly Call[]): Call[][] {
-  const parts: Call[][] = [[]]
-  let length = 0
-  for (const call of batch) {
-    if (length > 0 && length + call.length > statementLengthMax) {
-      parts.push([])
-      length = 0
-    }
-    parts.at(-1)!.push(call)
-    length += call.length
-  }
-  return parts
-}
-
-// Writes before claims: a key that is settled and asked for in the same moment is answered with its outcome.
-async function carryOut(
-  names: SchemaNames,
-  session: Connections<unknown>,
-  prefix: readonly string[],
-  calls: readonly Call[],
-): Promise<readonly string[]> {
-  const kinds = (['write', 'advance', 'claim', 'enlist'] as const)
-    .map((to) => ({ to, calls: calls.filter((call) => call.to === to) }))
-    .filter((kind) => kind.calls.length > 0)
-  const statements = kinds.map((kind) => batchStatement(names, kind.to, kind.calls))
-  const results = (await session.run([...prefix, ...statements])).filter((result) => result.answers.length > 0)
-  const answers = new Map<Call, string>()
-  kinds.forEach((kind, index) => kind.calls.forEach((call, row) => answers.set(call, results[index]!.answers[row]!)))
-  return calls.map((call) => answers.get(call)!)
-}
-
-// A message, hence a transaction, a step. When there is nothing to do nothing is locked: CREATE INDEX IF NOT EXISTS waits for
-// every transaction that writes to the table, and claims would wait behind it.
+// One message, hence one transaction, per step. When there is nothing to do it locks nothing: CREATE INDEX IF NOT EXISTS waits
+// for every transaction that writes to the table, and claims would wait behind it.
 async function migrate(
-  names: SchemaNames,
+  { names, clock, connections }: PostgresContext<unknown>,
   periodMs: number | undefined,
-  clock: Clock,
-  connections: Connections<unknown>,
 ): Promise<void> {
   try {
     const isDone = async (statement: string): Promise<boolean> =>
@@ -241,12 +169,12 @@ async function migrate(
     if (periodMs === undefined || (await isDone(inPeriodsStatement(names, periodMs)))) return
     for (const step of periodsSteps(names, periodMs)) await putIntoPeriods(clock, connections, step)
   } catch (error) {
-    throw storeError(error, 'migration', 'no')
+    throw storeError(error, 'migrate', 'no')
   }
 }
 
-// These steps want a table for themselves that others use: each waits a moment, lets everybody pass, and tries again.
-async function putIntoPeriods(clock: Clock, connections: Connections<unknown>, step: string): Promise<void> {
+// These steps need a table for themselves that others use. Each waits a moment, lets the others pass, and tries again.
+async function putIntoPeriods(clock: Clock, connections: PostgresConnections<unknown>, step: string): Promise<void> {
   for (let tries = 1; ; tries++) {
     try {
       await connections.run([migrationLock, shortLockTimeout, step])

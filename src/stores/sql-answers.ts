@@ -1,5 +1,6 @@
-// What the functions of PostgreSQL and the procedures of MySQL answer, one line of text a call, and what to make of it. An
-// entry whose row somebody has locked is asked for again, for a while: what will become of it is not known yet.
+// What PostgreSQL and MySQL share. Their functions and procedures return one line of text per call, and this file reads it. An
+// entry whose row is locked is asked for again for a while, because its state is not decided yet.
+// Invariant: every error that leaves these functions is an OnceError with the key in its message.
 
 import { backoffMs } from '../core/backoff.ts'
 import { sleep, systemRandom } from '../core/clock.ts'
@@ -7,18 +8,36 @@ import type { Clock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
 import { describeKey } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
-import type { Advanced, ClaimRequest, Fenced, Verdict } from '../core/store.ts'
+import type { Advanced, Claim, ClaimRequest, Fenced, Verdict } from '../core/store.ts'
 
-/** A row that is locked now is mostly free a moment later; a transaction that took the key over may last. */
+/** What the wrappers below need of a store. */
+export interface SqlServer {
+  readonly clock: Clock
+  /** `what` completes "PostgreSQL could not …": "claim payments/42". */
+  storeError(error: unknown, what: string, executed: 'no' | 'unknown'): OnceError
+}
+
+/** A row that is locked now is mostly free a moment later. A transaction that took the key over may last. */
 const lockedBackoff = { firstMs: 2, factor: 2, maxMs: 200 }
+
+/** A quarter of a second. After that the caller learns more from `busy` than from waiting. */
 const claimTriesMax = 8
+
+/** About four seconds. A write is asked for longer, because its answer decides what the caller is told. */
 const writeTriesMax = 30
 
+/** Some 600 ms. A person who mends can wait for a write to end, and not for a long transaction. */
+const mendTriesMax = 10
+
 /**
- * The key is locked by somebody's transaction or statement, and nobody can tell for how long. A statement is over within
- * milliseconds; a transaction that takes longer is asked after ten times a second.
+ * How long to wait for a key that a transaction or a statement of others has locked. A statement ends within milliseconds. A
+ * transaction that takes longer is asked for ten times per second.
  */
 const heldRetryAfterMs = 100
+
+/** A conflict before the effect costs one round trip. Five in a row, with growing pauses, are not bad luck any more. */
+const conflictTriesMax = 5
+const conflictBackoff = { firstMs: 5, factor: 3, maxMs: 250 }
 
 // n: granted, and nothing was written yet.
 const hows = { f: 'fresh', n: 'fresh', r: 'reopened', t: 'taken-over' } as const
@@ -31,7 +50,7 @@ export function verdictOf(key: Key, request: ClaimRequest, answer: string): Verd
       return { is, claim, how: hows[first as keyof typeof hows] }
     }
     case 'settled':
-      if (third === undefined) throw unreadable(key)
+      if (third === undefined) throw outcomeMissing(key)
       return { is, attempt: Number(first), version: Number(second), outcome: bytesOf(third) }
     case 'busy':
       return { is, retryAfterMs: Number(first) }
@@ -44,11 +63,11 @@ export function verdictOf(key: Key, request: ClaimRequest, answer: string): Verd
     case 'expired':
       return { is }
     default:
-      throw new Error(`Bug! A claim was answered with ${JSON.stringify(answer)}.`)
+      throw new Error(`Bug! The server answered a claim with ${JSON.stringify(answer)}.`)
   }
 }
 
-/** 'locked': somebody has the entry's row. */
+/** 'locked': another transaction has the entry's row. */
 export function fencedOf(answer: string): Fenced | 'locked' {
   const fenced = advancedOf(answer)
   return fenced === 'cancelled' ? 'done' : fenced
@@ -56,32 +75,81 @@ export function fencedOf(answer: string): Fenced | 'locked' {
 
 function advancedOf(answer: string): Advanced | 'locked' {
   if (answer === 'done' || answer === 'lost' || answer === 'locked' || answer === 'cancelled') return answer
-  throw new Error(`Bug! A write was answered with ${JSON.stringify(answer)}.`)
+  throw new Error(`Bug! The server answered a write with ${JSON.stringify(answer)}.`)
 }
 
 export function bytesOf(base64: string): Uint8Array {
   return new Uint8Array(Buffer.from(base64, 'base64'))
 }
 
-/** The answer to a claim; 'locked' after a quarter of a second, in which a caller would rather be told that it is busy. */
+/** `store.claim` and `store.enlist`: asks until the row is free, and reads the answer. */
+export async function askForClaim(
+  { clock, storeError }: SqlServer,
+  key: Key,
+  request: ClaimRequest,
+  ask: () => Promise<string>,
+): Promise<Verdict> {
+  try {
+    return verdictOf(key, request, await claimWhileLocked(clock, ask))
+  } catch (error) {
+    throw storeError(error, `claim ${describeKey(key)}`, 'no')
+  }
+}
+
+/** `extend`, `settle` and `release` of a store. */
+export async function askForWrite(
+  server: SqlServer,
+  { key }: Claim,
+  verb: 'extend' | 'settle' | 'release',
+  ask: () => Promise<string>,
+): Promise<Fenced> {
+  const answer = await untilKnown(server, key, verb, ask)
+  return answer === 'cancelled' ? 'done' : answer
+}
+
+/** `store.advance`. */
+export function askForAdvance(server: SqlServer, { key }: Claim, ask: () => Promise<string>): Promise<Advanced> {
+  return untilKnown(server, key, 'advance', ask)
+}
+
+async function untilKnown(
+  { clock, storeError }: SqlServer,
+  key: Key,
+  verb: string,
+  ask: () => Promise<string>,
+): Promise<Advanced> {
+  const startedMs = clock.elapsed()
+  try {
+    const answer = advancedOf(await whileLocked(clock, writeTriesMax, ask))
+    if (answer !== 'locked') return answer
+  } catch (error) {
+    throw storeError(error, `${verb} ${describeKey(key)}`, 'unknown')
+  }
+  throw stillLocked(key, clock.elapsed() - startedMs, 'unknown')
+}
+
+/** The last answer to a claim: 'locked' when the row stayed locked for a quarter of a second. */
 export function claimWhileLocked(clock: Clock, claim: () => Promise<string>): Promise<string> {
   return whileLocked(clock, claimTriesMax, claim)
 }
 
-/** A write is asked for longer: whether its claim still holds decides what the caller is told. */
-export async function writeUntilKnown(clock: Clock, write: () => Promise<string>): Promise<Fenced> {
-  const answer = await advanceUntilKnown(clock, write)
-  return answer === 'cancelled' ? 'done' : answer
+/** `store.mend`: the server's answer, undefined when there is no such entry. */
+export async function mendWhileLocked(
+  clock: Clock,
+  key: Key,
+  mend: () => Promise<string | undefined>,
+): Promise<string | undefined> {
+  const startedMs = clock.elapsed()
+  const answer = await whileLocked(clock, mendTriesMax, mend)
+  if (answer === 'locked') throw stillLocked(key, clock.elapsed() - startedMs, 'no')
+  return answer
 }
 
-export async function advanceUntilKnown(clock: Clock, write: () => Promise<string>): Promise<Advanced> {
-  const answer = advancedOf(await whileLocked(clock, writeTriesMax, write))
-  if (answer !== 'locked') return answer
-  const message = `Another transaction has had the entry locked for seconds, and has neither committed nor rolled back. Ask again.`
-  throw new OnceError('STORE_UNAVAILABLE', { message, executed: 'unknown' })
-}
-
-async function whileLocked(clock: Clock, triesMax: number, ask: () => Promise<string>): Promise<string> {
+async function whileLocked<Answer extends string | undefined>(
+  clock: Clock,
+  triesMax: number,
+  ask: () => Promise<Answer>,
+): Promise<Answer> {
   for (let tries = 1; ; tries++) {
     const answer = await ask()
     if (answer !== 'locked' || tries === triesMax) return answer
@@ -89,10 +157,138 @@ async function whileLocked(clock: Clock, triesMax: number, ask: () => Promise<st
   }
 }
 
-function unreadable(key: Key): OnceError {
+/** Runs again what the server rolled back or refused because of others. Only for work that has no other effect. */
+export async function retried<T>(
+  clock: Clock,
+  mayPass: (error: unknown) => boolean,
+  work: () => Promise<T>,
+): Promise<T> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await work()
+    } catch (error) {
+      if (tries === conflictTriesMax || !mayPass(error)) throw error
+      await sleep(clock, backoffMs(conflictBackoff, tries - 1, systemRandom))
+    }
+  }
+}
+
+/** Checks until the check succeeds, and then never again: its result is kept, a failure is not. */
+export function checkedOnce<Session, Found>(
+  check: (session: Session) => Promise<Found>,
+): (session: Session) => Promise<Found> {
+  let known: Promise<Found> | undefined
+  return (session) => {
+    known ??= check(session).catch((error: unknown) => {
+      known = undefined
+      throw error
+    })
+    return known
+  }
+}
+
+/** The calls in their order, in parts that each fit into one message. */
+export function partsOf<Call extends { readonly length: number }>(
+  batch: readonly Call[],
+  lengthMax: number,
+): readonly (readonly Call[])[] {
+  const parts: Call[][] = [[]]
+  let length = 0
+  for (const call of batch) {
+    if (length > 0 && length + call.length > lengthMax) {
+      parts.push([])
+      length = 0
+    }
+    parts.at(-1)!.push(call)
+    length += call.length
+  }
+  return parts
+}
+
+export interface StepOpening<Connection, Step> {
+  connect(): Promise<Connection>
+  /** Begins a transaction and checks that the claim still holds its key. */
+  isHeld(connection: Connection): Promise<boolean>
+  begun(connection: Connection): Step
+  /** Never fails, and gives the connection back. */
+  rollback(connection: Connection): Promise<void>
+}
+
+/** `store.beginStep`: undefined when the claim is lost. */
+export async function openStep<Connection, Step>(
+  { storeError }: SqlServer,
+  { key }: Claim,
+  { connect, isHeld, begun, rollback }: StepOpening<Connection, Step>,
+): Promise<Step | undefined> {
+  try {
+    const connection = await connect()
+    try {
+      if (await isHeld(connection)) return begun(connection)
+    } catch (error) {
+      await rollback(connection)
+      throw error
+    }
+    await rollback(connection)
+    return undefined
+  } catch (error) {
+    throw storeError(error, `begin a step of ${describeKey(key)}`, 'no')
+  }
+}
+
+/** The server answered nothing, or nothing that says whether it wrote. */
+export function unavailable(server: string, what: string, executed: 'no' | 'unknown', cause: unknown): OnceError {
+  const effect = executed === 'no' ? 'The effect was not run. Retry.' : 'It may have done so all the same. Retry.'
+  const message = `${server} could not ${what}: ${messageOf(cause)}. ${effect}`
+  return new OnceError('STORE_UNAVAILABLE', { message, executed, cause })
+}
+
+/** The server rolled back, or will have to, because of other transactions. */
+export function conflictWithOthers(server: string, what: string, cause: unknown): OnceError {
+  const message =
+    `${server} could not ${what} because of other transactions (serialization failure, deadlock or lock wait): ` +
+    `${messageOf(cause)}. Roll back, and run the whole transaction again.`
+  return new OnceError('TRANSACTION_CONFLICT', { message, cause })
+}
+
+export function commitUnknown(key: Key, cause: unknown): OnceError {
+  const message =
+    `The connection was lost while the transaction for ${describeKey(key)} was being committed: ${messageOf(cause)}. ` +
+    `The server has committed all of it or nothing. Retry with the same key to learn which.`
+  return new OnceError('OUTCOME_UNKNOWN', { message, cause })
+}
+
+/** The server refused the COMMIT and rolled back. The same transaction would be refused again. */
+export function commitRefused(key: Key, cause: unknown, why: string): OnceError {
+  const message = `The transaction for ${describeKey(key)} was not committed, and was rolled back: ${messageOf(cause)}. ${why}`
+  return new OnceError('COMMIT_REFUSED', { message, cause })
+}
+
+export function schemaMissing(why: string, cause?: unknown): OnceError {
+  const message =
+    `${why} Run "await store.migrate()" or "onceonly migrate --store URL" once, or give the SQL of store.schema() to your ` +
+    `own migrations.`
+  return new OnceError('SCHEMA_MISSING', { message, cause })
+}
+
+function stillLocked(key: Key, forMs: number, executed: 'no' | 'unknown'): OnceError {
+  const seconds = Math.max(1, Math.round(forMs / 1000))
+  const message =
+    `${describeKey(key)} has been locked by another open transaction for ${seconds} s. Retry, and look for a transaction ` +
+    `left open (\`onceonly doctor\`).`
+  return new OnceError('STORE_UNAVAILABLE', { message, executed })
+}
+
+function outcomeMissing(key: Key): OnceError {
   return new OnceError('OUTCOME_UNREADABLE', {
     message:
-      `The entry of ${describeKey(key)} is settled, and the server gave no outcome: it was removed by hand, or (MySQL) ` +
-      `max_allowed_packet is now smaller than when it was written. Nothing was run.`,
+      `The entry of ${describeKey(key)} is settled, and the server returned no outcome. Either it was deleted manually, or ` +
+      `(MySQL) max_allowed_packet is now smaller than when it was written. The effect was not run.`,
   })
+}
+
+export function messageOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  // A refused connection is an AggregateError without a message of its own.
+  const inner = error instanceof AggregateError ? (error.errors[0] as unknown) : undefined
+  return error.message || (inner instanceof Error ? inner.message : '') || error.name
 }

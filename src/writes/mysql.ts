@@ -4,8 +4,8 @@ import { invalidArgument } from '../core/errors.ts'
 import { drizzleQuery, has, kyselyQuery } from '../clients/sql-transaction.ts'
 import { mysqlStatements } from './mysql/statements.ts'
 import { requestChecks, scalar, sqlTable } from './requests.ts'
-import { textOf } from './statement.ts'
-import type { Statement } from './statement.ts'
+import { textOf } from '../clients/sql-statement.ts'
+import type { SqlStatement } from '../clients/sql-statement.ts'
 import { asyncWrites } from './steps.ts'
 import type { Result } from './steps.ts'
 import type { Value, Writes } from './writes.ts'
@@ -52,7 +52,7 @@ export function mysqlWrites(tx: MysqlWritesClient): Writes {
   return asyncWrites(mysqlStatements, check, async (statement) => resultOf(await send(statement)))
 }
 
-type Send = (statement: Statement) => PromiseLike<unknown>
+type Send = (statement: SqlStatement) => PromiseLike<unknown>
 
 function senderOf(tx: MysqlWritesClient): Send {
   if (has(tx, 'executeQuery')) return kyselySender(tx as MysqlKyselyQueries)
@@ -74,13 +74,13 @@ function senderOf(tx: MysqlWritesClient): Send {
   )
 }
 
-const render = (statement: Statement): string => textOf(statement, () => '?').replaceAll('"', '`')
+const render = (statement: SqlStatement): string => textOf(statement, () => '?').replaceAll('"', '`')
 
 /**
  * Numbers and booleans go as text. MySQL compares text with a number as numbers, and every text that does not begin with one is
  * 0: a 0 that came in where a column of text is the key would be the key of nearly every row.
  */
-function bound({ values }: Statement): unknown[] {
+function bound({ values }: SqlStatement): unknown[] {
   return values.map((value: Value) => {
     if (typeof value === 'boolean') return value ? '1' : '0'
     if (typeof value === 'number' || typeof value === 'bigint') return String(value)

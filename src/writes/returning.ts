@@ -2,8 +2,9 @@
 // not is followed by a second that finds out why, as the first saw the table as it was before it waited for others.
 
 import { versionColumn } from './requests.ts'
-import { assignments, join, name, names, sql, values, where } from './statement.ts'
-import type { Statement } from './statement.ts'
+import { join, name, sql } from '../clients/sql-statement.ts'
+import { assignments, names, values, where } from './statement.ts'
+import type { SqlStatement } from '../clients/sql-statement.ts'
 import { answerOf, restless, roundsMax } from './steps.ts'
 import type { SqlWrites, Steps } from './steps.ts'
 import type { AddOnce, Answers, AppendOnce, CompareAndSet, InsertOnce, Row, Upsert, UpsertIfNewer } from './writes.ts'
@@ -12,7 +13,7 @@ import type { AddOnce, Answers, AppendOnce, CompareAndSet, InsertOnce, Row, Upse
 export interface ReturningDialect {
   addOnce(table: string, request: AddOnce): Steps<Answers['addOnce']>
   /** The conflicts at which an event is not appended. */
-  appendConflicts(event: Statement, position: Statement): Statement
+  appendConflicts(event: SqlStatement, position: SqlStatement): SqlStatement
 }
 
 export function returningWrites({ addOnce, appendConflicts }: ReturningDialect): SqlWrites {
@@ -97,14 +98,14 @@ function* appendOnce(
   return answerOf(found) ?? 'conflict'
 }
 
-function fromExcluded(row: Row): Statement {
+function fromExcluded(row: Row): SqlStatement {
   return join(
     Object.keys(row).map((column) => sql`${name(column)} = excluded.${name(column)}`),
     ', ',
   )
 }
 
-function differsFromExcluded(row: Row): Statement {
+function differsFromExcluded(row: Row): SqlStatement {
   return join(
     Object.keys(row).map((column) => sql`kept.${name(column)} is distinct from excluded.${name(column)}`),
     ' or ',
@@ -112,7 +113,7 @@ function differsFromExcluded(row: Row): Statement {
 }
 
 /** With null equal to null. */
-function holds(row: Row): Statement {
+function holds(row: Row): SqlStatement {
   return join(
     Object.entries(row).map(([column, value]) => sql`${name(column)} is not distinct from ${value}`),
     ' and ',
@@ -120,7 +121,7 @@ function holds(row: Row): Statement {
 }
 
 /** Columns with an amount added to each; a counter that is null counts as 0. */
-export function additions(add: AddOnce['add']): Statement {
+export function additions(add: AddOnce['add']): SqlStatement {
   return join(
     Object.entries(add).map(([column, by]) => sql`${name(column)} = coalesce(${name(column)}, 0) + ${by}`),
     ', ',

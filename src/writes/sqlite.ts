@@ -6,8 +6,9 @@ import { withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import { requestChecks, scalar, sqlTable } from './requests.ts'
 import { additions, returningWrites } from './returning.ts'
-import { name, names, sql, textOf, values, where } from './statement.ts'
-import type { Statement } from './statement.ts'
+import { name, sql, textOf } from '../clients/sql-statement.ts'
+import { names, values, where } from './statement.ts'
+import type { SqlStatement } from '../clients/sql-statement.ts'
 import { answerOf, syncWrites } from './steps.ts'
 import type { Result, Steps } from './steps.ts'
 import type { AddOnce, Answers, SyncWrites, Value } from './writes.ts'
@@ -73,7 +74,7 @@ function* atomically<Answer>(steps: Steps<Answer>): Steps<Answer> {
   }
 }
 
-function send(database: SqliteWritesDatabase, statement: Statement): Result {
+function send(database: SqliteWritesDatabase, statement: SqlStatement): Result {
   const text = textOf(statement, () => '?').replaceAll('"', '`')
   if (statement.values.length === 0) {
     database.exec(text)

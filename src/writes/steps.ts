@@ -3,7 +3,7 @@
 
 import { OnceError } from '../core/errors.ts'
 import { eachWrite } from './requests.ts'
-import type { Statement } from './statement.ts'
+import type { SqlStatement } from '../clients/sql-statement.ts'
 import type { Answers, Requests, SyncWrites, WriteName, Writes } from './writes.ts'
 
 export interface Result {
@@ -16,7 +16,7 @@ export interface Result {
   readonly insertId?: number
 }
 
-export type Steps<Answer> = Generator<Statement, Answer, Result>
+export type Steps<Answer> = Generator<SqlStatement, Answer, Result>
 
 export type SqlWrites = {
   readonly [Name in WriteName]: (table: string, request: Requests[Name]) => Steps<Answers[Name]>
@@ -27,7 +27,7 @@ type Checks = <Name extends WriteName>(name: Name, table: unknown, request: Requ
 export function asyncWrites(
   writes: SqlWrites,
   check: Checks,
-  send: (statement: Statement) => PromiseLike<Result>,
+  send: (statement: SqlStatement) => PromiseLike<Result>,
 ): Writes {
   const run = async <Answer>(steps: Steps<Answer>): Promise<Answer> => {
     let next = steps.next()
@@ -47,7 +47,7 @@ export function asyncWrites(
   })
 }
 
-export function syncWrites(writes: SqlWrites, check: Checks, send: (statement: Statement) => Result): SyncWrites {
+export function syncWrites(writes: SqlWrites, check: Checks, send: (statement: SqlStatement) => Result): SyncWrites {
   const run = <Answer>(steps: Steps<Answer>): Answer => {
     let next = steps.next()
     while (!next.done) {

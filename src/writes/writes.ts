@@ -1,8 +1,10 @@
 // The contract of the naturally idempotent writes: what can be asked, and what is answered. Every backend gives the same six.
 // Invariant: an answer other than 'applied' or 'appended' means that this call changed nothing.
 
+import type { SqlValue } from '../clients/sql-statement.ts'
+
 /** What can be written and compared. Structures go in as text of your own (JSON.stringify): no client reads them alike. */
-export type Value = string | number | bigint | boolean | null | Uint8Array | Date
+export type Value = SqlValue
 
 /** Columns (attributes, fields) and their values. */
 export type Row = Readonly<Record<string, Value>>

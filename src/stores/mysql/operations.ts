@@ -36,7 +36,7 @@ import {
 import type { AdvanceCall } from './statements.ts'
 import { abandon, commitLast, refuseTooLarge, retried, rollback } from './transactions.ts'
 import type { MysqlGround } from './transactions.ts'
-import { advanceUntilKnown, bytesOf, claimWhileLocked, verdictOf } from '../sql-answers.ts'
+import { askForAdvance, bytesOf, claimWhileLocked, verdictOf } from '../sql-answers.ts'
 
 export interface OperationsGround<Client> extends MysqlGround<Client> {
   /** A statement of its own. */
@@ -99,7 +99,7 @@ function ledgerOf<Client>(ground: OperationsGround<Client>): StepLedger {
         change.becomes.to === 'running' ? goOn(call) : alone(advanceStatement(table, 'advance', call))
       try {
         refuseTooLarge(call.length, await ready(connections), claim.key, 'record')
-        return await advanceUntilKnown(clock, ask)
+        return await askForAdvance({ clock, storeError }, claim, ask)
       } catch (error) {
         throw storeError(error, `advance of ${describeKey(claim.key)}`, 'unknown')
       }

@@ -226,7 +226,7 @@ needs('postgres', { ours: true }).describe('transactions of other libraries', ()
       if (end === 'rollback') await granted!.rollback()
       else if (end === 'abandon') await granted!.abandon()
       else expect(await granted!.commit(Buffer.from(end), retention)).toBe('done')
-      expect(() => granted!.tx`insert into effects values ('too late')`).toThrow('over')
+      expect(() => granted!.tx`insert into effects values ('too late')`).toThrow('has ended')
     }
     expect(await effects()).toEqual(['commit'])
     // There are two connections: two transactions at once show that all of them were given back. (Only then may the pool be

@@ -1,12 +1,13 @@
-// What went wrong, in our words. Invariant: everything that leaves the store is an OnceError, and `executed: 'no'` is said
-// only where the server itself said that it wrote nothing, or where the effect had not begun.
+// Errors of the server and its clients as errors of the store. Invariant: everything that leaves the store is an OnceError, and it
+// says `executed: 'no'` only where the server itself said that it wrote nothing, or where the effect had not begun.
 
 import { OnceError } from '../../core/errors.ts'
+import { conflictWithOthers, messageOf, schemaMissing, unavailable } from '../sql-answers.ts'
 
-/** Raised by the write function when a commit must not happen. Not of the standard's classes, so nobody else's. */
+/** Our functions raise it when a commit must not happen. Its class is none of the standard's, so no other code raises it. */
 export const lostState = 'OO001'
 
-/** Somebody else had the lock for longer than lock_timeout. */
+/** Another transaction had the lock for longer than lock_timeout. */
 export const lockNotAvailable = '55P03'
 
 /** The SQLSTATE of an error of any of the clients, which may sit in a wrapper's cause (Drizzle) or meta (Prisma). */
@@ -24,55 +25,41 @@ export function sqlStateOf(error: unknown): string | undefined {
   return undefined
 }
 
-/** Rolled back because of others; all of it may run again. */
+/** Rolled back because of other transactions. All of it may run again. */
 export function isConflict(error: unknown): boolean {
   const state = sqlStateOf(error)
   return state === '40001' || state === '40P01'
 }
 
-/** The claims of one statement share the server's lock table; when it is full, a later moment has room. */
+/** The claims of one statement share the server's lock table. When it is full, a later moment has room. */
 export function isPassing(error: unknown): boolean {
   return isConflict(error) || sqlStateOf(error) === '53200'
 }
 
-/** The server's own word that this COMMIT did not happen. Without it (connection cut, server shut down) nobody knows. */
+/** The server itself said that this COMMIT did not happen. Without that (connection cut, server shut down) it is unknown. */
 export function saysRolledBack(error: unknown): boolean {
-  // 40 rollback, 23 deferred constraint, 25 aborted before, OO ours. Not 57, 58, XX: those come from a server that is going.
+  // 40 rollback, 23 deferred constraint, 25 aborted before, OO ours. Not 57, 58, XX: a server that shuts down or fails sends
+  // those, perhaps after it has committed.
   return /^(40|23|25|22|42|54|55|P0|OO)/.test(sqlStateOf(error) ?? '')
 }
 
-const cures: Readonly<Record<string, string>> = {
+const missing: Readonly<Record<string, string>> = {
   '3F000': 'The schema is missing',
   '42P01': 'The table is missing',
   '42883': 'The functions of this version are missing',
 }
 
-export function storeError(error: unknown, during: string, executed: 'no' | 'unknown'): OnceError {
+/** `what` completes "PostgreSQL could not …": "claim payments/42". */
+export function storeError(error: unknown, what: string, executed: 'no' | 'unknown'): OnceError {
   if (error instanceof OnceError) return error
   const state = sqlStateOf(error)
-  if (state !== undefined && Object.hasOwn(cures, state))
-    return schemaMissing(`${cures[state]}: ${messageOf(error)}.`, error)
+  if (state !== undefined && Object.hasOwn(missing, state)) {
+    return schemaMissing(`${missing[state]}: ${messageOf(error)}.`, error)
+  }
   if (state === '25P01') {
-    const message = `within: expected a client inside a transaction; it is not in one, so nothing was claimed. BEGIN first.`
+    const message = `within: expected a client inside a transaction, got one outside of any. Nothing was claimed. BEGIN first.`
     return new OnceError('INVALID_ARGUMENT', { message, cause: error })
   }
-  if (isConflict(error)) {
-    const message = `A ${during} was rolled back by PostgreSQL because of others: ${messageOf(error)}. Run the whole transaction again.`
-    return new OnceError('TRANSACTION_CONFLICT', { message, cause: error })
-  }
-  const effect = executed === 'no' ? 'The effect was not run.' : 'Whether it was carried out is not known; ask again.'
-  const message = `PostgreSQL did not carry out a ${during}: ${messageOf(error)}. ${effect}`
-  return new OnceError('STORE_UNAVAILABLE', { message, executed, cause: error })
-}
-
-export function schemaMissing(why: string, cause?: unknown): OnceError {
-  const message = `${why} Run "await store.migrate()" once, or give the SQL of store.schema() to your own migrations.`
-  return new OnceError('SCHEMA_MISSING', { message, cause })
-}
-
-export function messageOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  // A refused connection is an AggregateError without a message of its own.
-  const inner = error instanceof AggregateError ? (error.errors[0] as unknown) : undefined
-  return error.message || (inner instanceof Error ? inner.message : '') || error.name
+  if (isConflict(error)) return conflictWithOthers('PostgreSQL', what, error)
+  return unavailable('PostgreSQL', what, executed, error)
 }

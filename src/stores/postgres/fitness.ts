@@ -2,8 +2,9 @@
 // while the answer is no.
 
 import { OnceError } from '../../core/errors.ts'
-import type { Session } from '../../clients/postgres.ts'
-import { schemaMissing, storeError } from './errors.ts'
+import type { PostgresSession } from '../../clients/postgres.ts'
+import { checkedOnce, schemaMissing } from '../sql-answers.ts'
+import { storeError } from './errors.ts'
 import { qualified } from './names.ts'
 import type { SchemaNames } from './names.ts'
 import { checkStatement } from './statements.ts'
@@ -19,21 +20,23 @@ interface Found {
   readonly migrated: boolean
 }
 
-/** Resolves to the statements that must come before ours in their own transaction: mostly none. */
-export type Readiness = (session: Session) => Promise<readonly string[]>
-
-export function readiness(names: SchemaNames, durability: 'full' | 'relaxed'): Readiness {
-  let known: Promise<readonly string[]> | undefined
-  return (session) => {
-    known ??= check(names, durability, session).catch((error: unknown) => {
-      known = undefined
-      throw error
-    })
-    return known
-  }
+/** What a store must know of its server once it has been found fit. */
+export interface PostgresFacts {
+  /** The default of the sessions: 'read committed', or stricter. */
+  readonly isolation: string
 }
 
-async function check(names: SchemaNames, durability: 'full' | 'relaxed', session: Session): Promise<readonly string[]> {
+export type Readiness = (session: PostgresSession) => Promise<PostgresFacts>
+
+export function readiness(names: SchemaNames, durability: 'full' | 'relaxed'): Readiness {
+  return checkedOnce((session) => check(names, durability, session))
+}
+
+async function check(
+  names: SchemaNames,
+  durability: 'full' | 'relaxed',
+  session: PostgresSession,
+): Promise<PostgresFacts> {
   const found = await look(names, session)
   if (found.persistence === null) throw schemaMissing(`There is no table ${qualified(names)}.`)
   if (!found.migrated) throw schemaMissing(`The table ${qualified(names)} is of another version than this code.`)
@@ -51,18 +54,15 @@ async function check(names: SchemaNames, durability: 'full' | 'relaxed', session
     }
     process.emitWarning(message, { type: 'OnceonlyWarning', code: 'STORE_UNSAFE' })
   }
-  // Above READ COMMITTED our statements would fail on each other by the dozen, for a strictness that they do not need: they
-  // lock what they write, and read it after the lock.
-  const strict = found.default_transaction_isolation !== 'read committed'
-  return strict ? ['SET TRANSACTION ISOLATION LEVEL READ COMMITTED'] : []
+  return { isolation: found.default_transaction_isolation }
 }
 
-async function look(names: SchemaNames, session: Session): Promise<Found> {
+async function look(names: SchemaNames, session: PostgresSession): Promise<Found> {
   try {
     const [result] = await session.run([checkStatement(names)])
     return JSON.parse(result!.answers[0]!) as Found
   } catch (error) {
-    throw storeError(error, 'check of its settings', 'no')
+    throw storeError(error, 'read its settings', 'no')
   }
 }
 

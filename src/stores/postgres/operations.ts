@@ -1,7 +1,6 @@
 // Operations in PostgreSQL: who asks which function of postgres/operations.sql.ts, and steps in a transaction. Invariant: the
 // record of such a step is the last statement before COMMIT and goes with it in one message, so a lost claim cannot commit.
 
-import type { Clock } from '../../core/clock.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type {
@@ -14,46 +13,34 @@ import type {
   TransactionalSteps,
 } from '../../core/store.ts'
 import { firstAnswer } from '../../clients/postgres.ts'
+import type { PostgresConnection } from '../../clients/postgres.ts'
+import { askForAdvance, askForClaim, bytesOf, openStep } from '../sql-answers.ts'
+import type { Alone, Batched } from './batches.ts'
+import type { PostgresContext } from './context.ts'
 import { storeError } from './errors.ts'
 import { clockMs, functionName, qualified } from './names.ts'
 import type { SchemaNames } from './names.ts'
 import { advanceCall, callStatement, claimCall, integer, literal, token } from './statements.ts'
-import type { Call } from './statements.ts'
 import { commitLast, rollback } from './transactions.ts'
-import type { TransactionGround } from './transactions.ts'
-import { bytesOf, claimWhileLocked, advanceUntilKnown, verdictOf } from '../sql-answers.ts'
-
-export interface OperationsGround<Client> extends TransactionGround<Client> {
-  readonly clock: Clock
-  /** One of the calls that share a statement with others of the same moment. */
-  ask(call: Call): Promise<string>
-  /** A statement of its own. */
-  single(statement: string, during: string): Promise<readonly string[]>
-}
 
 export function operations<Client>(
-  ground: OperationsGround<Client>,
+  context: PostgresContext<Client>,
+  batched: Batched,
+  alone: Alone,
 ): StepLedger & TransactionalSteps<Client> & Recoverable {
-  const { names, clock, ask, single } = ground
+  const { names, clock } = context
+  const server = { clock, storeError }
   return {
     async enlist(key, request) {
       const call = claimCall(key, request, 'enlist')
-      try {
-        return verdictOf(key, request, await claimWhileLocked(clock, () => ask(call)))
-      } catch (error) {
-        throw storeError(error, `claim of ${describeKey(key)}`, 'no')
-      }
+      return askForClaim(server, key, request, () => batched(call))
     },
     async advance(claim, change) {
       const call = advanceCall(claim, change)
-      try {
-        return await advanceUntilKnown(clock, () => ask(call))
-      } catch (error) {
-        throw storeError(error, `advance of ${describeKey(claim.key)}`, 'unknown')
-      }
+      return askForAdvance(server, claim, () => batched(call))
     },
     async ledger(key) {
-      const [answer] = await single(ledgerStatement(names, key), 'reading of records')
+      const [answer] = await alone(ledgerStatement(names, key), `read the records of ${describeKey(key)}`)
       if (answer === undefined) return undefined
       const { due, cancel, records } = JSON.parse(answer) as LedgerJson
       return {
@@ -67,22 +54,22 @@ export function operations<Client>(
         })),
       }
     },
-    beginStep: (claim) => beginStep(ground, claim),
+    beginStep: (claim) => beginStep(context, claim),
     async due(scope, { limit, holdMs }) {
-      const found = await single(dueStatement(names, scope, limit, holdMs), 'search for due operations')
+      const found = await alone(dueStatement(names, scope, limit, holdMs), 'find due operations')
       return found.map((answer) => {
         const [id, heldUntilMs] = JSON.parse(answer) as [string, number]
         return { key: { scope, id }, heldUntilMs }
       })
     },
     async dismiss({ key, heldUntilMs }) {
-      await single(dismissStatement(names, key, heldUntilMs), 'dismissal of an operation')
+      await alone(dismissStatement(names, key, heldUntilMs), `dismiss ${describeKey(key)}`)
     },
     async requestCancel(key, reason) {
-      return (await single(cancelStatement(names, key, reason), 'cancelling')).length > 0
+      return (await alone(cancelStatement(names, key, reason), `cancel ${describeKey(key)}`)).length > 0
     },
     async unfinished(scope, { after, limit }) {
-      const ids = await single(unfinishedStatement(names, scope, after ?? '', limit), 'listing of operations')
+      const ids = await alone(unfinishedStatement(names, scope, after ?? '', limit), 'list operations')
       return ids.map((id) => ({ scope, id }))
     },
   }
@@ -95,38 +82,27 @@ interface LedgerJson {
 }
 
 /** BEGIN and the fence check in one round trip. */
-async function beginStep<Client>(
-  ground: OperationsGround<Client>,
-  claim: Claim,
-): Promise<BegunStep<Client> | undefined> {
-  const { names, connections } = ground
-  try {
-    await ground.ready(connections)
-    const connection = await connections.connect()
-    try {
-      const held = firstAnswer(await connection.run(['BEGIN', heldStatement(names, claim)]))
-      if (held === 'held') {
-        return {
-          tx: connection.client,
-          commit: (change) => commitStep(ground, connection, claim, change),
-          rollback: () => rollback(connection),
-          abandon: async () => connection.destroy(new Error('the step outlived its deadline')),
-        }
-      }
-      await rollback(connection)
-      return undefined
-    } catch (error) {
-      await rollback(connection)
-      throw error
-    }
-  } catch (error) {
-    throw storeError(error, `beginning of a step of ${describeKey(claim.key)}`, 'no')
-  }
+function beginStep<Client>(context: PostgresContext<Client>, claim: Claim): Promise<BegunStep<Client> | undefined> {
+  const { names, clock, connections } = context
+  return openStep({ clock, storeError }, claim, {
+    async connect() {
+      await context.ready(connections)
+      return connections.connect()
+    },
+    isHeld: async (connection) => firstAnswer(await connection.run(['BEGIN', heldStatement(names, claim)])) === 'held',
+    rollback,
+    begun: (connection) => ({
+      tx: connection.client,
+      commit: (change) => commitStep(names, connection, claim, change),
+      rollback: () => rollback(connection),
+      abandon: async () => connection.destroy(new Error('the step outlived its deadline')),
+    }),
+  })
 }
 
-async function commitStep<Client>(
-  { names }: OperationsGround<Client>,
-  connection: Parameters<typeof commitLast>[0],
+async function commitStep(
+  names: SchemaNames,
+  connection: PostgresConnection<unknown>,
   claim: Claim,
   change: Change,
 ): Promise<Advanced> {

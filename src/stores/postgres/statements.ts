@@ -10,7 +10,7 @@ import { entryJson, entryState } from './schema.sql.ts'
 import type { SchemaNames } from './names.ts'
 
 /** One call of a function, with its arguments. */
-export interface Call {
+export interface FunctionCall {
   readonly to: 'claim' | 'enlist' | 'write' | 'advance' | 'begin'
   readonly values: readonly (string | null)[]
   /** How much text it is, about. */
@@ -19,7 +19,7 @@ export interface Call {
 
 export type WriteVerb = 'extend' | 'settle' | 'open' | 'forget' | 'settle-within' | 'settle-or-fail'
 
-export function claimCall(key: Key, request: ClaimRequest, to: 'claim' | 'enlist' | 'begin' = 'claim'): Call {
+export function claimCall(key: Key, request: ClaimRequest, to: 'claim' | 'enlist' | 'begin' = 'claim'): FunctionCall {
   const input = request.input === undefined ? null : base64(request.input)
   return {
     to,
@@ -46,7 +46,7 @@ export function writeCall(
   durationMs: number,
   retention?: Retention,
   outcome?: Uint8Array,
-): Call {
+): FunctionCall {
   const bytes = outcome === undefined ? null : base64(outcome)
   return {
     to: 'write',
@@ -65,7 +65,7 @@ export function writeCall(
 }
 
 /** A write of an operation: what the entry becomes, and the records. 'or-fail' raises when the claim is lost. */
-export function advanceCall(claim: Claim, { records, becomes }: Change, or?: 'or-fail'): Call {
+export function advanceCall(claim: Claim, { records, becomes }: Change, or?: 'or-fail'): FunctionCall {
   const written = JSON.stringify(records.map(({ name, revision, content }) => [name, revision, base64(content)]))
   const { values, length } =
     becomes.to === 'running'
@@ -105,7 +105,7 @@ export function recordStatement(
   return `call ${functionName(names, 'record')}(${values.map(constant).join(',')})`
 }
 
-export function callStatement(names: SchemaNames, { to, values }: Call): string {
+export function callStatement(names: SchemaNames, { to, values }: FunctionCall): string {
   return `select ${functionName(names, to)}(${values.map(constant).join(',')}) as answer`
 }
 
@@ -117,7 +117,11 @@ const arrayTypes = {
 } as const
 
 /** One statement for all of these calls, which go to one function. Answers come in the same order. */
-export function batchStatement(names: SchemaNames, to: keyof typeof arrayTypes, calls: readonly Call[]): string {
+export function batchStatement(
+  names: SchemaNames,
+  to: keyof typeof arrayTypes,
+  calls: readonly FunctionCall[],
+): string {
   // A lone call without arrays: they would cost it 20 µs.
   if (calls.length === 1) return callStatement(names, calls[0]!)
   const arrays = arrayTypes[to].map((type, column) =>

@@ -2,61 +2,31 @@
 // statement before COMMIT and goes with it in one message, so a lost claim cannot commit; a COMMIT is sent once, and only its
 // tag says that it happened; a connection whose state is unknown never goes back to the pool.
 
-import { sleep, systemRandom } from '../../core/clock.ts'
-import type { Clock } from '../../core/clock.ts'
-import { backoffMs } from '../../core/backoff.ts'
-import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
+import type { OnceError } from '../../core/errors.ts'
 import type { Key } from '../../core/key.ts'
 import type { Began, Claim, ClaimRequest, Fenced, InTransaction, Retention } from '../../core/store.ts'
 import { firstAnswer } from '../../clients/postgres.ts'
-import type { Connection, Connections, Session, StatementResult } from '../../clients/postgres.ts'
-import { isConflict, lostState, messageOf, saysRolledBack, sqlStateOf, storeError } from './errors.ts'
+import type { PostgresConnection, PostgresSession, StatementResult } from '../../clients/postgres.ts'
+import { commitRefused, commitUnknown, fencedOf, retried, verdictOf } from '../sql-answers.ts'
+import type { PostgresContext } from './context.ts'
+import { isConflict, lostState, saysRolledBack, sqlStateOf, storeError } from './errors.ts'
 import type { SchemaNames } from './names.ts'
 import { callStatement, claimCall, isUnwritten, recordStatement, writeCall } from './statements.ts'
-import { fencedOf, verdictOf } from '../sql-answers.ts'
 
-export interface TransactionGround<Client> {
-  readonly names: SchemaNames
-  readonly clock: Clock
-  readonly connections: Connections<Client>
-  /** Refuses a database on which the promise would not hold; asks on this session, so that no second connection is needed. */
-  ready(session: Session): Promise<unknown>
-}
-
-/** A conflict before the effect costs one round trip; five in a row, with growing pauses, are not bad luck any more. */
-const conflictTriesMax = 5
-const conflictBackoff = { firstMs: 5, factor: 3, maxMs: 250 }
-
-/** Runs again what the server rolled back because of others. Only for work that has done nothing else. */
-export async function retried<T>(
-  clock: Clock,
-  passes: (error: unknown) => boolean,
-  work: () => Promise<T>,
-): Promise<T> {
-  for (let tries = 1; ; tries++) {
-    try {
-      return await work()
-    } catch (error) {
-      if (tries === conflictTriesMax || !passes(error)) throw error
-      await sleep(clock, backoffMs(conflictBackoff, tries - 1, systemRandom))
-    }
-  }
-}
-
-// Two savepoints, named by the token so that nested calls do not meet: one to take back the claim and the lock with it,
-// one to take back the effect alone.
+// Two savepoints, named by the token so that nested calls do not meet: one to roll back the claim and the lock with it, one to
+// roll back the effect alone.
 function savepoints(token: string): { readonly claim: string; readonly effect: string } {
   return { claim: `"onceonly_claim_${token}"`, effect: `"onceonly_effect_${token}"` }
 }
 
-export function within<Client>(ground: TransactionGround<Client>, session: Session): InTransaction {
-  const { names } = ground
+export function within<Client>(context: PostgresContext<Client>, session: PostgresSession): InTransaction {
+  const { names } = context
   const open = new Set<string>()
   const undo = (statements: readonly string[]): Promise<void> =>
     session.run(statements).then(
       () => {},
-      (error: unknown) => Promise.reject(storeError(error, 'rollback to a savepoint', 'unknown')),
+      (error: unknown) => Promise.reject(storeError(error, 'roll back to a savepoint', 'unknown')),
     )
   const undoClaim = (token: string): Promise<void> => {
     const { claim } = savepoints(token)
@@ -65,7 +35,7 @@ export function within<Client>(ground: TransactionGround<Client>, session: Sessi
   }
   return {
     async claim(key, request) {
-      await ground.ready(session)
+      await context.ready(session)
       const { claim, effect } = savepoints(request.token)
       const statement = callStatement(names, claimCall(key, request))
       try {
@@ -75,52 +45,43 @@ export function within<Client>(ground: TransactionGround<Client>, session: Sessi
         else await undoClaim(request.token)
         return verdict
       } catch (error) {
-        throw storeError(error, `claim of ${describeKey(key)}`, 'no')
+        throw storeError(error, `claim ${describeKey(key)}`, 'no')
       }
     },
-    settle: (claim, outcome, retention) => settleWithin(names, session, open, claim, outcome, retention),
+    async settle(claim, outcome, retention) {
+      const settle = callStatement(names, writeCall('settle-within', claim, retention.keepMs, retention, outcome))
+      const release = open.delete(claim.token) ? [`RELEASE SAVEPOINT ${savepoints(claim.token).claim}`] : []
+      try {
+        const results = await session.run([settle, ...release])
+        // Locked: the entry is there and locked by another transaction, hence not the one that was claimed here.
+        return fencedOf(firstAnswer(results)) === 'done' ? 'done' : 'lost'
+      } catch (error) {
+        // The savepoint is gone: the caller rolled back to before the claim.
+        if (sqlStateOf(error) === '3B001') return 'lost'
+        throw storeError(error, `settle ${describeKey(claim.key)}`, 'unknown')
+      }
+    },
     undoEffect: ({ token }) => undo([`ROLLBACK TO SAVEPOINT ${savepoints(token).effect}`]),
     undoClaim: ({ token }) => undoClaim(token),
   }
 }
 
-async function settleWithin(
-  names: SchemaNames,
-  session: Session,
-  open: Set<string>,
-  claim: Claim,
-  outcome: Uint8Array,
-  retention: Retention,
-): Promise<Fenced> {
-  const settle = callStatement(names, writeCall('settle-within', claim, retention.keepMs, retention, outcome))
-  const release = open.delete(claim.token) ? [`RELEASE SAVEPOINT ${savepoints(claim.token).claim}`] : []
-  try {
-    const results = await session.run([settle, ...release])
-    // Locked: the entry is there and locked by another transaction, hence not the one that was claimed here.
-    return fencedOf(firstAnswer(results)) === 'done' ? 'done' : 'lost'
-  } catch (error) {
-    // The savepoint is gone: the caller rolled back to before the claim.
-    if (sqlStateOf(error) === '3B001') return 'lost'
-    throw storeError(error, `settle of ${describeKey(claim.key)}`, 'unknown')
-  }
-}
-
 /** BEGIN and claim in one round trip, settle and COMMIT in another: no more than a bare transaction has. */
 export async function begin<Client>(
-  ground: TransactionGround<Client>,
+  context: PostgresContext<Client>,
   key: Key,
   request: ClaimRequest,
 ): Promise<Began<Client>> {
   try {
-    await ground.ready(ground.connections)
-    return await retried(ground.clock, isConflict, () => beginOnce(ground, key, request))
+    await context.ready(context.connections)
+    return await retried(context.clock, isConflict, () => beginOnce(context, key, request))
   } catch (error) {
-    throw storeError(error, `claim of ${describeKey(key)}`, 'no')
+    throw storeError(error, `claim ${describeKey(key)}`, 'no')
   }
 }
 
 async function beginOnce<Client>(
-  { names, connections }: TransactionGround<Client>,
+  { names, connections }: PostgresContext<Client>,
   key: Key,
   request: ClaimRequest,
 ): Promise<Began<Client>> {
@@ -130,7 +91,7 @@ async function beginOnce<Client>(
     const answer = firstAnswer(await connection.run(begins))
     const verdict = verdictOf(key, request, answer)
     if (verdict.is === 'granted') {
-      return { verdict, granted: granted({ names, connection, request, begins, answer, claim: verdict.claim }) }
+      return { verdict, granted: grantedIn({ names, connection, request, begins, answer, claim: verdict.claim }) }
     }
     await rollback(connection)
     return { verdict }
@@ -140,16 +101,16 @@ async function beginOnce<Client>(
   }
 }
 
-interface Granted<Client> {
+interface OpenTransaction<Client> {
   readonly names: SchemaNames
-  readonly connection: Connection<Client>
+  readonly connection: PostgresConnection<Client>
   readonly request: ClaimRequest
   readonly begins: readonly string[]
   answer: string
   claim: Claim
 }
 
-function granted<Client>(open: Granted<Client>): NonNullable<Began<Client>['granted']> {
+function grantedIn<Client>(open: OpenTransaction<Client>): NonNullable<Began<Client>['granted']> {
   const { connection } = open
   return {
     tx: connection.client,
@@ -160,9 +121,9 @@ function granted<Client>(open: Granted<Client>): NonNullable<Began<Client>['gran
   }
 }
 
-// Everything back, and the claim again, in one message: a savepoint would cost every transaction for the sake of the few that
-// are undone. Should somebody else have got the key in between, the commit finds no claim of ours and is lost.
-async function undoEffect<Client>(open: Granted<Client>): Promise<void> {
+// Rolls back everything and claims again, in one message. A savepoint would cost every transaction for the sake of the few that
+// are undone. If another caller got the key in between, the commit finds no claim of ours and is lost.
+async function undoEffect<Client>(open: OpenTransaction<Client>): Promise<void> {
   const { connection, request, begins } = open
   try {
     const answer = firstAnswer(await connection.run(['ROLLBACK', ...begins]))
@@ -170,11 +131,15 @@ async function undoEffect<Client>(open: Granted<Client>): Promise<void> {
     if (verdict.is === 'granted') Object.assign(open, { answer, claim: verdict.claim })
     else open.answer = 'lost'
   } catch (error) {
-    throw storeError(error, 'rollback of an effect', 'unknown')
+    throw storeError(error, `roll back the effect of ${describeKey(open.claim.key)}`, 'unknown')
   }
 }
 
-async function commit<Client>(open: Granted<Client>, outcome: Uint8Array, retention: Retention): Promise<Fenced> {
+async function commit<Client>(
+  open: OpenTransaction<Client>,
+  outcome: Uint8Array,
+  retention: Retention,
+): Promise<Fenced> {
   const { names, connection, claim, request, answer } = open
   const settle = isUnwritten(answer)
     ? recordStatement(names, claim, request, outcome, retention)
@@ -182,9 +147,9 @@ async function commit<Client>(open: Granted<Client>, outcome: Uint8Array, retent
   return (await commitLast(connection, claim.key, settle)) === 'lost' ? 'lost' : 'done'
 }
 
-/** The statement and COMMIT in one message; the statement raises when the claim is lost, and then nothing is committed. */
+/** The statement and COMMIT in one message. The statement raises when the claim is lost, and then nothing is committed. */
 export async function commitLast(
-  connection: Connection<unknown>,
+  connection: PostgresConnection<unknown>,
   key: Key,
   statement: string,
 ): Promise<readonly StatementResult[] | 'lost'> {
@@ -198,16 +163,16 @@ export async function commitLast(
     }
     await rollback(connection)
     if (sqlStateOf(error) === lostState) return 'lost'
-    throw commitRefused(key, error)
+    throw refused(key, error)
   }
   connection.release()
   const tag = results.at(-1)!.command
-  if (tag !== 'COMMIT') throw commitRefused(key, new Error(`COMMIT was answered by ${tag}`))
+  if (tag !== 'COMMIT') throw refused(key, new Error(`the server answered COMMIT with ${tag}`))
   return results
 }
 
-/** Never fails: a connection on which ROLLBACK fails is destroyed, and the server rolls back what it had open. */
-export async function rollback<Client>(connection: Connection<Client>): Promise<void> {
+/** Never fails. A connection on which ROLLBACK fails is destroyed, and the server rolls back what it had open. */
+export async function rollback<Client>(connection: PostgresConnection<Client>): Promise<void> {
   try {
     await connection.run(['ROLLBACK'])
   } catch (error) {
@@ -216,17 +181,10 @@ export async function rollback<Client>(connection: Connection<Client>): Promise<
   connection.release()
 }
 
-function commitUnknown(key: Key, cause: unknown): OnceError {
-  const message =
-    `The connection was lost while the transaction for ${describeKey(key)} was being committed: ${messageOf(cause)}. ` +
-    `It is committed as a whole or not at all, and nobody can tell from here. Ask again with the same key: the answer will.`
-  return new OnceError('OUTCOME_UNKNOWN', { message, cause })
-}
-
-function commitRefused(key: Key, cause: unknown): OnceError {
-  if (isConflict(cause)) return storeError(cause, `commit for ${describeKey(key)}`, 'no')
-  const message =
-    `The transaction for ${describeKey(key)} could not be committed and was rolled back: ${messageOf(cause)}. Either a ` +
-    `statement in it had failed and the effect went on (let the error out, or use a savepoint), or a deferred constraint failed.`
-  return new OnceError('INVALID_ARGUMENT', { message, cause })
+function refused(key: Key, cause: unknown): OnceError {
+  if (isConflict(cause)) return storeError(cause, `commit the transaction for ${describeKey(key)}`, 'no')
+  const why =
+    `Either a statement in it had failed and the effect went on (let the error out, or use a savepoint), or a deferred ` +
+    `constraint failed.`
+  return commitRefused(key, cause, why)
 }

@@ -4,8 +4,9 @@
 
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 import { versionColumn } from '../requests.ts'
-import { assignments, join, name, names, sql, values, where } from '../statement.ts'
-import type { Statement } from '../statement.ts'
+import { join, name, sql } from '../../clients/sql-statement.ts'
+import { assignments, names, values, where } from '../statement.ts'
+import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { answerOf, restless, roundsMax } from '../steps.ts'
 import type { Result, SqlWrites, Steps } from '../steps.ts'
 import type {
@@ -65,7 +66,7 @@ const marks = {
   otherRow: 9_007_199_254_740_988,
 } as const
 
-const mark = (of: keyof typeof marks): Statement => sql([String(marks[of])])
+const mark = (of: keyof typeof marks): SqlStatement => sql([String(marks[of])])
 
 function* upsert(table: string, { key, set, setOnInsert }: Upsert): Steps<Answers['upsert']> {
   const written = yield onDuplicate(table, {
@@ -105,13 +106,13 @@ interface OnDuplicate {
   readonly row: Row
   readonly set: readonly (readonly [column: string, value: Value])[]
   /** When the row that is there is written at all: it may be that of another unique key. */
-  readonly guard: Statement
+  readonly guard: SqlStatement
   /** What is left in LAST_INSERT_ID. */
-  readonly left: Statement
+  readonly left: SqlStatement
 }
 
 // Assigns a column of the key to itself, to have somewhere to leave the mark.
-function onDuplicate(table: string, { key, row, set, guard, left }: OnDuplicate): Statement {
+function onDuplicate(table: string, { key, row, set, guard, left }: OnDuplicate): SqlStatement {
   const first = name(Object.keys(key)[0]!)
   const changes = set.map(([column, value]) => sql`${name(column)} = if(${guard}, ${value}, ${name(column)})`)
   return sql`
@@ -194,13 +195,13 @@ function* inTransaction<Answer>(steps: Steps<Answer>): Steps<Answer> {
 }
 
 /** Values are bound as text, and text beside a number is compared and added as a double, which is not exact. */
-function exact(value: Value): Statement {
+function exact(value: Value): SqlStatement {
   const isNumber = typeof value === 'number' || typeof value === 'bigint'
   return isNumber ? sql`cast(${value} as decimal(65, 30))` : sql`${value}`
 }
 
 /** With null equal to null. */
-function holds(row: Row): Statement {
+function holds(row: Row): SqlStatement {
   return join(
     Object.entries(row).map(([column, value]) => sql`${name(column)} <=> ${value}`),
     ' and ',
