@@ -3,7 +3,7 @@
 
 import { systemClock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
-import type { Quarantinable } from '../stores/redis/quarantine.ts'
+import type { Quarantinable } from '../stores/redis.ts'
 import { flag, parseCommand, text, wrong } from './arguments.ts'
 import { moment } from './words.ts'
 import { storeHelp, storeOptions, withStore } from './with-store.ts'

@@ -1,8 +1,8 @@
-// Redis and Valkey: one script decides each call, on the server's own clock; calls of one moment share a command, and a
-// replay is one command. Entries carry their own time to live: Redis forgets them by itself, and there is nothing to sweep.
+// Redis and Valkey. One script decides each call on the server's own clock, calls of one moment share a command, and a replay
+// is one command. Entries carry their own time to live: Redis forgets them by itself, and there is nothing to sweep.
 //
 // What it cannot promise: an acknowledged write is lost when Redis loses it (a power cut within the last second of the
-// append-only file, a replica that was behind and is promoted). The store finds out and stops; see docs/stores.md.
+// append-only file, a replica that was behind and is promoted). The store notices and refuses new claims: see docs/stores.md.
 
 import { systemClock, systemRandom } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
@@ -13,22 +13,23 @@ import { checkOptions, oneOf, optional, positiveMs, withMethods } from '../core/
 import type { Rule } from '../core/options.ts'
 import { bounded } from '../core/store-call.ts'
 import type { ClaimRequest, Fenced, Inspectable, Store, Verdict } from '../core/store.ts'
-import { shardsOf, unavailable } from './redis/batches.ts'
-import type { Checked, RedisGround, ScriptCall, Shard } from './redis/batches.ts'
 import { linkTo } from '../clients/redis.ts'
 import type { RedisClient } from '../clients/redis.ts'
+import { shardsOf } from './redis/batches.ts'
+import type { Shard, WhenFit } from './redis/batches.ts'
+import { quarantineOf } from './redis/data-loss.ts'
+import type { Quarantinable, QuarantineContext } from './redis/data-loss.ts'
 import { claimCall, extendCall, readVerdict, releaseCall, settleCall } from './redis/entries.ts'
-import { inspectionOf } from './redis/inspection.ts'
-import { namesUnder } from './redis/names.ts'
-import { quarantineOf, spreadsOn } from './redis/quarantine.ts'
-import type { Quarantinable } from './redis/quarantine.ts'
+import type { ScriptCall } from './redis/entries.ts'
 import { checkServers } from './redis/fitness.ts'
 import type { Accepted } from './redis/fitness.ts'
+import { inspectionOf } from './redis/inspection.ts'
+import { namesUnder } from './redis/names.ts'
+import { unavailable } from './redis/scripts.ts'
 
 export type { RedisClient } from '../clients/redis.ts'
-export type { Quarantinable, Quarantine } from './redis/quarantine.ts'
-export { dataLossChannel } from './redis/register.ts'
-export type { DataLoss } from './redis/register.ts'
+export { dataLossChannel } from './redis/data-loss.ts'
+export type { DataLoss, Quarantinable, Quarantine } from './redis/data-loss.ts'
 
 export interface RedisStoreOptions {
   /** A connected client of node-redis or ioredis: one server, a pool, Sentinel or Cluster. It stays yours to close. */
@@ -66,55 +67,70 @@ const rules = {
   clock: optional(withMethods('now', 'elapsed', 'schedule')),
 }
 
+/**
+ * Keeps keys in Redis or Valkey, with a client of node-redis or ioredis that stays yours to connect and to close.
+ *
+ * @example
+ * import { createClient } from 'redis'
+ * import { createOnce } from 'onceonly'
+ * import { redisStore } from 'onceonly/redis'
+ *
+ * const client = await createClient({ url: 'redis://localhost:6379' }).connect()
+ * const once = createOnce({ store: redisStore({ client }), scope: 'payments' })
+ */
 export function redisStore(options: RedisStoreOptions): RedisStore {
   checkOptions('redisStore', options, rules)
-  const ground = layGround(options)
-  const { names } = ground
-  const checked = serversChecked(ground, options)
-  const shardOf = shardsOf(ground)
+  const context = contextOf(options)
+  const { names } = context
+  const whenFit = serversChecked(context, options)
+  const shardOf = shardsOf(context)
   const write = (key: Key, call: ScriptCall): Promise<Fenced> =>
-    checked(() => shardOf(key).write(key, call, (fenced) => fenced))
+    whenFit(() => shardOf(key).write(key, call, (fenced) => fenced))
   return {
     name: 'redis',
     claim(key, request) {
       const call = claimCall(names.entryOf(key), request)
-      return checked(() => claim(ground, shardOf(key), { key, request, call }))
+      return whenFit(() => claim(shardOf(key), { key, request, call, timeoutMs: context.calls.timeoutMs }))
     },
     extend: (held, leaseMs) => write(held.key, extendCall(names.entryOf(held.key), held, leaseMs)),
     settle: (held, outcome, retention) =>
       write(held.key, settleCall(names.entryOf(held.key), held, outcome, retention)),
     release: (held, how) => write(held.key, releaseCall(names.entryOf(held.key), held, how)),
-    ...inspectionOf(ground, checked, shardOf),
-    ...quarantineOf(ground),
+    ...inspectionOf(context, whenFit, shardOf),
+    ...quarantineOf(context),
   }
 }
 
-function layGround(options: RedisStoreOptions): RedisGround {
+/** Can this store lose data and refuse new claims because of it? Then `quarantine()` says whether it does. */
+export function isQuarantinable<Some extends object>(store: Some): store is Some & Quarantinable {
+  return 'quarantine' in store && 'endQuarantine' in store
+}
+
+function contextOf(options: RedisStoreOptions): QuarantineContext {
   const clock = options.clock ?? systemClock
   const quarantine = options.quarantineMs === undefined ? 'on' : `${options.quarantineMs}`
-  const ground = {
+  return {
     link: linkTo(options.client),
     names: namesUnder(options.prefix ?? 'onceonly'),
     calls: { clock, storeName: 'redis', timeoutMs: options.timeoutMs ?? 4_000 },
     instance: systemRandom.uuid(),
     onLoss: options.onDataLoss === 'report' ? '-' : quarantine,
   }
-  return { ...ground, lost: spreadsOn(ground) }
 }
 
-/** The servers are looked at before the first call, and again when the client comes back: it may be another server. */
-function serversChecked(ground: RedisGround, options: RedisStoreOptions): Checked {
+/** Checks the servers before the first call, and again when the client comes back: it may be another server. */
+function serversChecked(context: QuarantineContext, options: RedisStoreOptions): WhenFit {
   const accepted: Accepted = { eviction: options.eviction ?? 'refuse', durability: options.durability ?? 'aof' }
   let checking: Promise<void> | undefined
   let areFit = false
   const check = (): Promise<void> => {
-    const mine = bounded(ground.calls, () => checkServers(ground.link, accepted)).then(
+    const mine = bounded(context.calls, () => checkServers(context.link, accepted)).then(
       () => {
         areFit = checking === mine
       },
       (error: unknown) => {
         if (checking === mine) checking = undefined
-        throw unavailable(error)
+        throw unavailable('say whether it is fit', error)
       },
     )
     return mine
@@ -127,22 +143,23 @@ function serversChecked(ground: RedisGround, options: RedisStoreOptions): Checke
   return (work) => (areFit ? work() : (checking ??= check()).then(work))
 }
 
-interface Claiming {
+interface RedisClaim {
   readonly key: Key
   readonly request: ClaimRequest
   readonly call: ScriptCall
+  readonly timeoutMs: number
 }
 
-// A claim that has lain somewhere until its caller had given up must not be granted: nobody would be there to run it. It is
-// late, too, when the server's clock was set since we last heard of it; hence the second try.
-function claim(ground: RedisGround, shard: Shard, claiming: Claiming, tries = 2): Promise<Verdict> {
-  const { key, request, call } = claiming
-  return shard.claim(key, call, (answer): Verdict | Promise<Verdict> => {
-    const verdict = readVerdict(key, request, answer)
+// A claim that has lain somewhere until its caller had given up must not be granted: no caller would be there to run it. It is
+// late, too, when the server's clock was set since the store last heard of it. Hence the second try.
+function claim(shard: Shard, claiming: RedisClaim, tries = 2): Promise<Verdict> {
+  const { key, request, call, timeoutMs } = claiming
+  return shard.claim(key, call, (reply): Verdict | Promise<Verdict> => {
+    const verdict = readVerdict(key, request, reply)
     if (verdict) return verdict
-    if (tries > 1) return claim(ground, shard, claiming, tries - 1)
+    if (tries > 1) return claim(shard, claiming, tries - 1)
     throw new OnceError('STORE_UNAVAILABLE', {
-      message: `Redis answered the claim of ${describeKey(key)} later than ${ground.calls.timeoutMs} ms after it was sent, so it was not granted.`,
+      message: `Redis received the claim of ${describeKey(key)} more than ${timeoutMs} ms after it was sent, so it was not granted. Retry.`,
     })
   })
 }

@@ -193,7 +193,7 @@ export const redisBugs: readonly SeededBug[] = [
     },
     {
       id: 'redis: token without fence: a claim delivered once more revives the holder of a life that is over',
-      find: 'if find(entry, fence, ${fields.fence[0]}, true) == ${fields.fence[0]} then return true end',
+      find: 'if find(entry, fence, ${entry.fence.from}, true) == ${entry.fence.from} then return true end',
       replace: 'if fence then return true end',
       caughtBy: byTest(
         inRedis,
@@ -203,7 +203,7 @@ export const redisBugs: readonly SeededBug[] = [
     },
     {
       id: 'redis: no mismatch check for running keys',
-      find: `  if sub(entry, \${at('fingerprint')}) ~= sub(rest, 38, 80) then return entry end\n`,
+      find: '  if sub(entry, ${at(entry.fingerprint)}) ~= sub(rest, ${at(claimWords.fingerprint)}) then return entry end\n',
       replace: '',
       caughtBy: byTest(
         inRedis,
@@ -213,8 +213,8 @@ export const redisBugs: readonly SeededBug[] = [
     },
     {
       id: 'redis: a running key is taken over',
-      find: `if not isOpen and (nowText < sub(entry, \${at('lease')}) or`,
-      replace: `if not isOpen and (nowText < '0' or`,
+      find: 'local isLeased = nowText < sub(entry, ${at(entry.lease)})',
+      replace: `local isLeased = nowText < '0'`,
       caughtBy: byTest(inRedis, 'a key is not taken over while its lease lasts', 'redis'),
     },
     {
@@ -227,10 +227,12 @@ export const redisBugs: readonly SeededBug[] = [
         'redis',
       ),
     },
+  ]),
+  ...bugsIn('src/stores/redis/data-loss/register.lua.ts', 'stores', [
     {
       id: 'redis: data that went back is not noticed',
-      find: `elseif mark < tonumber(ARGV[2]) then\n  evidence = 'went-back'`,
-      replace: `elseif mark < 0 then\n  evidence = 'went-back'`,
+      find: 'elseif mark < tonumber(ARGV[${valueAt.mark}]) then\n',
+      replace: 'elseif mark < 0 then\n',
       caughtBy: byTest(
         'src/stores/redis/data-loss.test.ts',
         'a server that came back with an older dataset is found by the writes that are missing; what it knows is replayed',

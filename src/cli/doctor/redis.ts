@@ -1,7 +1,7 @@
 // What a Redis or Valkey server must be like: it keeps everything, on disk, and it is the primary.
 
 import { factsOf } from '../../stores/redis/fitness.ts'
-import type { Quarantinable } from '../../stores/redis/quarantine.ts'
+import type { Quarantinable } from '../../stores/redis.ts'
 import { linkTo } from '../../clients/redis.ts'
 import type { RedisClient, Send } from '../../clients/redis.ts'
 import { check, judge } from '../../core/fitness.ts'

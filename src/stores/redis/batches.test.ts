@@ -32,7 +32,7 @@ import {
   times,
 } from '../../testing/store-contract/case.ts'
 import { namesUnder } from './names.ts'
-import { entryLength } from './decisions.lua.ts'
+import { entryLength } from './places.ts'
 import { redisStore } from '../redis.ts'
 import type { RedisClient, RedisStore, RedisStoreOptions } from '../redis.ts'
 

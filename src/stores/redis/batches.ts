@@ -1,51 +1,34 @@
-// Brings calls to the script: calls of one moment share one command, and in a Cluster each bucket has a lane of its own, so
-// that a primary that is down holds up nobody but its own keys. A call that failed may have happened; its token tells.
+// Brings calls to the scripts: calls of one moment share one command, and in a Cluster each bucket has its own lane, so that a
+// primary that is down holds up only its own keys. A call that failed may have happened. Its token tells.
 
 import assert from 'node:assert/strict'
-import { bounded } from '../../core/store-call.ts'
-import type { StoreCalls } from '../../core/store-call.ts'
-import { OnceError } from '../../core/errors.ts'
+import type { Clock } from '../../core/clock.ts'
+import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import { lane } from '../../core/lane.ts'
-import type { RedisArgument, RedisLink } from '../../clients/redis.ts'
+import type { RedisArgument } from '../../clients/redis.ts'
 import type { Fenced } from '../../core/store.ts'
+import { dataLossWatches } from './data-loss.ts'
+import type { DataLossWatch, QuarantineContext } from './data-loss.ts'
+import { claimScript, inspectScript, writeScript } from './decisions.lua.ts'
+import type { PhaseScript } from './decisions.lua.ts'
 import { unreadable } from './entries.ts'
-import type { Answer } from './entries.ts'
-import type { Names } from './names.ts'
-import { registerMemory } from './register.ts'
-import type { DataLoss, Head, RegisterMemory } from './register.ts'
-import { claimScript, inspectScript, noBytes, writeScript } from './decisions.lua.ts'
-import type { PhaseScript, Script } from './decisions.lua.ts'
+import type { EntryReply, ScriptCall } from './entries.ts'
+import { headingPlaces, noBytes, numberAt, recordTail, valueNames, writerOf } from './places.ts'
+import { isServerError, runScript, unavailable } from './scripts.ts'
+import type { RedisContext } from './scripts.ts'
 
-/** See the scripts for what the words, durations and bytes of each are. */
-export interface ScriptCall {
-  /** Of the entry. */
-  readonly name: string
-  readonly words: string
-  readonly durations: string
-  readonly bytes: Uint8Array | undefined
-}
+/** Does the work at once, or after the servers have been checked. */
+export type WhenFit = <T>(work: () => Promise<T>) => Promise<T>
 
-export interface RedisGround {
-  readonly link: RedisLink
-  readonly names: Names
-  readonly calls: StoreCalls
-  readonly instance: string
-  readonly onLoss: string
-  lost(loss: DataLoss): void
-}
+/** Brings a call to its script, and reads the reply to it. */
+export type Ask<Reply> = <T>(key: Key, call: ScriptCall, read: (reply: Reply) => T) => Promise<Awaited<T>>
 
-/** Does the work at once, or when the servers have been looked at. */
-export type Checked = <T>(work: () => Promise<T>) => Promise<T>
-
-/** Brings a call to its script, and reads the answer to it. */
-export type Ask<Answered> = <T>(key: Key, call: ScriptCall, read: (answered: Answered) => T) => Promise<Awaited<T>>
-
-/** One script a phase. */
+/** One script for each phase. */
 export interface Shard {
-  readonly claim: Ask<Answer>
+  readonly claim: Ask<EntryReply>
   readonly write: Ask<Fenced>
-  readonly inspect: Ask<Answer>
+  readonly inspect: Ask<EntryReply>
 }
 
 // A script costs some 9 µs and each call in it 3 to 8: beyond 64 there is little left to share, and everybody else waits for
@@ -57,36 +40,36 @@ const dispatchesMax = 4
 const bytesMax = 1_048_576
 
 /** The part of the dataset that a key is in: all of it, or in a Cluster its bucket. */
-export function shardsOf(ground: RedisGround): (key: Key) => Shard {
-  const { link, names } = ground
+export function shardsOf(context: QuarantineContext): (key: Key) => Shard {
+  const { link, names } = context
+  const watchOf = dataLossWatches(context)
   const known = new Map<number | undefined, Shard>()
   return (key) => {
     const bucket = link.isCluster ? names.bucketOf(key) : undefined
     let shard = known.get(bucket)
-    if (!shard) known.set(bucket, (shard = openShard(ground, bucket)))
+    if (!shard) known.set(bucket, (shard = openShard(context, watchOf(bucket))))
     return shard
   }
 }
 
-function openShard(ground: RedisGround, bucket: number | undefined): Shard {
-  const { names, instance, onLoss, calls } = ground
-  const register = names.register(bucket)
-  const memory = registerMemory({ register, instance, onLoss, clock: calls.clock })
-  const shared = { register, mark: names.mark(bucket, instance), memory }
-  const phase = <Answered>(script: PhaseScript, take: (raw: never, nowMs: number) => Answered): Ask<Answered> => {
-    const enter = lane<ScriptCall, Answered | Error>({
-      dispatch: (batch) => dispatch(ground, { ...shared, script, take: take as Shared<Answered>['take'] }, batch),
+function openShard(context: RedisContext, watch: DataLossWatch): Shard {
+  const time = serverTime(context.calls.clock)
+  const phase = <Reply>(script: PhaseScript, take: (raw: never, nowMs: number) => Reply): Ask<Reply> => {
+    const dispatching: Dispatching<Reply> = { context, watch, time, script, take: take as Dispatching<Reply>['take'] }
+    const enter = lane<ScriptCall, Reply | Error>({
+      dispatch: (batch) => dispatch(dispatching, batch),
       batchMax,
       dispatchesMax,
     })
-    // One promise a call beside the lane's: at this rate each of them counts.
+    // One promise per call beside the lane's: at this rate each of them counts.
     return (key, call, read) =>
-      enter(call).then((answered) => {
-        if (!(answered instanceof Error)) return read(answered)
-        throw answered.message.includes('UNREADABLE entry') ? unreadable(key) : answered
+      enter(call).then((reply) => {
+        if (!(reply instanceof Error)) return read(reply)
+        if (reply.message.includes('UNREADABLE entry')) throw unreadable(key)
+        throw unavailable(`${call.what} ${describeKey(key)}`, reply)
       }) as Promise<never>
   }
-  const withTime = (bytes: Buffer, nowMs: number): Answer => ({ bytes, nowMs })
+  const withTime = (bytes: Buffer, nowMs: number): EntryReply => ({ bytes, nowMs })
   return {
     claim: phase(claimScript, withTime),
     write: phase(writeScript, (isDone: number): Fenced => (isDone === 1 ? 'done' : 'lost')),
@@ -94,70 +77,96 @@ function openShard(ground: RedisGround, bucket: number | undefined): Shard {
   }
 }
 
-interface Shared<Answered> {
-  readonly script: PhaseScript
-  take(raw: unknown, nowMs: number): Answered
-  readonly register: string
-  readonly mark: string
-  readonly memory: RegisterMemory
+interface ServerTime {
+  /** The server's time after which a command is late that is sent now; unbounded while the server's time is unknown. */
+  notAfterMs(timeoutMs: number): number
+  heard(serverMs: number): void
 }
 
-async function dispatch<Answered>(
-  ground: RedisGround,
-  shared: Shared<Answered>,
-  batch: readonly ScriptCall[],
-): Promise<readonly (Answered | Error)[]> {
-  if (batch.length > 1 && bytesIn(batch) > bytesMax) return eachAlone(ground, shared, batch)
-  try {
-    return await send(ground, shared, batch)
-  } catch (error) {
-    const failure = unavailable(error)
-    if (batch.length === 1 || !isAnswer(error)) return batch.map(() => failure)
-    // One call that the server refuses (out of memory, a foreign value under a name) must not fail the others. What was
-    // done before it stays done, and recognises itself.
-    return eachAlone(ground, shared, batch)
+function serverTime(clock: Clock): ServerTime {
+  // How far the server's clock is ahead of our count of milliseconds.
+  let aheadMs: number | undefined
+  return {
+    notAfterMs: (timeoutMs) =>
+      aheadMs === undefined ? Number.MAX_SAFE_INTEGER : Math.ceil(aheadMs + clock.elapsed() + timeoutMs),
+    heard(serverMs) {
+      aheadMs = serverMs - clock.elapsed()
+    },
   }
 }
 
-async function eachAlone<Answered>(
-  ground: RedisGround,
-  shared: Shared<Answered>,
+interface Dispatching<Reply> {
+  readonly context: RedisContext
+  readonly watch: DataLossWatch
+  readonly time: ServerTime
+  readonly script: PhaseScript
+  take(raw: unknown, nowMs: number): Reply
+}
+
+async function dispatch<Reply>(
+  dispatching: Dispatching<Reply>,
   batch: readonly ScriptCall[],
-): Promise<readonly (Answered | Error)[]> {
-  return (await Promise.all(batch.map((call) => dispatch(ground, shared, [call])))).flat()
+): Promise<readonly (Reply | Error)[]> {
+  if (batch.length > 1 && bytesIn(batch) > bytesMax) return eachAlone(dispatching, batch)
+  try {
+    return await send(dispatching, batch)
+  } catch (error) {
+    const failure = error instanceof Error ? error : new Error(String(error))
+    if (batch.length === 1 || !isServerError(error)) return batch.map(() => failure)
+    // One call that the server refuses (out of memory, a foreign value under a name) must not fail the others. What was
+    // done before it stays done, and recognises itself.
+    return eachAlone(dispatching, batch)
+  }
+}
+
+async function eachAlone<Reply>(
+  dispatching: Dispatching<Reply>,
+  batch: readonly ScriptCall[],
+): Promise<readonly (Reply | Error)[]> {
+  return (await Promise.all(batch.map((call) => dispatch(dispatching, [call])))).flat()
 }
 
 function bytesIn(batch: readonly ScriptCall[]): number {
   return batch.reduce((sum, { bytes }) => sum + (bytes?.length ?? 0), 0)
 }
 
-async function send<Answered>(
-  ground: RedisGround,
-  shared: Shared<Answered>,
+async function send<Reply>(
+  { context, watch, time, script, take }: Dispatching<Reply>,
   batch: readonly ScriptCall[],
-): Promise<readonly Answered[]> {
-  const { script, register, mark, memory } = shared
-  const keys = [register, mark]
+): Promise<readonly Reply[]> {
+  const keys: string[] = [...watch.keys]
   for (const call of batch) keys.push(call.name)
-  const records = recordsOf(script, batch)
-  let head: Head | undefined
+  const { records, bytes, durations } = recordsOf(script, batch)
+  let known = watch.known()
   const values = (): RedisArgument[] => {
-    head = memory.head(ground.calls.timeoutMs)
-    return [...head.values, ...records]
+    known = watch.known()
+    const notAfterMs = `${time.notAfterMs(context.calls.timeoutMs)}`
+    const named = { notAfterMs, ...watch.values(known), records, bytes }
+    return [...valueNames.map((name) => named[name]), ...durations]
   }
-  const learn = (answer: unknown): number => {
-    const { nowMs, loss } = memory.learn(head!, (answer as [Buffer])[0].toString('latin1'))
-    if (loss) ground.lost(loss)
+  const learn = (reply: unknown): number => {
+    const heading = (reply as [Buffer])[0].toString('latin1')
+    const nowMs = numberAt(heading, headingPlaces.now)
+    time.heard(nowMs)
+    watch.learn(known, heading)
     return nowMs
   }
-  // An answer that comes too late for its caller still tells what this dataset has acknowledged.
-  const answers = (await runScript(ground, script, keys, values, learn)) as [Buffer, ...unknown[]]
-  const nowMs = learn(answers)
-  return batch.map((_, index) => shared.take(answers[index + 1], nowMs))
+  // A reply that comes too late for its caller still tells what this dataset has acknowledged.
+  const replies = (await runScript(context, { script, keys, values, late: learn })) as [Buffer, ...unknown[]]
+  const nowMs = learn(replies)
+  return batch.map((_, index) => take(replies[index + 1], nowMs))
 }
 
+interface Records {
+  readonly records: string
+  readonly bytes: RedisArgument
+  readonly durations: readonly string[]
+}
+
+const tailText = writerOf(recordTail)
+
 /** The records of all calls, their bytes one after the other, and the durations that occur, most often one. */
-function recordsOf({ wordsLength }: PhaseScript, batch: readonly ScriptCall[]): RedisArgument[] {
+function recordsOf({ wordsLength }: PhaseScript, batch: readonly ScriptCall[]): Records {
   const durations: string[] = []
   const pieces: Uint8Array[] = []
   let records = ''
@@ -167,51 +176,8 @@ function recordsOf({ wordsLength }: PhaseScript, batch: readonly ScriptCall[]): 
     let at = durations.indexOf(call.durations)
     if (at < 0) at = durations.push(call.durations) - 1
     if (call.bytes) pieces.push(call.bytes)
-    const length = call.bytes ? `${call.bytes.length}`.padStart(noBytes.length, '0') : noBytes
-    records += `${call.words}${`${at + 1}`.padStart(3, '0')} ${length}`
+    records += call.words + tailText({ durations: at + 1, bytes: call.bytes?.length ?? noBytes })
   }
   // Text where there are no bytes: a client writes each buffer by itself.
-  return [records, pieces.length === 0 ? '' : Buffer.concat(pieces), ...durations]
-}
-
-/** The first key decides which server it is. */
-export async function runScript(
-  { link, calls }: Pick<RedisGround, 'link' | 'calls'>,
-  script: Script,
-  keys: readonly string[],
-  values: readonly RedisArgument[] | (() => readonly RedisArgument[]),
-  late?: (answer: unknown) => void,
-): Promise<unknown> {
-  // Values that say what is known are made anew for the second try: something may have been heard in between.
-  const command = (name: 'EVAL' | 'EVALSHA'): Promise<unknown> => {
-    const given = typeof values === 'function' ? values() : values
-    return link.send(keys[0]!, [
-      name,
-      name === 'EVAL' ? script.source : script.sha,
-      `${keys.length}`,
-      ...keys,
-      ...given,
-    ])
-  }
-  const run = (): Promise<unknown> =>
-    command('EVALSHA').catch((error: unknown) => {
-      // The server was restarted, or somebody flushed its scripts.
-      if (error instanceof Error && error.message.startsWith('NOSCRIPT')) return command('EVAL')
-      throw error
-    })
-  return bounded(calls, run, late)
-}
-
-/** An error that the server answered with begins with a word in capitals: OOM, READONLY, WRONGTYPE. */
-function isAnswer(error: unknown): boolean {
-  return error instanceof Error && /^[A-Z]{2,} /.test(error.message)
-}
-
-export function unavailable(cause: unknown): OnceError {
-  if (cause instanceof OnceError) return cause
-  const why = cause instanceof Error ? cause.message || cause.name : String(cause)
-  return new OnceError('STORE_UNAVAILABLE', {
-    message: `Redis did not do what it was asked: ${why}. Check that it is up, reachable and takes writes.`,
-    cause,
-  })
+  return { records, bytes: pieces.length === 0 ? '' : Buffer.concat(pieces), durations }
 }

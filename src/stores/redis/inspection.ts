@@ -1,39 +1,37 @@
 // Looking at entries and mending them. There is no index of the keys (it would cost every claim, and would be in another
 // slot of a Cluster): `list` walks over all names with SCAN, which blocks nobody but takes its time.
 
-import { releaseOrForget } from '../../core/entry.ts'
+import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { Entry, EntryFilter, Inspectable } from '../../core/store.ts'
-import type { Checked, RedisGround, ScriptCall, Shard } from './batches.ts'
-import { unavailable } from './batches.ts'
 import type { Send } from '../../clients/redis.ts'
+import type { Shard, WhenFit } from './batches.ts'
 import { lookCall, mendCall, readAudit, readEntry } from './entries.ts'
+import type { ScriptCall } from './entries.ts'
+import { unavailable } from './scripts.ts'
+import type { RedisContext } from './scripts.ts'
 
 // Some 2 MB of names at a time, whatever the size of the dataset; a list that needs more of them walks again.
 const namesMax = 10_000
 // A SCAN of a thousand takes about a third of a millisecond of the server.
 const scanCount = '1000'
-// Mending is done by hand: a hundred records of one key are plenty, and a year is longer than anybody asks.
-const auditKept = { keepMs: 400 * 24 * 3_600_000, records: 100 }
+// A person mends: a hundred records of one key are plenty, and few look back further than a year.
+const auditKept = { auditKeepMs: 400 * 24 * 3_600_000, auditRecords: 100 }
 
-export function inspectionOf(
-  ground: Omit<RedisGround, 'lost'>,
-  checked: Checked,
-  shardOf: (key: Key) => Shard,
-): Inspectable {
-  const { names, link } = ground
+export function inspectionOf(context: RedisContext, whenFit: WhenFit, shardOf: (key: Key) => Shard): Inspectable {
+  const { names, link } = context
   const inspect = (key: Key, call: ScriptCall): Promise<Entry | undefined> =>
-    checked(() => shardOf(key).inspect(key, call, (answer) => readEntry(key, answer)))
+    whenFit(() => shardOf(key).inspect(key, call, (reply) => readEntry(key, reply)))
   const show = (key: Key): Promise<Entry | undefined> => inspect(key, lookCall(names.entryOf(key)))
   return {
     show,
-    list: (filter) => list(ground, show, filter).catch((error: unknown) => Promise.reject(unavailable(error))),
-    mend: (key, action, reason) =>
-      inspect(key, mendCall(names.entryOf(key), { action: releaseOrForget(action), reason, ...auditKept })),
+    list: (filter) =>
+      list(context, show, filter).catch((error: unknown) => Promise.reject(unavailable('list keys', error))),
+    mend: (key, action, reason) => inspect(key, mendCall(names.entryOf(key), { action, reason, ...auditKept })),
     async audit(key) {
       const name = names.of(key).audit
-      const records = await checked(() => link.send(name, ['LRANGE', name, '0', '-1'])).catch((error: unknown) => {
-        throw unavailable(error)
+      const records = await whenFit(() => link.send(name, ['LRANGE', name, '0', '-1'])).catch((error: unknown) => {
+        throw unavailable(`read the audit of ${describeKey(key)}`, error)
       })
       return (records as Buffer[]).map((record) => readAudit(key, record))
     },
@@ -41,14 +39,14 @@ export function inspectionOf(
 }
 
 async function list(
-  ground: Omit<RedisGround, 'lost'>,
+  context: RedisContext,
   show: (key: Key) => Promise<Entry | undefined>,
   { scope, state, after, limit }: EntryFilter,
 ): Promise<readonly Entry[]> {
   const found: Entry[] = []
   let from = after
   for (;;) {
-    const keys = await firstKeys(ground, scope, from)
+    const keys = await firstKeys(context, scope, from)
     for (let start = 0; start < keys.length && found.length < limit; start += limit) {
       const entries = await Promise.all(keys.slice(start, start + limit).map(show))
       found.push(
@@ -62,7 +60,7 @@ async function list(
 
 /** The first of all keys after `from`, in their order. */
 async function firstKeys(
-  { link, names }: Omit<RedisGround, 'lost'>,
+  { link, names }: RedisContext,
   scope: string | undefined,
   from: Key | undefined,
 ): Promise<readonly Key[]> {

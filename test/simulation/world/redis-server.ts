@@ -1,15 +1,28 @@
 // A Redis as the Redis store knows it: names with text under them and times to live, one command at a time, and the scripts of
-// stores/redis-script.ts written out anew, as nothing here can run Lua. It can lose what it holds, all of it or the latest.
+// stores/redis/decisions.lua.ts written again in TypeScript, as nothing here can run Lua. What stands where, both read from the
+// same tables. It can lose what it holds, all of it or the latest.
 
+import { claimScript, inlineBytesMax, inspectScript, writeScript } from '../../../src/stores/redis/decisions.lua.ts'
+import type { PhaseScript } from '../../../src/stores/redis/decisions.lua.ts'
 import {
-  claimScript,
+  claimWords,
+  durationPlaces,
   entryLength,
-  fields,
-  inspectScript,
-  tailLength,
-  writeScript,
-} from '../../../src/stores/redis/decisions.lua.ts'
-import type { Field, PhaseScript } from '../../../src/stores/redis/decisions.lua.ts'
+  entryPlaces,
+  fitted,
+  headingPlaces,
+  inspectWords,
+  keyAt,
+  lengthOf,
+  mendingPlaces,
+  numberAt,
+  recordTail,
+  textAt,
+  valueAt,
+  writeWords,
+  writerOf,
+} from '../../../src/stores/redis/places.ts'
+import type { Place } from '../../../src/stores/redis/places.ts'
 
 export interface RedisServer {
   /** Carries out a command; `onCall` is told of each call of a script, and what it is answered. */
@@ -41,7 +54,7 @@ interface Held {
   readonly untilMs: number | undefined
 }
 
-interface Register {
+interface SimulatedRegister {
   readonly lineage: string
   readonly before: string
   /** '-', 'on', or until when. */
@@ -50,7 +63,7 @@ interface Register {
 
 interface State {
   names: Map<string, Held>
-  register: Register | undefined
+  register: SimulatedRegister | undefined
 }
 
 const phases: readonly PhaseScript[] = [claimScript, writeScript, inspectScript]
@@ -120,29 +133,41 @@ function runPhase(
   values: readonly string[],
   onCall: OnCall,
 ): unknown {
-  const [registerName, markName, ...names] = keys as [string, string, ...string[]]
-  const register = lookAtRegister(script, registerName, markName, values)
-  const isLate = script.nowMs > Number(values[5])
-  const width = phase.wordsLength + tailLength
+  const named = namedValues(values)
+  const [registerName, markName] = [keys[keyAt.register - 1]!, keys[keyAt.mark - 1]!]
+  const names = keys.slice(keysBefore)
+  const register = lookAtRegister(script, registerName, markName, named)
+  const isLate = script.nowMs > Number(named('notAfterMs'))
+  const width = phase.wordsLength + lengthOf(recordTail)
   let from = 0
   const answers = names.map((name, call) => {
     script.call = call
-    const record = values[6]!.slice(call * width, (call + 1) * width)
+    const record = named('records').slice(call * width, (call + 1) * width)
     const [words, tail] = [record.slice(0, phase.wordsLength), record.slice(phase.wordsLength)]
-    const length = Number(tail.slice(4))
-    const bytes = Number.isNaN(length) ? undefined : values[7]!.slice(from, from + length)
+    const length = numberAt(tail, recordTail.bytes)
+    const bytes = Number.isNaN(length) ? undefined : named('bytes').slice(from, from + length)
     from += bytes?.length ?? 0
-    const asked: Asked = { name, words, durations: values[7 + Number(tail.slice(0, 3))] ?? '', bytes }
-    const answer = answerTo(phase, script, asked, { isHeld: register.isHeld, isLate })
+    const durations = values[valueAt.bytes - 1 + numberAt(tail, recordTail.durations)] ?? ''
+    const answer = answerTo(phase, script, { name, words, durations, bytes }, { isHeld: register.isHeld, isLate })
     onCall(call, answer)
     return typeof answer === 'number' ? answer : Buffer.from(answer, 'latin1')
   })
   let { mark } = register
-  if (script.written) put(script, markName, String(++mark), script.nowMs + Number(values[4]))
-  return [Buffer.from(`${register.lineage} ${mark} ${register.evidence} ${script.nowMs}`), ...answers]
+  if (script.written) put(script, markName, String(++mark), script.nowMs + Number(named('markKeepMs')))
+  const heading = headingText({ now: script.nowMs, lineage: register.lineage, mark, evidence: register.evidence })
+  return [Buffer.from(heading), ...answers]
 }
 
-interface Asked {
+const keysBefore = Object.keys(keyAt).length
+const headingText = writerOf(headingPlaces)
+
+type NamedValues = (name: keyof typeof valueAt) => string
+
+function namedValues(values: readonly string[]): NamedValues {
+  return (name) => values[valueAt[name] - 1]!
+}
+
+interface SimulatedCall {
   readonly name: string
   readonly words: string
   readonly durations: string
@@ -154,7 +179,7 @@ interface Doors {
   readonly isLate: boolean
 }
 
-function answerTo(phase: PhaseScript, script: Script, asked: Asked, doors: Doors): string | number {
+function answerTo(phase: PhaseScript, script: Script, asked: SimulatedCall, doors: Doors): string | number {
   if (phase === claimScript) return doors.isLate ? 'late' : claim(script, asked, doors)
   return phase === writeScript ? write(script, asked) : inspect(script, asked)
 }
@@ -166,17 +191,18 @@ interface Looked {
   readonly isHeld: boolean
 }
 
-function lookAtRegister(script: Script, name: string, markName: string, values: readonly string[]): Looked {
-  const [lineageKnown, markKnown, instance, onLoss] = values as [string, string, string, string]
+function lookAtRegister(script: Script, name: string, markName: string, named: NamedValues): Looked {
+  const [lineageKnown, onLoss] = [named('lineage'), named('onLoss')]
   const { state, nowMs, nowUs } = script
   const found = state.names.has(name) ? state.register : undefined
   const mark = Number(textOf(script, markName) ?? 0)
   let lineage = found?.lineage ?? '-'
-  let hold: Register['hold'] = found?.hold ?? '-'
+  let hold: SimulatedRegister['hold'] = found?.hold ?? '-'
   if (typeof hold === 'number' && hold <= nowMs) hold = '-'
-  const evidence = script.wrong === 'no-register' ? 'none' : evidenceOf(found, lineageKnown, mark, Number(markKnown))
+  const evidence =
+    script.wrong === 'no-register' ? 'none' : evidenceOf(found, lineageKnown, mark, Number(named('mark')))
   if (lineage === '-' || evidence !== 'none') {
-    if (evidence !== 'replaced') lineage = `${instance}-${digits(nowUs)}`
+    if (evidence !== 'replaced') lineage = `${named('instance')}-${fitted(nowUs, entryPlaces.fence)}`
     if (evidence !== 'none' && onLoss !== '-') hold = onLoss === 'on' ? 'on' : nowMs + Number(onLoss)
     state.register = { lineage, before: lineageKnown, hold }
     put(script, name, lineage, undefined)
@@ -184,7 +210,12 @@ function lookAtRegister(script: Script, name: string, markName: string, values: 
   return { lineage, mark, evidence, isHeld: hold !== '-' }
 }
 
-function evidenceOf(found: Register | undefined, known: string, mark: number, markKnown: number): Looked['evidence'] {
+function evidenceOf(
+  found: SimulatedRegister | undefined,
+  known: string,
+  mark: number,
+  markKnown: number,
+): Looked['evidence'] {
   const lineage = found?.lineage ?? '-'
   if (known === lineage) return mark < markKnown ? 'went-back' : 'none'
   if (!found) return 'emptied'
@@ -201,83 +232,86 @@ function put({ state }: Script, name: string, text: string, untilMs: number | un
   state.names.set(name, { text, untilMs })
 }
 
-function part(entry: string, field: Field): string {
-  const [from, to] = fields[field]
-  return entry.slice(from - 1, to)
-}
-
-function digits(value: number, width = 16): string {
-  return `${value}`.padStart(width, '0')
-}
-
 function stateOf(entry: string): string {
-  return part(entry, 'state').trimEnd()
+  return textAt(entry, entryPlaces.state).trimEnd()
 }
 
 /** Undefined when there is none, or none any more. */
 function read(script: Script, name: string): string | undefined {
   const entry = textOf(script, name)
-  return entry !== undefined && script.nowMs >= Number(part(entry, 'forgotten')) ? undefined : entry
+  return entry !== undefined && script.nowMs >= numberAt(entry, entryPlaces.forgotten) ? undefined : entry
 }
 
 function isExpired({ nowMs }: Script, entry: string): boolean {
-  return nowMs >= Number(part(entry, 'expires'))
+  return nowMs >= numberAt(entry, entryPlaces.expires)
 }
 
 function change(script: Script, name: string, entry: string | undefined): void {
   script.onChange(name, textOf(script, name), entry, script.call)
   if (entry === undefined) script.state.names.delete(name)
-  else put(script, name, entry, Number(part(entry, 'forgotten')))
+  else put(script, name, entry, numberAt(entry, entryPlaces.forgotten))
   script.written = true
 }
 
+const timesText = (leaseMs: number, expiresMs: number, forgottenMs: number): string =>
+  `${fitted(leaseMs, entryPlaces.lease)} ${fitted(expiresMs, entryPlaces.expires)} ${fitted(forgottenMs, entryPlaces.forgotten)}`
+
 function timesOf(leaseMs: number, keepMs: number, tombstoneMs: number): string {
-  return [leaseMs, leaseMs + keepMs, leaseMs + keepMs + tombstoneMs].map((each) => digits(each)).join(' ')
+  return timesText(leaseMs, leaseMs + keepMs, leaseMs + keepMs + tombstoneMs)
+}
+
+/** The same entry in this state and with these times. */
+function changedTo(entry: string, state: string, times: string): string {
+  const how = entry.slice(entryPlaces.how.from - 1, entryPlaces.lease.from - 1)
+  return `${fitted(state, entryPlaces.state)} ${how}${times}${entry.slice(entryPlaces.forgotten.to)}`
 }
 
 /** The same entry with a lease that ends then, and what followed from it. */
-function withLease(entry: string, leaseUntilMs: number, state?: 'open    '): string {
+function withLease(entry: string, leaseUntilMs: number, state?: 'open'): string {
   const [lease, expires, forgotten] = (['lease', 'expires', 'forgotten'] as const).map((each) =>
-    Number(part(entry, each)),
+    numberAt(entry, entryPlaces[each]),
   )
   const times = timesOf(leaseUntilMs, expires! - lease!, forgotten! - expires!)
-  return (state ?? entry.slice(0, 8)) + entry.slice(8, 19) + times + entry.slice(69)
+  return changedTo(entry, state ?? stateOf(entry), times)
 }
 
-function claim(script: Script, asked: Asked, { isHeld }: Doors): string {
+const numbersIn = (text: string, ...places: readonly Place[]): number[] => places.map((place) => numberAt(text, place))
+
+function claim(script: Script, asked: SimulatedCall, { isHeld }: Doors): string {
   const { name, words, durations, bytes } = asked
   const rest = bytes === undefined ? words : `${words}\n${bytes}`
   const grant = (how: string, attempt: number, lastFence: number, first: string, tail: string): string => {
     if (isHeld) return 'quarantined'
     script.grants++
-    const fence = digits(Math.max(script.nowUs + script.grants, lastFence + 1))
-    const [leaseMs, keepMs, tombstoneMs] = [0, 17, 34].map((at) => Number(durations.slice(at, at + 16)))
+    const fence = fitted(Math.max(script.nowUs + script.grants, lastFence + 1), entryPlaces.fence)
+    const { lease, keep, tombstone } = durationPlaces
+    const [leaseMs, keepMs, tombstoneMs] = numbersIn(durations, lease, keep, tombstone)
     const times = timesOf(script.nowMs + leaseMs!, keepMs!, tombstoneMs!)
-    const granted = `${how.padEnd(10)} ${times} ${digits(attempt, 10)} ${fence}`
+    const granted = `${fitted(how, entryPlaces.how)} ${times} ${fitted(attempt, entryPlaces.attempt)} ${fence}`
     change(script, name, `running ${granted} ${first} ${tail}`)
     return `granted ${granted}`
   }
   const entry = read(script, name)
-  if (entry === undefined) return grant('fresh', 1, 0, digits(script.nowMs), rest)
-  const fence = Number(part(entry, 'fence'))
+  if (entry === undefined) return grant('fresh', 1, 0, fitted(script.nowMs, entryPlaces.first), rest)
+  const fence = numberAt(entry, entryPlaces.fence)
   if (isExpired(script, entry)) {
-    if (durations.slice(58) !== 'run') return entry.slice(0, entryLength)
-    return grant('fresh', 1, fence, digits(script.nowMs), rest)
+    if (textAt(durations, durationPlaces.onExpired).trimEnd() !== 'run') return entry.slice(0, entryLength)
+    return grant('fresh', 1, fence, fitted(script.nowMs, entryPlaces.first), rest)
   }
   if (stateOf(entry) === 'settled') return withOutcome(script, entry, name)
-  if (part(entry, 'fingerprint') !== words.slice(37, 80)) return entry
+  if (textAt(entry, entryPlaces.fingerprint) !== textAt(words, claimWords.fingerprint)) return entry
   const isOpen = stateOf(entry) === 'open'
-  if (part(entry, 'token') === words.slice(0, 36)) {
+  if (textAt(entry, entryPlaces.token) === textAt(words, claimWords.token)) {
     if (isOpen) return entry
-    const renewed = withLease(entry, script.nowMs + Number(durations.slice(0, 16)))
+    const renewed = withLease(entry, script.nowMs + numberAt(durations, durationPlaces.lease))
     change(script, name, renewed)
-    return `granted ${renewed.slice(8, fields.fence[1])}`
+    return `granted ${renewed.slice(entryPlaces.how.from - 1, entryPlaces.fence.to)}`
   }
-  const isLeased = script.nowMs < Number(part(entry, 'lease')) && script.wrong !== 'no-lease'
-  if (!isOpen && (isLeased || durations.slice(51, 57) === 'refuse')) return entry
+  const isLeased = script.nowMs < numberAt(entry, entryPlaces.lease) && script.wrong !== 'no-lease'
+  if (!isOpen && (isLeased || textAt(durations, durationPlaces.onTakeover) === 'refuse')) return entry
   const tail = bytes === undefined ? rest + entry.slice(entryLength) : rest
   const how = isOpen ? 'reopened' : 'taken-over'
-  return grant(how, Number(part(entry, 'attempt')) + 1, fence, part(entry, 'first'), tail)
+  return grant(how, numberAt(entry, entryPlaces.attempt) + 1, fence, textAt(entry, entryPlaces.first), tail)
 }
 
 function outcomeName(name: string): string {
@@ -290,47 +324,82 @@ function withOutcome(script: Script, entry: string, name: string): string {
   return outcome === undefined ? entry : `${entry}\n${outcome}`
 }
 
-/** As in the script: an outcome above this is kept under a name of its own. */
-const inlineBytesMax = 512
-
-function write(script: Script, { name, words, durations, bytes }: Asked): number {
-  const [verb, fence, token] = [words[0], words.slice(2, 18), words.slice(19)]
+function write(script: Script, { name, words, durations, bytes }: SimulatedCall): number {
+  const { verb: verbPlace, fence: fencePlace, token: tokenPlace } = writeWords
+  const [verb, fence, token] = [textAt(words, verbPlace), textAt(words, fencePlace), textAt(words, tokenPlace)]
   const isRelease = verb === 'o' || verb === 'f'
   const entry = read(script, name)
   if (entry === undefined) return verb === 'f' ? 1 : 0
   if (isExpired(script, entry)) return 0
-  const isFence = part(entry, 'fence') === fence || (isRelease && Number(fence) === 0)
-  if ((part(entry, 'token') !== token || !isFence) && script.wrong !== 'no-token') return 0
+  const isFence = textAt(entry, entryPlaces.fence) === fence || (isRelease && Number(fence) === 0)
+  if ((textAt(entry, entryPlaces.token) !== token || !isFence) && script.wrong !== 'no-token') return 0
   const state = stateOf(entry)
   if (state !== 'running' && !(script.wrong === 'settles-again' && verb === 's')) {
     return (verb === 's' && state === 'settled') || (isRelease && state === 'open') ? 1 : 0
   }
   if (verb === 's') settle(script, name, entry, durations, bytes ?? '')
-  else if (verb === 'e') change(script, name, withLease(entry, script.nowMs + Number(durations.slice(0, 16))))
-  else if (verb === 'f' && Number(part(entry, 'attempt')) === 1) change(script, name, undefined)
-  else change(script, name, withLease(entry, script.nowMs, 'open    '))
+  else if (verb === 'e')
+    change(script, name, withLease(entry, script.nowMs + numberAt(durations, durationPlaces.lease)))
+  else if (verb === 'f' && numberAt(entry, entryPlaces.attempt) === 1) change(script, name, undefined)
+  else change(script, name, withLease(entry, script.nowMs, 'open'))
   return 1
 }
 
 function settle(script: Script, name: string, entry: string, durations: string, outcome: string): void {
-  const [keepMs, tombstoneMs] = [17, 34].map((at) => Number(durations.slice(at, at + 16)))
-  const times = timesOf(script.nowMs, keepMs!, tombstoneMs!)
-  const settled = `settled ${entry.slice(8, 19)}${times}${entry.slice(69, entryLength)}`
-  if (outcome.length > inlineBytesMax) put(script, outcomeName(name), outcome, script.nowMs + keepMs!)
-  change(script, name, outcome.length > inlineBytesMax ? settled : `${settled}\n${outcome}`)
+  const [keepMs, tombstoneMs] = numbersIn(durations, durationPlaces.keep, durationPlaces.tombstone)
+  settleAs(script, { name, entry, outcome, keepMs: keepMs!, tombstoneMs: tombstoneMs! })
 }
 
-function inspect(script: Script, { name, words }: Asked): string {
+interface Settling {
+  readonly name: string
+  readonly entry: string
+  readonly outcome: string
+  readonly keepMs: number
+  readonly tombstoneMs: number
+}
+
+function settleAs(script: Script, { name, entry, outcome, keepMs, tombstoneMs }: Settling): void {
+  const times = timesOf(script.nowMs, keepMs, tombstoneMs)
+  const settled = changedTo(entry.slice(0, entryLength), 'settled', times)
+  const isLarge = outcome.length > inlineBytesMax
+  if (isLarge) put(script, outcomeName(name), outcome, script.nowMs + keepMs)
+  change(script, name, isLarge ? settled : `${settled}\n${outcome}`)
+}
+
+function inspect(script: Script, { name, words, durations, bytes = '' }: SimulatedCall): string {
   const entry = read(script, name)
   if (entry === undefined) return 'absent'
   const before = withOutcome(script, entry, name)
-  if (words === 'look   ') return before
-  if (words === 'release') {
-    if (isExpired(script, entry) || stateOf(entry) !== 'running') return before
-    change(script, name, withLease(entry, script.nowMs, 'open    '))
+  const action = textAt(words, inspectWords.action).trimEnd()
+  if (action === 'look' || !isFor(script, action, entry)) return before
+  const [keepMs, tombstoneMs] = numbersIn(durations, mendingPlaces.keep, mendingPlaces.tombstone)
+  if (action === 'release') change(script, name, withLease(entry, script.nowMs, 'open'))
+  else if (action === 'keep') keep(script, name, entry, keepMs!)
+  else if (action === 'resolve') {
+    const outcome = bytes.slice(numberAt(durations, mendingPlaces.reason))
+    const { from, to, width } = entryPlaces.token
+    const disowned = `${entry.slice(0, from - 1)}${'-'.repeat(width)}${entry.slice(to)}`
+    settleAs(script, { name, entry: disowned, outcome, keepMs: keepMs!, tombstoneMs: tombstoneMs! })
   } else {
     script.state.names.delete(outcomeName(name))
     change(script, name, undefined)
   }
   return before
+}
+
+function isFor(script: Script, action: string, entry: string): boolean {
+  if (action === 'forget') return true
+  if (isExpired(script, entry)) return false
+  const state = stateOf(entry)
+  if (action === 'release') return state === 'running'
+  if (action === 'resolve') return state !== 'settled'
+  return state !== 'running' || script.nowMs >= numberAt(entry, entryPlaces.lease)
+}
+
+function keep(script: Script, name: string, entry: string, keepMs: number): void {
+  const [lease, expires, forgotten] = numbersIn(entry, entryPlaces.lease, entryPlaces.expires, entryPlaces.forgotten)
+  const kept = Math.max(expires!, script.nowMs + keepMs)
+  change(script, name, changedTo(entry, stateOf(entry), timesText(lease!, kept, kept + forgotten! - expires!)))
+  const outcome = textOf(script, outcomeName(name))
+  if (outcome !== undefined) put(script, outcomeName(name), outcome, kept)
 }

@@ -3,18 +3,24 @@
 
 import { keyString } from '../../../src/core/key.ts'
 import type { Key } from '../../../src/core/key.ts'
-import type { ClaimRequest, Verdict } from '../../../src/core/store.ts'
+import type { ClaimRequest, Retention, Verdict } from '../../../src/core/store.ts'
 import { readVerdict } from '../../../src/stores/redis/entries.ts'
 import { namesUnder } from '../../../src/stores/redis/names.ts'
+import { claimScript, inspectScript, writeScript } from '../../../src/stores/redis/decisions.lua.ts'
 import {
-  claimScript,
+  claimWords,
+  durationPlaces,
   entryLength,
-  fields,
-  inspectScript,
-  tailLength,
-  writeScript,
-} from '../../../src/stores/redis/decisions.lua.ts'
-import type { Field } from '../../../src/stores/redis/decisions.lua.ts'
+  entryPlaces,
+  inspectWords,
+  keyAt,
+  lengthOf,
+  numberAt,
+  recordTail,
+  textAt,
+  valueAt,
+  writeWords,
+} from '../../../src/stores/redis/places.ts'
 import { redisStore } from '../../../src/stores/redis.ts'
 import type { RedisStore } from '../../../src/stores/redis.ts'
 import { recordAnswer } from '../../../src/testing/history-checker/history.ts'
@@ -139,16 +145,19 @@ function askedBy(command: Command): readonly SentOperation[] {
   )
   if (!phase) return [{ call: 'look', what: String(command[0]), key: '' }]
   const count = Number(command[2])
-  const entries = command.slice(5, 3 + count) as string[]
+  const entries = command.slice(3 + Object.keys(keyAt).length, 3 + count) as string[]
   const values = command.slice(3 + count)
-  const width = phase.wordsLength + tailLength
+  const value = (at: number): string | Buffer => values[at - 1] ?? ''
+  const width = phase.wordsLength + lengthOf(recordTail)
   let from = 0
   return entries.map((name, call) => {
-    const record = String(values[6]).slice(call * width, (call + 1) * width)
-    const words = record.slice(0, phase.wordsLength)
-    const durations = String(values[7 + Number(record.slice(phase.wordsLength, phase.wordsLength + 3))] ?? '')
-    const length = Number(record.slice(phase.wordsLength + 4))
-    const bytes = Number.isNaN(length) ? new Uint8Array(0) : (values[7] as Buffer).subarray(from, (from += length))
+    const record = String(value(valueAt.records)).slice(call * width, (call + 1) * width)
+    const [words, tail] = [record.slice(0, phase.wordsLength), record.slice(phase.wordsLength)]
+    const durations = String(value(valueAt.bytes + numberAt(tail, recordTail.durations)))
+    const length = numberAt(tail, recordTail.bytes)
+    const bytes = Number.isNaN(length)
+      ? new Uint8Array(0)
+      : (value(valueAt.bytes) as Buffer).subarray(from, (from += length))
     const key = keyString(names.keyOf(name)!)
     if (phase === claimScript) return { call: 'claim', key, request: requestOf(words, durations) }
     return phase === writeScript ? writeOf(key, words, durations, bytes) : inspectionOf(key, words)
@@ -156,32 +165,34 @@ function askedBy(command: Command): readonly SentOperation[] {
 }
 
 function requestOf(words: string, durations: string): ClaimRequest {
-  const [leaseMs, keepMs, tombstoneMs] = [0, 17, 34].map((at) => Number(durations.slice(at, at + 16))) as [
-    number,
-    number,
-    number,
-  ]
   return {
-    token: words.slice(0, 36),
-    fingerprint: words.slice(37, 80),
-    version: Number(words.slice(81)),
-    leaseMs,
-    retention: { keepMs, tombstoneMs },
-    onTakeover: durations.slice(51, 57).trim() as ClaimRequest['onTakeover'],
-    onExpired: durations.slice(58) as ClaimRequest['onExpired'],
+    token: textAt(words, claimWords.token),
+    fingerprint: textAt(words, claimWords.fingerprint),
+    version: numberAt(words, claimWords.version),
+    leaseMs: numberAt(durations, durationPlaces.lease),
+    retention: retentionOf(durations),
+    onTakeover: textAt(durations, durationPlaces.onTakeover).trimEnd() as ClaimRequest['onTakeover'],
+    onExpired: textAt(durations, durationPlaces.onExpired).trimEnd() as ClaimRequest['onExpired'],
+  }
+}
+
+function retentionOf(durations: string): Retention {
+  return {
+    keepMs: numberAt(durations, durationPlaces.keep),
+    tombstoneMs: numberAt(durations, durationPlaces.tombstone),
   }
 }
 
 function writeOf(key: string, words: string, durations: string, bytes: Uint8Array): SentOperation {
-  const [verb, held] = [words[0], { fence: Number(words.slice(2, 18)), token: words.slice(19) }]
-  if (verb === 'e') return { call: 'extend', key, ...held, leaseMs: Number(durations.slice(0, 16)) }
+  const verb = textAt(words, writeWords.verb)
+  const held = { fence: numberAt(words, writeWords.fence), token: textAt(words, writeWords.token) }
+  if (verb === 'e') return { call: 'extend', key, ...held, leaseMs: numberAt(durations, durationPlaces.lease) }
   if (verb !== 's') return { call: 'release', key, ...held, how: verb === 'o' ? 'open' : 'forget' }
-  const [keepMs, tombstoneMs] = [17, 34].map((at) => Number(durations.slice(at, at + 16))) as [number, number]
-  return { call: 'settle', key, ...held, outcome: bytes, retention: { keepMs, tombstoneMs } }
+  return { call: 'settle', key, ...held, outcome: bytes, retention: retentionOf(durations) }
 }
 
 function inspectionOf(key: string, words: string): SentOperation {
-  const action = words.trimEnd()
+  const action = textAt(words, inspectWords.action).trimEnd()
   if (action === 'look') return { call: 'look', what: 'show', key }
   return { call: 'mend', key, action: action as 'release' | 'forget' }
 }
@@ -200,18 +211,18 @@ const wrote = { running: 'claim', open: 'release', settled: 'settle' } as const
 
 function rowOf(entry: string | undefined): Row | undefined {
   if (entry === undefined) return undefined
-  const text = (field: Field): string => entry.slice(fields[field][0] - 1, fields[field][1])
-  const [lease, expires, forgotten] = (['lease', 'expires', 'forgotten'] as const).map((field) => Number(text(field)))
-  const state = text('state').trimEnd() as keyof typeof wrote
+  const { lease, expires, forgotten } = entryPlaces
+  const [leaseUntilMs, expiresMs, forgottenMs] = [lease, expires, forgotten].map((place) => numberAt(entry, place))
+  const state = textAt(entry, entryPlaces.state).trimEnd() as keyof typeof wrote
   return {
-    token: text('token'),
-    attempt: Number(text('attempt')),
-    fence: Number(text('fence')),
-    fingerprint: text('fingerprint'),
+    token: textAt(entry, entryPlaces.token),
+    attempt: numberAt(entry, entryPlaces.attempt),
+    fence: numberAt(entry, entryPlaces.fence),
+    fingerprint: textAt(entry, entryPlaces.fingerprint),
     wrote: wrote[state],
-    leaseUntilMs: lease!,
-    keepMs: expires! - lease!,
-    tombstoneMs: forgotten! - expires!,
+    leaseUntilMs: leaseUntilMs!,
+    keepMs: expiresMs! - leaseUntilMs!,
+    tombstoneMs: forgottenMs! - expiresMs!,
     ...(state === 'settled' && { outcome: Buffer.from(entry.slice(entryLength + 1), 'latin1') }),
   }
 }

@@ -1,0 +1,74 @@
+// What this instance knows of the dataset it talks to, and what it concludes from the register's answers. A dataset that knows
+// less than it has acknowledged has lost writes. An instance that has heard nothing yet knows nothing and finds nothing.
+
+import { channel } from 'node:diagnostics_channel'
+import type { Clock } from '../../../core/clock.ts'
+import { headingPlaces, numberAt, textAt } from '../places.ts'
+
+/** Redis came back without writes that it had acknowledged. */
+export interface DataLoss {
+  readonly store: 'redis'
+  /** Where the loss shows: the name of the register. */
+  readonly register: string
+  /**
+   * `emptied`: the register is gone. `replaced`: it was gone, and an instance without a memory has begun a new one.
+   * `went-back`: writes that Redis had acknowledged to this instance are missing.
+   */
+  readonly evidence: 'emptied' | 'replaced' | 'went-back'
+  /** Whether new claims are refused from now on. */
+  readonly quarantined: boolean
+}
+
+export interface RegisterMemory {
+  /** What a script has to be told, as of now. */
+  known(): Known
+  /** Takes the heading of a reply in. `sent` is what the script was told. */
+  learn(sent: Known, heading: string): DataLoss | undefined
+}
+
+export interface Known {
+  readonly lineage: string
+  readonly mark: number
+}
+
+export interface RegisterMemoryOptions {
+  readonly register: string
+  readonly clock: Clock
+  /** Whether a loss stops new claims. */
+  readonly quarantines: boolean
+}
+
+/** For publishing and for those who subscribe: every event is a `DataLoss`. */
+export const dataLossChannel = 'onceonly:data-loss'
+const losses = channel(dataLossChannel)
+
+/** Every process leaves a mark that must go by itself. A process that wrote nothing for half of this no longer counts on it. */
+export const markKeepMs: number = 7 * 24 * 3_600_000
+
+export function registerMemory({ register, clock, quarantines }: RegisterMemoryOptions): RegisterMemory {
+  let lineage = '-'
+  let acknowledged = 0
+  let wroteAtMs = 0
+
+  const adopt = (found: string, mark: number): void => {
+    if (mark !== acknowledged) wroteAtMs = clock.elapsed()
+    lineage = found
+    acknowledged = mark
+  }
+
+  return {
+    known: () => ({ lineage, mark: clock.elapsed() - wroteAtMs < markKeepMs / 2 ? acknowledged : 0 }),
+    learn(sent, heading) {
+      const found = textAt(heading, headingPlaces.lineage)
+      const mark = numberAt(heading, headingPlaces.mark)
+      const evidence = textAt(heading, headingPlaces.evidence) as DataLoss['evidence'] | 'none'
+      if (found === lineage && evidence === 'none') adopt(found, Math.max(acknowledged, mark))
+      // A reply that was under way while another told of a new lineage is no news.
+      else if (sent.lineage === lineage || found !== sent.lineage) adopt(found, mark)
+      if (evidence === 'none') return undefined
+      const loss: DataLoss = { store: 'redis', register, evidence, quarantined: quarantines }
+      losses.publish(loss)
+      return loss
+    },
+  }
+}
