@@ -16,23 +16,26 @@ export type { Once, ShownEntry } from './core/once.ts'
 export type {
   Doubt,
   Duplicate,
-  Reconciliation,
-  ReconcileOptions,
-  Resolution,
-  StepDoubt,
-} from './core/operations/doubts.ts'
-export type { Recovery, RecoveryOptions } from './core/operations/worker.ts'
-export type { OperationState, OperationStatus, StepStatus } from './core/operations/status.ts'
-export type {
-  Found,
+  LookupResult,
+  Operation,
   OperationOp,
-  Retry,
+  OperationOptions,
+  OperationState,
+  OperationStatus,
+  ReconcileOptions,
+  Reconciliation,
+  Recovery,
+  RecoveryOptions,
+  Resolution,
+  ResumeOptions,
   Step,
   StepContext,
+  StepDoubt,
+  StepRetry,
+  StepStatus,
   TransactionStep,
   UndoContext,
-} from './core/operations/steps.ts'
-export type { Operation, OperationOptions, ResumeOptions } from './core/operations/operation.ts'
+} from './core/operations.ts'
 export type { Codec, Outcome } from './core/outcome.ts'
 export type { Result } from './core/once/call.ts'
 export type { CallOptions, OnceOptions, RunOptions, Settings } from './core/settings.ts'

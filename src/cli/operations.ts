@@ -4,7 +4,7 @@
 import { systemClock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
 import type { Key } from '../core/key.ts'
-import type { OperationState, OperationStatus } from '../core/operations/status.ts'
+import type { OperationState, OperationStatus } from '../core/operations.ts'
 import type { Inspectable, Store } from '../core/store.ts'
 import { keepsOperations, operationAt, resumeByHand } from '../gateway/operation-by-hand.ts'
 import type { OperationStore } from '../gateway/operation-by-hand.ts'
@@ -229,8 +229,8 @@ function describe(status: OperationStatus, nowMs: number, reveal: true | undefin
     ['In doubt', status.inDoubt.join(', ') || undefined],
     ['Outcome', outcome && `${outcome.kind}${reveal ? '' : ' (--reveal shows it)'}`],
   ]
-  const steps = status.steps.map(({ name, state: is, attempt: by, sinceMs, error }) =>
-    oneLine(`  ${name}: ${is}, attempt ${by}, ${moment(sinceMs, nowMs)}${error === undefined ? '' : `: ${error}`}`),
+  const steps = status.steps.map(({ name, state: is, attempt: by, sinceAtMs, error }) =>
+    oneLine(`  ${name}: ${is}, attempt ${by}, ${moment(sinceAtMs, nowMs)}${error === undefined ? '' : `: ${error}`}`),
   )
   return [
     paint('strong', oneLine(`${key.scope} / ${key.id}`)),

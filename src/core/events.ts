@@ -6,7 +6,7 @@ import type { Channel } from 'node:diagnostics_channel'
 import type { ErrorCode } from './errors.ts'
 import { hashKey } from './key.ts'
 import type { Key } from './key.ts'
-import type { StepState } from './operations/records.ts'
+import type { StepState } from './operations.ts'
 
 export interface Events {
   claimed: { attempt: number; how: 'fresh' | 'reopened' | 'taken-over'; durationMs: number }

@@ -12,12 +12,8 @@ import { startSweeping } from './once/sweeping.ts'
 import { createTransactions } from './once/transaction.ts'
 import type { Within } from './once/transaction.ts'
 import type { Key } from './key.ts'
-import type { Doubt, Reconciliation, ReconcileOptions, Resolution, StepDoubt } from './operations/doubts.ts'
-import { unfinishedKeepMs } from './operations/attempt.ts'
-import type { Recovery, RecoveryOptions } from './operations/worker.ts'
-import type { OperationOp } from './operations/steps.ts'
-import type { Operation, OperationOptions } from './operations/operation.ts'
-import { createOperations } from './operations.ts'
+import { createOperations, unfinishedKeepMs } from './operations.ts'
+import type { Operations } from './operations.ts'
 import { readOnceOptions } from './settings.ts'
 import type { OnceOptions, RunOptions, Settings } from './settings.ts'
 import type { Began, Store, SyncTransactional } from './store.ts'
@@ -31,7 +27,7 @@ export type ForeignTxOf<S> =
   | (S extends { within(tx: infer Tx): unknown } ? Tx : never)
   | (S extends SyncTransactional<infer Tx> ? Tx : never)
 
-export interface Once<S extends Store = Store> extends ByHand {
+export interface Once<S extends Store = Store> extends ByHand, Operations<TxOf<S>> {
   readonly store: S
   readonly scope: string
   /** What holds for a call that says nothing else. */
@@ -46,22 +42,6 @@ export interface Once<S extends Store = Store> extends ByHand {
   ): Promise<Result<T>>
   /** The same in a transaction that the caller opened and will end. */
   within(tx: ForeignTxOf<S>): Within
-  /** An effect of several steps, which a retry or a worker takes up where a crash left it. */
-  operation<Input, T>(
-    name: string,
-    options: OperationOptions,
-    run: (op: OperationOp<TxOf<S>>, input: Input) => T | Promise<T>,
-  ): Operation<Input, T>
-  /** A worker that finishes what a dead process began, though no client retries. */
-  recover(operations: readonly Operation<never, unknown>[], options?: RecoveryOptions): Recovery
-  /** What began and never reported: steps of the operations defined here, and keys of `run`. */
-  inDoubt(): AsyncIterable<Doubt>
-  /** Ask the outside system in bulk about the steps of one operation that are in doubt, and put them right. */
-  reconcile(
-    operation: string,
-    resolve: (doubts: readonly StepDoubt[]) => Promise<readonly Resolution[]>,
-    options?: ReconcileOptions,
-  ): Promise<Reconciliation>
   /** Stop what runs in the background and wait for what is being written. The store stays open: it is yours. */
   close(): Promise<void>
 }
@@ -92,7 +72,7 @@ export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S> {
     run: async (id, effect, runOptions = {}) => run(calls, calls.read('run', id, effect, runOptions), effect),
     ...createTransactions(calls),
     // Kept as long as its operation may be: a compensation that is forgotten while that is in doubt would run again.
-    ...createOperations(calls, options, settings, async (id, effect) =>
+    ...createOperations<TxOf<S>>(calls, options, settings, async (id, effect) =>
       run(calls, calls.read('reconcile', id, effect, { keepMs: unfinishedKeepMs }), effect),
     ),
     ...createByHand(context, scope, options.codec),

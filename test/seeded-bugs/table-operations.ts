@@ -4,27 +4,29 @@ import { bugsIn, byOperations, byTest } from './bug.ts'
 import type { SeededBug } from './bug.ts'
 
 const inMemory = 'src/stores/memory/contract.test.ts'
-const inOperation = 'src/core/operations/operation.test.ts'
+const inSteps = 'src/core/operations/steps.test.ts'
+const inUndo = 'src/core/operations/undo.test.ts'
+const inDoubts = 'src/core/operations/doubts.test.ts'
 export const operationBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/operations/undo.ts', 'operations', [
     {
       id: 'undo in the wrong order',
       find: 'journal.steps().toReversed()',
       replace: '[...journal.steps()]',
-      caughtBy: byTest(inOperation, 'a final failure undoes in reverse, each once, and is stored as the answer'),
+      caughtBy: byTest(inUndo, 'a final failure undoes in reverse, each once, and is stored as the answer'),
     },
     {
       id: 'an unknown step is not compensated',
       find: `['began', 'done', 'undoing', 'stuck']`,
       replace: `['done', 'undoing', 'stuck']`,
-      caughtBy: byTest(inOperation, 'when its attempts are exhausted it goes back, and a step in doubt is told so'),
+      caughtBy: byTest(inUndo, 'when its attempts are exhausted it goes back, and a step in doubt is told so'),
     },
     {
       id: 'a failed undo is swallowed',
       find: `{ ...last, forward: forwardOf(last), state: 'stuck', error: message }`,
       replace: `{ ...last, forward: forwardOf(last), state: 'undone' }`,
       caughtBy: byTest(
-        inOperation,
+        inUndo,
         'an undo that keeps failing is parked with its error, the others still run, and resume goes on',
       ),
     },
@@ -33,7 +35,7 @@ export const operationBugs: readonly SeededBug[] = [
       find: `  await asked.step.undo!(told)\n  await journal.write({ step: { ...kept, forward, state: 'undone' } })`,
       replace: `  await asked.step.undo!(told)`,
       caughtBy: byTest(
-        inOperation,
+        inUndo,
         'a process that dies while it goes back is succeeded by one that goes on with the undos',
       ),
     },
@@ -44,7 +46,7 @@ export const operationBugs: readonly SeededBug[] = [
       find: `const isDone = record?.state === 'done' || record?.forward === 'done'`,
       replace: `const isDone = record?.forward === 'done'`,
       caughtBy: byTest(
-        inOperation,
+        inSteps,
         'a later attempt is given the stored result of a step that is done, and its run is not called',
       ),
     },
@@ -52,14 +54,14 @@ export const operationBugs: readonly SeededBug[] = [
       id: 'a step begins before that is written down',
       find: `  await journal.write({ step: { ...record, state: 'began' } })\n`,
       replace: '',
-      caughtBy: byTest(inOperation, 'with a lookup, what was found is taken, and the step is not run'),
+      caughtBy: byTest(inDoubts, 'with a lookup, what was found is taken, and the step is not run'),
     },
     {
       id: 'a random downstream key for each attempt of a step',
       find: 'key: deriveKey(key, part),',
       replace: 'key: deriveKey(key, `${part}:${attempt}`),',
       caughtBy: byTest(
-        inOperation,
+        inSteps,
         'the derived key of a step is the same on every attempt, and differs from step to step',
       ),
     },
@@ -67,20 +69,20 @@ export const operationBugs: readonly SeededBug[] = [
       id: 'a lookup that cannot tell is taken for not found',
       find: `if (looked === 'not-found') return 'run'`,
       replace: `if (looked === 'not-found' || looked === 'unknown') return 'run'`,
-      caughtBy: byTest(inOperation, 'with a lookup that cannot tell, nothing is run and it stays in doubt'),
+      caughtBy: byTest(inDoubts, 'with a lookup that cannot tell, nothing is run and it stays in doubt'),
     },
     {
       id: 'a step in doubt is run again although its author said stop',
       find: `if (step.inDoubt !== 'park') return 'run'`,
       replace: `if (step.inDoubt !== undefined || !step.lookup) return 'run'`,
-      caughtBy: byTest(inOperation, "with inDoubt 'park' the operation parks until a person decides"),
+      caughtBy: byTest(inDoubts, "with inDoubt 'park' the operation parks until a person decides"),
     },
     {
       id: 'a pivot does not hold',
       find: 'return journal.steps().some((step) => step.pivot &&',
       replace: 'return journal.steps().some((step) => step.pivot && !step.pivot &&',
       caughtBy: byTest(
-        inOperation,
+        inUndo,
         'after a pivot there is no way back: it goes on, and parks when its attempts are exhausted',
       ),
     },
@@ -88,7 +90,7 @@ export const operationBugs: readonly SeededBug[] = [
       id: 'a step with another fingerprint is answered with the stored one',
       find: 'if (!record || tookNoEffect || record.fingerprint === asked) return',
       replace: 'if (!record || tookNoEffect || record.fingerprint !== undefined || asked !== undefined) return',
-      caughtBy: byTest(inOperation, 'a step asked with another fingerprint is a MISMATCH, and runs nothing'),
+      caughtBy: byTest(inSteps, 'a step asked with another fingerprint is a MISMATCH, and runs nothing'),
     },
   ]),
   ...bugsIn('src/core/operations/asked.ts', 'operations', [
@@ -96,24 +98,16 @@ export const operationBugs: readonly SeededBug[] = [
       id: 'undos begin while siblings still run',
       find: '      await Promise.all(running.values())\n      return late',
       replace: '      return late',
-      caughtBy: byTest(inOperation, 'undos wait for parallel siblings to end'),
+      caughtBy: byTest(inUndo, 'undos wait for parallel siblings to end'),
     },
     {
       id: 'the last step ends an operation whose other steps still run',
-      find: 'record.name === lastName && running.size === 1',
+      find: 'record.name === lastName && asked.runsAlone(record.name)',
       replace: 'record.name === lastName',
       caughtBy: byTest(
-        inOperation,
+        inSteps,
         'a step that another one runs beside is recorded by itself, though the function returns its promise',
       ),
-    },
-  ]),
-  ...bugsIn('src/core/operations/outgoing.ts', 'operations', [
-    {
-      id: 'a step goes on before what it wrote is written',
-      find: '      await send(batch.map(({ news }) => news))\n',
-      replace: '      void send(batch.map(({ news }) => news)).catch(() => {})\n',
-      caughtBy: byOperations('began-before-run'),
     },
   ]),
   ...bugsIn('src/core/operations/conduct.ts', 'operations', [
@@ -122,7 +116,7 @@ export const operationBugs: readonly SeededBug[] = [
       find: 'news: last ? { step: last.record } : {}, last }',
       replace: 'news: {}, last }',
       caughtBy: byTest(
-        inOperation,
+        inSteps,
         'a function that returns the very promise of a step: its record and the end are one write',
       ),
     },
@@ -144,8 +138,14 @@ export const operationBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/core/operations/journal.ts', 'operations', [
     {
+      id: 'a step goes on before what it wrote is written',
+      find: '    await send(batch)\n',
+      replace: '    void send(batch).catch(() => {})\n',
+      caughtBy: byOperations('began-before-run'),
+    },
+    {
       id: 'a wish to cancel is not heard',
-      find: `cancelReason ??= await ground.cancelReason()`,
+      find: `cancelReason ??= await context.readCancelReason()`,
       replace: `void 0`,
       caughtBy: byOperations('cancel-heard'),
     },
@@ -157,9 +157,9 @@ export const operationBugs: readonly SeededBug[] = [
     },
     {
       id: 'an attempt that was taken over goes on with its steps',
-      find: `    if (advanced === 'lost') throw claimLost(claim, settings)\n`,
+      find: `    if (advanced === 'lost') throw claimLost(held.claim, settings)\n`,
       replace: '',
-      caughtBy: byTest(inOperation, 'an operation that was taken over cannot write a step, and its signal aborts'),
+      caughtBy: byTest(inSteps, 'an operation that was taken over cannot write a step, and its signal aborts'),
     },
   ]),
   ...bugsIn('src/stores/memory/operations.ts', 'operations', [
@@ -167,14 +167,14 @@ export const operationBugs: readonly SeededBug[] = [
       id: 'memory: a takeover resets the steps',
       find: `const before = verdict.how !== 'fresh' || known?.lifeFence === fence ? known : undefined`,
       replace: `const before = verdict.how === 'reopened' || known?.lifeFence === fence ? known : undefined`,
-      caughtBy: byTest(inOperation, 'with a lookup, what was found is taken, and the step is not run'),
+      caughtBy: byTest(inDoubts, 'with a lookup, what was found is taken, and the step is not run'),
     },
     {
       id: 'memory: a release forgets the steps',
       find: `const before = verdict.how !== 'fresh' || known`,
       replace: `const before = verdict.how === 'taken-over' || known`,
       caughtBy: byTest(
-        inOperation,
+        inSteps,
         'a later attempt is given the stored result of a step that is done, and its run is not called',
       ),
     },

@@ -2,7 +2,7 @@
 
 import { NotBegunError } from '../../src/core/errors.ts'
 import { keyString } from '../../src/core/key.ts'
-import type { OperationOp, Step } from '../../src/core/operations/steps.ts'
+import type { OperationOp, Step } from '../../src/core/operations.ts'
 import type { Change, Claim, LedgerRecord } from '../../src/core/store.ts'
 import type { MemoryOperation } from '../../src/stores/memory/operations.ts'
 import type { MemoryData } from '../../src/stores/memory.ts'

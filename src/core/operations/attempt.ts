@@ -1,5 +1,5 @@
-// Asking for an operation, and one attempt of it: claim the key and keep the input, read what is recorded, conduct it, and write
-// what becomes of it. Whatever fails before the first step, the key is not left held for nothing.
+// Asking for an operation, and one attempt of it: claim the key and keep the input, read what is recorded, conduct the function,
+// and write the end. Whatever fails before the first step, the key is not left held for nothing.
 
 import { holdKey } from '../once/attempt.ts'
 import type { HeldKey, RunContext } from '../once/attempt.ts'
@@ -11,23 +11,23 @@ import { describeKey, keyString } from '../key.ts'
 import type { Key } from '../key.ts'
 import { openJournal } from './journal.ts'
 import type { Journal } from './journal.ts'
-import { conduct, notYet } from './conduct.ts'
-import type { Conducting, Definition, Plan } from './conduct.ts'
-import type { Steps } from './steps.ts'
+import { conduct, notYet, parkedError } from './conduct.ts'
+import type { Definition, Plan } from './conduct.ts'
+import { createSteps } from './steps.ts'
 import { decodeOutcome, encodeOutcome } from '../outcome.ts'
 import type { Outcome } from '../outcome.ts'
 import { valueOf } from '../once/call.ts'
 import type { Call, Calls, Result } from '../once/call.ts'
 import type { OnceOptions, Settings } from '../settings.ts'
 import { callStore } from '../store-call.ts'
-import type { Change, Claim, Inspectable, Ledger, Recoverable, StepLedger, Store, Verdict } from '../store.ts'
+import type { Change, Inspectable, Ledger, Recoverable, StepLedger, Store, Verdict } from '../store.ts'
 
 export type OperationStore = Store & StepLedger & Recoverable & Inspectable
 
-/** What every call of one operation stands on. */
+/** What every call of one operation uses. */
 export interface OperationContext {
   readonly calls: Calls
-  readonly ground: RunContext
+  readonly runtime: RunContext
   readonly store: OperationStore
   readonly once: OnceOptions
   readonly scope: string
@@ -35,14 +35,22 @@ export interface OperationContext {
   readonly definition: Definition
 }
 
-/** The call with the input in the request. */
+/** A call with the input in its request. */
 export type OperationCall = Call & { readonly request: { readonly input: Uint8Array } }
 
-type Granted = Verdict & { readonly is: 'granted' }
+/** What the store says to an operation that is asked for: this process may work on it, or what there is to tell the caller. */
+export type Enlisted = GrantedOperation | { readonly is: 'answered'; readonly result: Result<unknown> }
+
+export interface GrantedOperation {
+  readonly is: 'granted'
+  readonly verdict: Verdict & { readonly is: 'granted' }
+  /** When the store was asked: the lease counts from here. */
+  readonly askedMs: number
+}
 
 /**
- * An operation that is not finished does not expire: it would take what is to be undone, and what is in doubt, with it. Ten years is
- * for ever; sums of times stay exact in every store. What it comes to is kept for the keepMs that was asked for.
+ * An operation that is not finished does not expire: its undos and its steps in doubt would be lost with it. Ten years is
+ * for ever, and sums of times stay exact in every store. Its result is kept for the keepMs that was asked for.
  */
 export const unfinishedKeepMs: number = 10 * 365 * 86_400_000
 
@@ -51,7 +59,7 @@ export function callOf(context: OperationContext, subject: Key, given: unknown):
   if (outcome.kind === 'not-stored') {
     throw invalidArgument(`operation "${context.definition.name}": its input cannot be stored: ${outcome.reason}`)
   }
-  // A codec may encode the same input differently each time (encryption); the fingerprint is of the input itself.
+  // A codec may encode the same input differently each time (encryption). The fingerprint is of the input itself.
   return storedCall(context, subject, fingerprint(given), bytes)
 }
 
@@ -71,147 +79,138 @@ export function storedCall(
   }
 }
 
-/** Ask for the operation. When it is granted, `granted` carries it out. */
-export async function enlist(
-  context: OperationContext,
-  call: OperationCall,
-): Promise<
-  | { readonly granted: () => Promise<Result<unknown>>; readonly result?: undefined }
-  | { readonly result: Result<unknown>; readonly granted?: undefined }
-> {
-  const { ground, calls } = context
-  const startedMs = ground.clock.elapsed()
+/** Asks for the operation. What is granted is carried out by `carryOut`. */
+export async function enlist(context: OperationContext, call: OperationCall): Promise<Enlisted> {
+  const { runtime, calls } = context
+  const startedMs = runtime.clock.elapsed()
   const { verdict, askedMs } = await askFor(context, call)
-  if (verdict.is !== 'granted') return { result: calls.answer(call, ofThisVersion(context, verdict), startedMs) }
+  if (verdict.is !== 'granted') {
+    return { is: 'answered', result: calls.answer(call, ofThisVersion(context, verdict), startedMs) }
+  }
   const { attempt } = verdict.claim
-  publish('claimed', call.key, { attempt, how: verdict.how, durationMs: ground.clock.elapsed() - startedMs })
+  publish('claimed', call.key, { attempt, how: verdict.how, durationMs: runtime.clock.elapsed() - startedMs })
   if (verdict.how === 'taken-over') publish('taken-over', call.key, { attempt })
-  return { granted: () => carryOut(context, call, verdict, askedMs).finally(() => calls.wake(call)) }
+  return { is: 'granted', verdict, askedMs }
 }
 
 export function askFor(
-  { ground, calls, store }: OperationContext,
+  { runtime, calls, store }: OperationContext,
   call: OperationCall,
 ): Promise<{ readonly verdict: Verdict; readonly askedMs: number }> {
   const { input } = call.request
-  const enlisting = byLease(ground, call.key, (request) => store.enlist(call.key, { ...request, input }))
+  const enlisting = byLease(runtime, call.key, (request) => store.enlist(call.key, { ...request, input }))
   return claim(calls, call, enlisting)
 }
 
-/** An operation counts its own versions, and `upgrade` knows those of `createOnce`: what it came to is replayed as it was. */
+/** An operation counts its own versions, and `upgrade` knows those of `createOnce`: its result is replayed as it was. */
 function ofThisVersion<V extends Verdict>({ once }: OperationContext, verdict: V): V {
   return verdict.is === 'settled' ? { ...verdict, version: once.version ?? 0 } : verdict
 }
 
-async function carryOut(
+/** One attempt, to its result. Throws what the operation failed with. */
+export function carryOut(
   context: OperationContext,
   call: OperationCall,
-  verdict: Granted,
-  askedMs: number,
+  granted: GrantedOperation,
 ): Promise<Result<unknown>> {
-  const { ground } = context
-  const { claim: held, how } = verdict
-  const ledger = await readHeld(context, verdict, askedMs)
-  const hold = holdKey(ground, held, call.settings)
+  return attempt(context, call, granted).finally(() => context.calls.wake(call))
+}
+
+async function attempt(
+  context: OperationContext,
+  call: OperationCall,
+  granted: GrantedOperation,
+): Promise<Result<unknown>> {
+  const { held, ledger } = await hold(context, granted)
   try {
-    const recorded = { ledger, input: call.request.input }
-    const { journal, input } = await readRecorded(context, held, recorded, hold)
-    await mayGoOn(context, journal, ledger)
-    return await conductHeld(context, call, hold, { journal, input, takenOver: how === 'taken-over' })
+    const { journal, input } = await readRecorded(context, held, { ledger, input: call.request.input })
+    await mayGoOn(context, held, { journal, ledger })
+    const { runtime, definition, once } = context
+    const steps = createSteps({ runtime, journal, settings: call.settings, codec: once.codec })
+    const conducting = { runtime, definition, journal, settings: call.settings, codec: once.codec, steps, input }
+    const takenOver = granted.verdict.how === 'taken-over'
+    const ended = await held.run((op) => conduct({ ...conducting, takenOver, op }))
+    if (ended.is === 'hung') {
+      // It still runs somewhere and may still do anything: only the lease can end it.
+      await steps.abandon()
+      throw ended.thrown
+    }
+    if (ended.is === 'threw') throw await release(context, journal, ended.thrown)
+    return await conclude(context, call, journal, ended.value as Plan)
   } finally {
-    hold.stop()
+    held.stop()
   }
 }
 
-async function conductHeld(
+/** The key, held by a heartbeat, and what is recorded. */
+export async function hold(
   context: OperationContext,
-  call: OperationCall,
-  hold: HeldKey,
-  { journal, input, takenOver }: Pick<Conducting, 'journal' | 'input' | 'takenOver'>,
-): Promise<Result<unknown>> {
-  let steps: Steps | undefined
-  const conducting: Conducting = {
-    ground: context.ground,
-    definition: context.definition,
-    journal,
-    settings: call.settings,
-    codec: context.once.codec,
-    input,
-    takenOver,
-    onSteps: (given) => (steps = given),
-  }
-  const ended = await hold.run((op) => conduct(conducting, op))
-  if (ended.is === 'hung') {
-    // It still runs somewhere and may still do anything: only the lease can end it.
-    await steps?.abandon()
-    throw ended.thrown
-  }
-  if (ended.is === 'threw') throw await giveBack(context, journal, ended.thrown)
-  return conclude(context, call, journal, ended.value as Plan)
-}
-
-/** What is recorded, once it is sure that the claim still holds. */
-export async function readHeld(
-  context: OperationContext,
-  { claim: held, how }: Granted,
-  askedMs: number,
-): Promise<Ledger | undefined> {
+  { verdict: { claim: granted, how }, askedMs }: GrantedOperation,
+): Promise<{ readonly held: HeldKey; readonly ledger: Ledger | undefined }> {
+  const { runtime, settings } = context
+  await stillHeld(runtime, granted, settings, askedMs).catch((error: unknown) => {
+    // Nothing has begun. A release changes neither when the operation is due nor whether it is parked.
+    runtime.background(inStore(context, 'release', granted.key, () => context.store.release(granted, 'open')))
+    throw error
+  })
+  const held = holdKey(runtime, granted, settings)
   try {
-    await stillHeld(context.ground, held, context.settings, askedMs)
-    return how === 'fresh' ? undefined : await readLedger(context, held.key)
+    return { held, ledger: how === 'fresh' ? undefined : await readLedger(context, granted.key) }
   } catch (error) {
-    // Nothing has begun. A release leaves alone when it is due, and whether it is parked.
-    const release = inStore(context, 'release', held.key, () => context.store.release(held, 'open'))
-    context.ground.background(release)
+    runtime.background(held.release('open'))
     throw error
   }
 }
 
+/** Opens the journal of a held operation, and decodes its input. Parks what cannot be read. */
 export async function readRecorded(
   context: OperationContext,
-  held: Claim,
+  held: HeldKey,
   { ledger, input }: { readonly ledger: Ledger | undefined; readonly input: Uint8Array },
-  hold: Pick<HeldKey, 'advance'>,
 ): Promise<{ readonly journal: Journal; readonly input: unknown }> {
   const { definition, settings, store, once } = context
+  const { key } = held.claim
   const { name: operation, version } = definition
-  const cancelReason = async (): Promise<string> => {
-    const now = await readLedger(context, held.key).catch(() => undefined)
-    return now?.cancelReason ?? 'somebody asked for it'
+  const readCancelReason = async (): Promise<string> => {
+    const now = await readLedger(context, key).catch(() => undefined)
+    return now?.cancelReason ?? 'a cancel was requested'
   }
   try {
-    const journal = openJournal({ operation, version, claim: held, settings, store, ledger, hold, cancelReason })
-    return { journal, input: valueOf(held.key, decodeOutcome(input, once.codec, held.key)) }
+    const journal = openJournal({ operation, version, held, settings, store, ledger, readCancelReason })
+    return { journal, input: valueOf(key, decodeOutcome(input, once.codec, key)) }
   } catch (error) {
-    // Nobody can go on with what cannot be read, and trying again would not help: it is parked.
-    await giveUp(context, held, { to: 'open' })
+    // No attempt can go on with what cannot be read, and trying again would not help.
+    await end(context, held, { to: 'open' })
     throw error
   }
 }
 
-/** What was parked stays parked until somebody resumes it, and what a newer version began is not ours to go on with. */
-async function mayGoOn(context: OperationContext, journal: Journal, ledger: Ledger | undefined): Promise<void> {
+/** What was parked stays parked until a person resumes it, and what a newer version began is left to it. */
+async function mayGoOn(
+  context: OperationContext,
+  held: HeldKey,
+  { journal, ledger }: { readonly journal: Journal; readonly ledger: Ledger | undefined },
+): Promise<void> {
   const { definition, settings } = context
-  const { course, claim: held } = journal
+  const { course } = journal
+  const { key } = held.claim
   if (ledger && ledger.dueAtMs === undefined) {
-    await giveUp(context, held, { to: 'open' })
-    const why = course.parked ?? `What was recorded of ${describeKey(held.key)} could not be read.`
-    throw new OnceError('PARKED', {
-      message: `${why} The operation waits for a person: see status(id), and decide with resume(id).`,
-    })
+    await end(context, held, { to: 'open' })
+    throw parkedError(course.parked ?? `The records of ${describeKey(key)} could not be read.`)
   }
   if (course.version <= definition.version) return
-  publish('drifted', held.key, { operation: definition.name, what: 'newer-version' })
-  await giveUp(context, held, { to: 'open', afterMs: settings.leaseMs })
+  publish('drifted', key, { operation: definition.name, what: 'newer-version' })
+  await end(context, held, { to: 'open', afterMs: settings.leaseMs })
   throw new OnceError('NEWER_VERSION', {
     message:
-      `Version ${course.version} of operation "${definition.name}" has worked on ${describeKey(held.key)}, and this process runs ` +
-      `version ${definition.version}. Nothing was run here. Roll the newer version out everywhere; a worker that has it takes it up.`,
+      `Version ${course.version} of operation "${definition.name}" has worked on ${describeKey(key)}, and this process runs ` +
+      `version ${definition.version}. Nothing was run here. Deploy version ${course.version} everywhere: a worker that has it resumes the operation.`,
   })
 }
 
-async function giveUp(context: OperationContext, held: Claim, becomes: Change['becomes']): Promise<void> {
-  await inStore(context, 'advance', held.key, () => context.store.advance(held, { records: [], becomes }))
+/** The last write of an attempt that has not begun: without `afterMs` the operation is parked. */
+async function end(context: OperationContext, held: HeldKey, becomes: Change['becomes']): Promise<void> {
+  await held.advance({ records: [], becomes }, context.store)
 }
 
 async function conclude(
@@ -221,8 +220,8 @@ async function conclude(
   plan: Plan,
 ): Promise<Result<unknown>> {
   const { attempt } = journal.claim
-  const startedMs = context.ground.clock.elapsed()
-  const durationMs = (): number => context.ground.clock.elapsed() - startedMs
+  const startedMs = context.runtime.clock.elapsed()
+  const durationMs = (): number => context.runtime.clock.elapsed() - startedMs
   if (plan.do === 'settle') {
     const stored = await settle(context, journal, plan)
     plan.last?.written()
@@ -230,14 +229,14 @@ async function conclude(
     if (stored.kind === 'failure') throw plan.thrown
     return { value: valueOf(call.key, stored), replayed: false, attempt }
   }
-  // What the operation failed with matters more than whether that could be written: the lease will end.
+  // The failure of the operation matters more than a write that failed: the lease frees the key anyway.
   const becomes = plan.do === 'wait' ? ({ to: 'open', afterMs: plan.afterMs } as const) : ({ to: 'open' } as const)
   await journal.end(plan.news, becomes).catch(() => {})
   publish('released', call.key, { attempt, how: 'open', durationMs: durationMs() })
   throw plan.thrown
 }
 
-/** Answers what every replay will be told. */
+/** Returns the outcome that every replay will get. */
 async function settle(context: OperationContext, journal: Journal, plan: Plan & { do: 'settle' }): Promise<Outcome> {
   const { keepMs, tombstoneMs } = context.settings
   const write = async (given: Outcome): Promise<Outcome> => {
@@ -252,30 +251,12 @@ async function settle(context: OperationContext, journal: Journal, plan: Plan & 
   })
 }
 
-/** The attempt came to no plan: the store failed in the middle of it, or its claim was lost. */
-async function giveBack(context: OperationContext, journal: Journal, thrown: unknown): Promise<unknown> {
-  const over = thrown instanceof OnceError && thrown.code === 'CLAIM_LOST'
+/** The attempt has no plan: the store failed in the middle of it, or its claim was lost. Returns the error to throw. */
+async function release(context: OperationContext, journal: Journal, thrown: unknown): Promise<unknown> {
+  const isLost = thrown instanceof OnceError && thrown.code === 'CLAIM_LOST'
   const afterMs = context.definition.backoff.firstMs
-  if (!over) await journal.end({}, { to: 'open', afterMs }).catch(() => {})
+  if (!isLost) await journal.end({}, { to: 'open', afterMs }).catch(() => {})
   return thrown instanceof FinalError ? notYet(journal, thrown) : thrown
-}
-
-/** Without a caller. */
-export async function takeUp(context: OperationContext, subject: Key): Promise<'taken-up' | 'busy' | 'over' | 'newer'> {
-  const entry = await inStore(context, 'recover', subject, () => context.store.show(subject))
-  const alive = entry && entry.state !== 'settled' && entry.state !== 'tombstone'
-  if (!alive || !entry.input) return 'over'
-  if (entry.version > context.definition.version) return 'newer'
-  const call = storedCall(context, subject, entry.fingerprint, entry.input)
-  try {
-    const asked = await enlist(context, { ...call, settings: { ...call.settings, waitMs: 0 } })
-    if (!asked.granted) return 'over'
-    await asked.granted()
-  } catch (error) {
-    // What it came to is written down; there is no caller to tell.
-    if (error instanceof OnceError && error.code === 'IN_FLIGHT') return 'busy'
-  }
-  return 'taken-up'
 }
 
 export function readLedger(context: OperationContext, subject: Key): Promise<Ledger | undefined> {
@@ -284,9 +265,9 @@ export function readLedger(context: OperationContext, subject: Key): Promise<Led
 
 export function inStore<T>(
   context: OperationContext,
-  during: 'recover' | 'inspect' | 'advance' | 'release',
+  during: 'recover' | 'inspect' | 'release',
   subject: Key,
   ask: () => Promise<T>,
 ): Promise<T> {
-  return callStore(context.ground.storeCalls, during, subject, ask)
+  return callStore(context.runtime.storeCalls, during, subject, ask)
 }

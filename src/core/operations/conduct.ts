@@ -1,23 +1,21 @@
 // One attempt of an operation, from what is recorded to what is to be written at its end: forward while it can, back when it
-// has failed for good, parked when only a person can tell. Whatever happens, it ends in one of the three.
+// has failed for good, parked when only a person can tell. Whatever happens, the attempt ends in one of the three.
 
-import type { RunContext } from '../once/attempt.ts'
 import { backoffMs } from '../backoff.ts'
 import type { Backoff } from '../backoff.ts'
-import type { Op } from '../once/effect.ts'
 import { FinalError, OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
 import { describeKey } from '../key.ts'
-import type { Answer, LastStep } from './asked.ts'
+import { Rewind, Stopped } from './asked.ts'
+import type { LastStep, Returned } from './asked.ts'
 import type { Journal, News } from './journal.ts'
 import { messageOf } from './records.ts'
 import type { Course, Ending } from './records.ts'
-import { Rewind, Stopped } from './signals.ts'
-import { createSteps, isPastPivot } from './steps.ts'
-import type { OperationOp, Steps, StepsGround } from './steps.ts'
+import type { OperationOp } from './step.ts'
+import { isPastPivot } from './steps.ts'
+import type { RunningSteps, Steps } from './steps.ts'
 import { undoAll } from './undo.ts'
-import type { Codec, Outcome } from '../outcome.ts'
-import type { Settings } from '../settings.ts'
+import type { Outcome } from '../outcome.ts'
 
 export interface Definition {
   readonly name: string
@@ -29,20 +27,15 @@ export interface Definition {
   run(op: OperationOp, input: unknown): unknown
 }
 
-export interface Conducting {
-  readonly ground: RunContext
+export interface Conducting extends RunningSteps {
   readonly definition: Definition
-  readonly journal: Journal
-  readonly settings: Settings
-  readonly codec: Codec | undefined
+  readonly steps: Steps
   readonly input: unknown
   /** The attempt before this one never reported. */
   readonly takenOver: boolean
-  /** Told of the steps, so that they can be abandoned when the function hangs. */
-  onSteps(steps: Steps): void
 }
 
-/** What is to be written at the end of the attempt, and what its caller is told. */
+/** What is to be written at the end of the attempt, and what its caller gets. */
 export type Plan =
   | {
       readonly do: 'settle'
@@ -54,29 +47,27 @@ export type Plan =
   | { readonly do: 'wait'; readonly afterMs: number; readonly thrown: unknown; readonly news: News }
   | { readonly do: 'park'; readonly thrown: unknown; readonly news: News }
 
-export async function conduct(conducting: Conducting, op: Op): Promise<Plan> {
-  const { journal, takenOver } = conducting
-  const steps = createSteps({ ...conducting, op })
-  conducting.onSteps(steps)
+export async function conduct(conducting: Conducting): Promise<Plan> {
+  const { journal, steps, takenOver } = conducting
   if (takenOver) await countDeath(journal)
   const { direction, ending, failures, failuresBack = 0 } = journal.course
   if (direction === 'backward') {
-    if (failuresBack >= conducting.definition.attempts) return deadly(journal, ending!, failuresBack)
-    return goBack(conducting, { ...conducting, op }, steps, ending!, 'learn')
+    if (failuresBack >= conducting.definition.attempts) return parkDeadly(journal, ending!, failuresBack)
+    return goBack(conducting, { ending: ending!, undos: 'learn' })
   }
   const before = endingBefore(conducting, failures)
-  if (before && isPastPivot(journal)) return pastPivot(conducting, before, failures)
-  if (before) return goBack(conducting, { ...conducting, op }, steps, before, 'learn')
-  const ended = await perform(conducting, steps)
+  if (before && isPastPivot(journal)) return parkPastPivot(journal, before, failures)
+  if (before) return goBack(conducting, { ending: before, undos: 'learn' })
+  const ended = await perform(conducting)
   if ('value' in ended) {
     reportDrift(journal, steps)
     const { value, last } = ended
     return { do: 'settle', outcome: { kind: 'value', value }, news: last ? { step: last.record } : {}, last }
   }
-  return planFailure(conducting, op, steps, ended.thrown, failures + 1)
+  return planFailure(conducting, ended.thrown, failures + 1)
 }
 
-/** A process that died under the operation said nothing; were that not counted, it could die of it for ever. */
+/** A process that died under the operation reported nothing. Were its death not counted, processes could die of it for ever. */
 async function countDeath(journal: Journal): Promise<void> {
   const { course } = journal
   const { direction, failures, failuresBack = 0 } = course
@@ -84,45 +75,39 @@ async function countDeath(journal: Journal): Promise<void> {
   await journal.write({ course: { ...course, ...counted } })
 }
 
-/** It fails for good before anything is run: it was cancelled, or nobody ever came to its end. */
+/** Why it fails for good before anything runs: it was cancelled, or its attempts are used up. */
 function endingBefore({ journal, definition }: Conducting, failures: number): Ending | undefined {
   const { cancelReason, course } = journal
   if (cancelReason !== undefined && !isPastPivot(journal)) return cancelled(journal)
   return failures >= definition.attempts ? exhausted(journal, failures, course.lastError) : undefined
 }
 
-type Performed = Answer | { readonly thrown: unknown }
+type Performed = Returned | { readonly thrown: unknown }
 
-async function perform({ definition, input }: Conducting, steps: Steps): Promise<Performed> {
+async function perform({ definition, input, steps, op }: Conducting): Promise<Performed> {
   const ended: Performed = await steps
-    .perform((op) => definition.run(op, input))
+    .perform(op, (given) => definition.run(given, input))
     .catch((thrown: unknown) => ({ thrown }))
   // Siblings that run in parallel with the one that failed must have ended before anything is undone or settled.
   const late = await steps.close()
   if ('thrown' in ended && isLost(ended.thrown)) return ended
-  // Whatever the function made of it: an operation that a step has left is neither completed nor failed.
-  if (steps.left) return { thrown: steps.left }
+  // Whatever the function made of it: an operation that a step has stopped is neither completed nor failed.
+  if (steps.stop) return { thrown: steps.stop }
   return 'value' in ended && late ? { thrown: late.failure } : ended
 }
 
-async function planFailure(
-  conducting: Conducting,
-  op: Op,
-  steps: Steps,
-  thrown: unknown,
-  failures: number,
-): Promise<Plan> {
-  const { journal, definition, ground } = conducting
+async function planFailure(conducting: Conducting, thrown: unknown, failures: number): Promise<Plan> {
+  const { journal, definition, runtime } = conducting
   if (isLost(thrown)) throw thrown
   const lastError = messageOf(thrown)
   if (thrown instanceof Stopped) return park(journal, thrown.why, lastError, { failures })
   const isKnown = journal.unconfirmed === undefined
   const ending = isKnown ? endingOf(journal, definition, thrown, failures) : undefined
   if (ending && isPastPivot(journal)) {
-    if (ending.why === 'exhausted') return pastPivot(conducting, ending, failures)
-  } else if (ending) return goBack(conducting, { ...conducting, op }, steps, ending, 'known', thrown)
+    if (ending.why === 'exhausted') return parkPastPivot(journal, ending, failures)
+  } else if (ending) return goBack(conducting, { ending, undos: 'known', thrown })
   const course = { ...journal.course, failures, lastError }
-  const afterMs = Math.round(backoffMs(definition.backoff, failures - 1, ground.random))
+  const afterMs = Math.round(backoffMs(definition.backoff, failures - 1, runtime.random))
   return {
     do: 'wait',
     afterMs,
@@ -139,27 +124,26 @@ function endingOf(journal: Journal, definition: Definition, thrown: unknown, fai
   return failures >= definition.attempts ? exhausted(journal, failures, messageOf(thrown)) : undefined
 }
 
-/**
- * `learn`: the function was not run in this attempt, and only it knows the undos. It is run again: what is done is answered
- * from the records, and the first thing that is not ends it.
- */
-async function goBack(
-  conducting: Conducting,
-  context: StepsGround,
-  steps: Steps,
-  ending: Ending,
-  undos: 'learn' | 'known',
-  thrown?: unknown,
-): Promise<Plan> {
-  const { journal, definition } = conducting
+interface WayBack {
+  readonly ending: Ending
+  /**
+   * `learn`: the function has not run in this attempt, and only it knows the undos. It runs again: steps that are done return
+   * their stored results, and the first step that is not done ends it.
+   */
+  readonly undos: 'learn' | 'known'
+  readonly thrown?: unknown
+}
+
+async function goBack(conducting: Conducting, { ending, undos, thrown }: WayBack): Promise<Plan> {
+  const { journal, definition, steps } = conducting
   const { parked: _parked, ...course } = journal.course
   const backward: Course = { ...course, direction: 'backward', ending }
   if (journal.course.direction === 'forward') {
     publish('compensating', journal.claim.key, { operation: definition.name, why: ending.why })
     await journal.write({ course: backward })
   }
-  if (undos === 'learn') await perform(conducting, steps)
-  const stuck = await undoAll(context, steps)
+  if (undos === 'learn') await perform(conducting)
+  const stuck = await undoAll(conducting, steps)
   if (stuck.length > 0) {
     const message = `${describeKey(journal.claim.key)} failed (${ending.message}) and could not undo ${stuck.map((name) => `"${name}"`).join(', ')}.`
     return park(journal, 'undo-stuck', message, backward)
@@ -173,20 +157,22 @@ async function goBack(
   }
 }
 
-/** A FinalError is an answer for good, a Rewind none at all, and this operation has not come to one: it will be taken up again. */
+/** A FinalError is an answer for good, and a Rewind is none. This operation has not come to an answer: it will be resumed. */
 export function notYet({ claim }: Journal, cause: Error): OnceError {
   return new OnceError('OUTCOME_UNKNOWN', {
-    message: `${describeKey(claim.key)} failed (${cause.message}), and that is not its answer yet: it will be taken up again. Ask again later, or see status(id).`,
+    message:
+      `${describeKey(claim.key)} failed (${cause.message}), and that is not its result yet: a retry or a worker will resume ` +
+      'it. Ask again with the same key, or see status(id).',
     cause,
   })
 }
 
-function deadly(journal: Journal, ending: Ending, failuresBack: number): Plan {
+function parkDeadly(journal: Journal, ending: Ending, failuresBack: number): Plan {
   const message = `${describeKey(journal.claim.key)} failed (${ending.message}), and ${failuresBack} attempts to undo it died or hung.`
   return park(journal, 'undo-stuck', message, {})
 }
 
-function pastPivot({ journal }: Conducting, ending: Ending, failures: number): Plan {
+function parkPastPivot(journal: Journal, ending: Ending, failures: number): Plan {
   const message = `${describeKey(journal.claim.key)} is past its pivot, where there is no way back, and cannot go on: ${ending.message}`
   return park(journal, 'past-pivot', message, { failures })
 }
@@ -194,13 +180,17 @@ function pastPivot({ journal }: Conducting, ending: Ending, failures: number): P
 function park(journal: Journal, why: Stopped['why'], message: string, changes: Partial<Course>): Plan {
   const { key } = journal.claim
   publish('parked', key, { operation: journal.operation, why })
-  const thrown = new OnceError('PARKED', {
-    message: `${message} The operation waits for a person: see status(id), and decide with resume(id).`,
-  })
+  const thrown = parkedError(message)
   return { do: 'park', thrown, news: { course: { ...journal.course, ...changes, parked: message } } }
 }
 
-/** A step that is recorded and that the code did not ask for: the code has changed since, and somebody should know. */
+export function parkedError(why: string): OnceError {
+  return new OnceError('PARKED', {
+    message: `${why} The operation waits for a person: see status(id), and decide with resume(id).`,
+  })
+}
+
+/** A step that is recorded and that the code did not ask for: the code has changed since, and an operator should know. */
 function reportDrift(journal: Journal, steps: Steps): void {
   for (const { name, state } of journal.steps()) {
     if (steps.asked.has(name) || state === 'failed' || state === 'absent') continue
@@ -217,7 +207,7 @@ function cancelled({ claim, cancelReason }: Journal): Ending {
 }
 
 function exhausted({ claim }: Journal, failures: number, lastError: string | undefined): Ending {
-  const message = `${describeKey(claim.key)} failed ${failures} times and was given up; the last time: ${lastError ?? 'its process died'}`
+  const message = `${describeKey(claim.key)} failed in ${failures} attempts and goes back. The last error: ${lastError ?? 'its process died'}`
   return { why: 'exhausted', message, data: { why: 'exhausted' } }
 }
 

@@ -1,15 +1,16 @@
-// What is in doubt, and putting it right: for systems that were built without keys, where only asking the other side in bulk
-// can tell what took effect, and how often.
+// What is in doubt, and reconciling it: for systems that were built without keys, where only asking the other side in bulk can
+// tell what took effect, and how often.
 
 import type { RunContext } from '../once/attempt.ts'
 import { invalidArgument, OnceError } from '../errors.ts'
 import type { ErrorCode } from '../errors.ts'
 import { keyOf } from '../key.ts'
 import type { Key } from '../key.ts'
-import type { OperationParts } from './operation.ts'
+import { partsOf } from './operation.ts'
+import type { DefinedOperation } from './operation.ts'
 import type { ResumeOptions } from './resume.ts'
-import { checkFound } from './steps.ts'
-import type { Found } from './steps.ts'
+import { checkLookup } from './step.ts'
+import type { LookupResult } from './step.ts'
 import { encodeOutcome } from '../outcome.ts'
 import { aFunction, checkGiven, optional, positiveInteger } from '../options.ts'
 import { callStore } from '../store-call.ts'
@@ -23,18 +24,18 @@ export interface Doubt {
   readonly step?: string
   readonly attempt: number
   /** Since when, by the store's clock. */
-  readonly sinceMs: number
-  /** Waits for a person. */
+  readonly sinceAtMs: number
+  /** Whether the operation waits for a person. */
   readonly parked: boolean
 }
 
 export type StepDoubt = Doubt & { readonly operation: string; readonly step: string }
 
-/** What the outside system says about a doubt; `duplicates` are further times that it took effect. */
+/** What the outside system says about a doubt. `duplicates` are further times that the step took effect. */
 export type Resolution = { readonly found: unknown; readonly duplicates?: readonly unknown[] } | 'not-found' | 'unknown'
 
 export interface ReconcileOptions {
-  /** Takes one duplicate effect back. Without it duplicates are only reported. */
+  /** Reverts one duplicate effect. Without it duplicates are only reported. */
   compensate?(duplicate: unknown, doubt: StepDoubt): unknown
   /** How many doubts the resolver is asked about at once. Default 100. */
   readonly limit?: number
@@ -45,7 +46,7 @@ export interface Reconciliation {
   readonly notFound: number
   /** Still in doubt: the resolver could not tell, or a duplicate could not be compensated. */
   readonly unknown: number
-  /** Somebody else was at it, or it was settled meanwhile. */
+  /** Another process worked on it, or it was settled meanwhile. */
   readonly passed: number
   readonly duplicates: readonly Duplicate[]
 }
@@ -54,44 +55,45 @@ export interface Duplicate {
   readonly doubt: StepDoubt
   readonly duplicate: unknown
   readonly compensated: boolean
-  /** What `compensate` failed with. Its operation stays in doubt, so that the next reconcile tries again. */
+  /** The error of `compensate`. The operation stays in doubt, so that the next reconcile tries again. */
   readonly error?: unknown
 }
 
 const pageLimit = 100
 
 /**
- * Everything in doubt: steps of operations that nobody works on, operations of which nothing can be read (without a step), and keys
- * of `once.run` whose attempt never reported.
+ * Everything in doubt: steps of operations that no process works on, operations whose records cannot be read (without a step),
+ * and keys of `once.run` whose attempt never reported.
  */
 export async function* doubts(
-  ground: RunContext,
+  context: RunContext,
   scope: string,
-  operations: readonly OperationParts[],
+  operations: readonly DefinedOperation[],
 ): AsyncGenerator<Doubt> {
-  for (const operation of operations) yield* operationDoubts(ground, operation)
-  yield* keyDoubts(ground, scope)
+  for (const operation of operations) yield* operationDoubts(context, operation)
+  yield* keyDoubts(context, scope)
 }
 
-async function* keyDoubts(ground: RunContext, scope: string): AsyncGenerator<Doubt> {
-  if (!('list' in ground.store)) return
-  const store = ground.store as Store & Inspectable
+async function* keyDoubts(context: RunContext, scope: string): AsyncGenerator<Doubt> {
+  if (!('list' in context.store)) return
+  const store = context.store as Store & Inspectable
   let after: Key | undefined
   for (;;) {
     const filter = { scope, state: 'abandoned', limit: pageLimit, ...(after && { after }) } as const
-    const page: readonly Entry[] = await callStore(ground.storeCalls, 'inspect', undefined, () => store.list(filter))
-    for (const { key, attempt, leaseUntilMs } of page) yield { key, attempt, sinceMs: leaseUntilMs, parked: false }
+    const page: readonly Entry[] = await callStore(context.storeCalls, 'inspect', undefined, () => store.list(filter))
+    for (const { key, attempt, leaseUntilMs } of page) yield { key, attempt, sinceAtMs: leaseUntilMs, parked: false }
     after = page.at(-1)?.key
     if (page.length < pageLimit) return
   }
 }
 
-async function* operationDoubts(ground: RunContext, operation: OperationParts): AsyncGenerator<Doubt> {
+async function* operationDoubts(context: RunContext, operation: DefinedOperation): AsyncGenerator<Doubt> {
+  const { store } = partsOf(operation)
   let after: string | undefined
   for (;;) {
     const options = { limit: pageLimit, ...(after !== undefined && { after }) }
-    const page = await callStore(ground.storeCalls, 'inspect', undefined, () =>
-      operation.store.unfinished(operation.scope, options),
+    const page = await callStore(context.storeCalls, 'inspect', undefined, () =>
+      store.unfinished(operation.scope, options),
     )
     for (const key of page) yield* await doubtsOf(operation, key)
     after = page.at(-1)?.id
@@ -99,64 +101,68 @@ async function* operationDoubts(ground: RunContext, operation: OperationParts): 
   }
 }
 
-async function doubtsOf(operation: OperationParts, key: Key): Promise<readonly Doubt[]> {
-  const { name, store } = operation
+async function doubtsOf(operation: DefinedOperation, key: Key): Promise<readonly Doubt[]> {
+  const { name } = operation
   try {
     const status = await operation.status(key.id)
     const inDoubt = new Set(status?.inDoubt)
     return (status?.steps ?? [])
       .filter((step) => inDoubt.has(step.name))
-      .map(({ name: step, attempt, sinceMs }) => {
-        return { key, operation: name, step, attempt, sinceMs, parked: status?.state === 'parked' }
+      .map(({ name: step, attempt, sinceAtMs }) => {
+        return { key, operation: name, step, attempt, sinceAtMs, parked: status?.state === 'parked' }
       })
   } catch (error) {
-    // One that cannot be read must not hide all the others, and is itself in doubt as a whole.
+    // An operation that cannot be read must not hide the others, and is in doubt as a whole.
     if (!(error instanceof OnceError) || error.code !== 'OUTCOME_UNREADABLE') throw error
-    const entry = await store.show(key)
-    return entry ? [{ key, operation: name, attempt: entry.attempt, sinceMs: entry.leaseUntilMs, parked: true }] : []
+    const entry = await partsOf(operation).store.show(key)
+    return entry ? [{ key, operation: name, attempt: entry.attempt, sinceAtMs: entry.leaseUntilMs, parked: true }] : []
   }
 }
 
-async function* stepDoubts(ground: RunContext, operation: OperationParts): AsyncGenerator<StepDoubt> {
-  for await (const doubt of operationDoubts(ground, operation)) {
+async function* stepDoubts(context: RunContext, operation: DefinedOperation): AsyncGenerator<StepDoubt> {
+  for await (const doubt of operationDoubts(context, operation)) {
     if (doubt.step !== undefined) yield doubt as StepDoubt
   }
 }
 
-/** Runs an effect once under a key of its own: how a duplicate is compensated once, however often this is called. */
+/** Runs an effect once under a key of its own, so that a duplicate is compensated once, however often `reconcile` is called. */
 export type RunOnce = (key: Key, effect: () => unknown) => Promise<unknown>
 
+export interface ReconcileContext {
+  readonly context: RunContext
+  readonly operation: DefinedOperation
+  readonly runOnce: RunOnce
+}
+
 export async function reconcile(
-  ground: RunContext,
-  operation: OperationParts,
+  { context, operation, runOnce }: ReconcileContext,
   resolve: (doubts: readonly StepDoubt[]) => Promise<readonly Resolution[]>,
   options: ReconcileOptions,
-  runOnce: RunOnce,
 ): Promise<Reconciliation> {
   checkGiven('reconcile', options, { compensate: optional(aFunction), limit: optional(positiveInteger) })
   const tally = { found: 0, notFound: 0, unknown: 0, passed: 0 }
   const duplicates: Duplicate[] = []
-  for await (const page of pages(stepDoubts(ground, operation), options.limit ?? pageLimit)) {
+  for await (const page of pages(stepDoubts(context, operation), options.limit ?? pageLimit)) {
     const resolved = checkAnswers(page, await resolve(page))
     for (const [id, ofOne] of Map.groupBy(resolved, ({ doubt }) => doubt.key.id)) {
-      // First the duplicates: what is not in doubt any more is not asked about again, and they would stay.
+      // Duplicates first: a step that is no longer in doubt is not asked about again, and its duplicates would stay.
       const found: Duplicate[] = []
-      for (const each of ofOne) found.push(...(await takeBackAll(each, options, runOnce)))
+      for (const each of ofOne) found.push(...(await compensateAll(each, options, runOnce)))
       duplicates.push(...found)
       if (found.some(({ error }) => error !== undefined)) tally.unknown += ofOne.length
-      else for (const came of await repair(operation, id, ofOne)) tally[came]++
+      else for (const decision of await decideAll(operation, id, ofOne)) tally[decision]++
     }
   }
   return { ...tally, duplicates }
 }
 
-/** All of them before anything is done: half a page would be hard to find out about. */
+/** Checks all of them before anything is done: half a page would be hard to find out about. */
 function checkAnswers(page: readonly StepDoubt[], answers: unknown): readonly Resolved[] {
   if (!Array.isArray(answers) || answers.length !== page.length) {
-    throw invalidArgument(`reconcile: expected an answer for each of ${page.length} doubts, in their order`)
+    throw invalidArgument(`reconcile: expected an array of ${page.length} results, one per doubt and in their order`)
   }
   return page.map((doubt, index) => {
-    const answer = checkFound<unknown>(doubt.step, answers[index]) as Resolution
+    const answer = checkLookup<unknown>(doubt.step, answers[index]) as Resolution
     const duplicates = typeof answer === 'object' ? (answer.duplicates ?? []) : []
     if (!Array.isArray(duplicates)) throw invalidArgument('reconcile: expected duplicates to be an array')
     return { doubt, answer, duplicates: duplicates.map((value: unknown) => ({ value, text: duplicateText(value) })) }
@@ -176,11 +182,15 @@ interface Resolved {
   readonly duplicates: readonly { readonly value: unknown; readonly text: string }[]
 }
 
-type Came = 'found' | 'notFound' | 'unknown' | 'passed'
+type Decision = 'found' | 'notFound' | 'unknown' | 'passed'
 
-/** All that is known of one operation at once: it goes on with the first decision, and would meet the next doubt. */
-async function repair(operation: OperationParts, id: string, resolved: readonly Resolved[]): Promise<readonly Came[]> {
-  const looked = resolved.map(({ doubt, answer }) => ({ step: doubt.step, is: checkFound(doubt.step, answer) }))
+/** Writes all decisions on one operation at once: it goes on with the first one, and would stop at the next doubt. */
+async function decideAll(
+  operation: DefinedOperation,
+  id: string,
+  resolved: readonly Resolved[],
+): Promise<readonly Decision[]> {
+  const looked = resolved.map(({ doubt, answer }) => ({ step: doubt.step, is: checkLookup(doubt.step, answer) }))
   const decided = looked.flatMap(({ step, is }) => (is === 'unknown' ? [] : [[step, decisionOf(is)] as const]))
   const isDone = decided.length > 0 && (await resumed(operation, id, Object.fromEntries(decided)))
   return looked.map(({ is }) => {
@@ -190,34 +200,34 @@ async function repair(operation: OperationParts, id: string, resolved: readonly 
   })
 }
 
-function decisionOf(looked: Exclude<Found<unknown>, 'unknown'>): { readonly found: unknown } | 'not-found' {
+function decisionOf(looked: Exclude<LookupResult<unknown>, 'unknown'>): { readonly found: unknown } | 'not-found' {
   return looked === 'not-found' ? looked : { found: looked.found }
 }
 
-/** False when somebody else is at it, or has been. */
+/** False when another process works on the operation, or has done so since. */
 async function resumed(
-  operation: OperationParts,
+  operation: DefinedOperation,
   id: string,
   decide: NonNullable<ResumeOptions['decide']>,
 ): Promise<boolean> {
   try {
-    return await operation.resumed(id, { decide })
+    return await partsOf(operation).resumed(id, { decide })
   } catch (error) {
     if (error instanceof OnceError && passedBy.includes(error.code)) return false
     throw error
   }
 }
 
-/** It is being worked on; a step is not in doubt any more; it was forgotten and came back as another. */
+/** A process works on it. A step is no longer in doubt. It was forgotten and asked for again with another input. */
 const passedBy: readonly ErrorCode[] = ['IN_FLIGHT', 'INVALID_ARGUMENT', 'MISMATCH', 'EXPIRED', 'CLAIM_LOST']
 
-async function takeBackAll(resolved: Resolved, options: ReconcileOptions, runOnce: RunOnce): Promise<Duplicate[]> {
+async function compensateAll(resolved: Resolved, options: ReconcileOptions, runOnce: RunOnce): Promise<Duplicate[]> {
   const { doubt, duplicates } = resolved
   const { compensate } = options
   const seen = new Map<string, number>()
   const taken: Duplicate[] = []
   for (const { value: duplicate, text } of duplicates) {
-    // Two that look the same are two.
+    // Two duplicates that look the same are two.
     const number = (seen.get(text) ?? 0) + 1
     seen.set(text, number)
     const parts = ['duplicate', doubt.key.id, doubt.step, text, ...(number > 1 ? [number] : [])]

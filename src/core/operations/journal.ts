@@ -1,11 +1,11 @@
-// What one attempt knows and writes of its operation. Only the holder of the token writes, so what it has read at the start
-// and written since is all there is; a write that the store refuses as `lost` ends the attempt.
+// What one attempt knows and writes of its operation. Only the holder of the key writes, so what the attempt has read at its
+// start and written since is all there is. A write that the store refuses as `lost` ends the attempt.
 
-import type { HeldKey } from '../once/attempt.ts'
 import { claimLost } from '../once/attempt.ts'
+import type { HeldKey } from '../once/attempt.ts'
 import { OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
-import { outgoing } from './outgoing.ts'
+import { lane } from '../lane.ts'
 import { courseRecord, readRecords, stepRecord } from './records.ts'
 import type { Course, StepRecord } from './records.ts'
 import type { Settings } from '../settings.ts'
@@ -15,11 +15,11 @@ export interface Journal {
   readonly operation: string
   readonly claim: Claim
   readonly course: Course
-  /** Why somebody asked for it to be cancelled, as far as this attempt has heard. */
+  /** Why a person asked for a cancel, as far as this attempt has heard. */
   readonly cancelReason: string | undefined
   /**
-   * A write that was not confirmed. It may have landed or may still do so, so what is recorded is not known here any more:
-   * only an attempt that reads it anew can tell which steps are to be undone.
+   * A write that the store did not confirm. It may have landed or may still land, so this attempt no longer knows what is
+   * recorded: only an attempt that reads the records anew can tell which steps are to be undone.
    */
   readonly unconfirmed: unknown
   step(name: string): StepRecord | undefined
@@ -27,7 +27,7 @@ export interface Journal {
   steps(): readonly StepRecord[]
   /** The place of the next step that begins. */
   nextOrder(): number
-  /** Write, with whatever else is to be written in this moment, and go on; rejects with CLAIM_LOST. */
+  /** Writes, together with whatever else is to be written at this moment, and goes on. Rejects with CLAIM_LOST. */
   write(news: News): Promise<void>
   /** The same as one step of a transaction: `commit` writes the change. */
   commit(news: News, commit: (change: Change) => Promise<Advanced>): Promise<void>
@@ -40,69 +40,50 @@ export interface News {
   readonly course?: Course
 }
 
-export interface JournalGround {
+export interface JournalContext {
   readonly operation: string
   readonly version: number
-  readonly claim: Claim
+  readonly held: HeldKey
   readonly settings: Settings
   readonly store: StepLedger
   /** Undefined for a fresh operation: there is nothing to read. */
   readonly ledger: Ledger | undefined
-  readonly hold: Pick<HeldKey, 'advance'>
-  /** Asked when a write was answered with `cancelled`. */
-  cancelReason(): Promise<string>
+  /** Reads why a cancel was asked for, when the store says that it was. */
+  readCancelReason(): Promise<string>
 }
 
-export function openJournal(ground: JournalGround): Journal {
-  const { claim, settings, operation } = ground
-  const read = readRecords(claim.key, ground.ledger)
-  const steps = new Map(read.steps.map(({ content }) => [content.name, content]))
-  let { course, isNews } = courseOf(read.course?.content, ground.version)
-  const revised = revising(ground.ledger)
-  let lastOrder = read.steps.at(-1)?.content.order ?? 0
-  let cancelReason = ground.ledger?.cancelReason
+export function openJournal(context: JournalContext): Journal {
+  const { held, settings, operation } = context
+  const known = readKnown(context)
+  let cancelReason = context.ledger?.cancelReason
   let unconfirmed: unknown
   const running = { to: 'running', leaseMs: settings.leaseMs } as const
 
-  const learn = (all: readonly News[]): void => {
-    isNews = false
-    for (const { step, course: next = course } of all) {
-      course = next
-      if (!step) continue
-      steps.set(step.name, step)
-      publish('step', claim.key, { operation, step: step.name, state: step.state, attempt: claim.attempt })
-    }
-  }
-  const carryOut = async (
+  async function send(
     all: readonly News[],
     becomes: Change['becomes'],
-    send: (change: Change) => Promise<Advanced>,
-  ): Promise<void> => {
-    // The first write brings the course with it: from then on the version of the code is known to others.
-    const next = all.findLast((news) => news.course)?.course ?? (isNews ? course : undefined)
-    const written = all.flatMap(({ step }) => (step ? [stepRecord(step)] : []))
-    const records = (next ? [courseRecord(next), ...written] : written).map(revised)
-    const advanced = await send({ records, becomes }).catch((error: unknown) => {
-      // What a store has refused for good was not written.
+    write: (change: Change) => Promise<Advanced>,
+  ): Promise<void> {
+    const records = known.recordsOf(all)
+    const advanced = await write({ records, becomes }).catch((error: unknown) => {
+      // A store that refuses a write for good has not written it.
       if (error instanceof OnceError && error.retryable) {
         unconfirmed ??= error
-        // It may have landed, and the next write must not take it back.
-        course = next ?? course
+        known.assumeCourse(all)
       }
       throw error
     })
-    if (advanced === 'lost') throw claimLost(claim, settings)
-    if (advanced === 'cancelled' && becomes.to === 'running') cancelReason ??= await ground.cancelReason()
-    learn(all)
+    if (advanced === 'lost') throw claimLost(held.claim, settings)
+    if (advanced === 'cancelled' && becomes.to === 'running') cancelReason ??= await context.readCancelReason()
+    known.learn(all)
   }
-  const advance = (change: Change): Promise<Advanced> => ground.hold.advance(change, ground.store)
-  const write = outgoing<News>((all) => carryOut(all, running, advance))
+  const advance = (change: Change): Promise<Advanced> => held.advance(change, context.store)
 
   return {
     operation,
-    claim,
+    claim: held.claim,
     get course() {
-      return course
+      return known.course()
     },
     get cancelReason() {
       return cancelReason
@@ -110,12 +91,57 @@ export function openJournal(ground: JournalGround): Journal {
     get unconfirmed() {
       return unconfirmed
     },
+    step: known.step,
+    steps: known.steps,
+    nextOrder: known.nextOrder,
+    write: outgoing((all) => send(all, running, advance)),
+    commit: (news, commit) => send([news], running, commit),
+    end: (news, becomes) => send([news], becomes, advance),
+  }
+}
+
+/** What this attempt knows of the records: as it has read them, with what it has written since. */
+interface Known extends Pick<Journal, 'step' | 'steps' | 'nextOrder'> {
+  course(): Course
+  /** The records that a write of all this consists of. */
+  recordsOf(all: readonly News[]): readonly LedgerRecord[]
+  /** The store has confirmed all this. */
+  learn(all: readonly News[]): void
+  /** The course in this may have landed, and the next write must not revert it. */
+  assumeCourse(all: readonly News[]): void
+}
+
+function readKnown({ operation, version, held: { claim }, ledger }: JournalContext): Known {
+  const read = readRecords(claim.key, ledger)
+  const steps = new Map(read.steps.map(({ content }) => [content.name, content]))
+  const revised = revising(ledger)
+  let lastOrder = read.steps.at(-1)?.content.order ?? 0
+  let { course, isNews } = courseOf(read.course?.content, version)
+  // The first write brings the course with it: from then on the version of the code is known to others.
+  const nextCourse = (all: readonly News[]): Course | undefined =>
+    all.findLast((news) => news.course)?.course ?? (isNews ? course : undefined)
+  return {
+    course: () => course,
     step: (name) => steps.get(name),
     steps: () => [...steps.values()].sort((a, b) => a.order - b.order),
     nextOrder: () => ++lastOrder,
-    write,
-    commit: (news, commit) => carryOut([news], running, commit),
-    end: (news, becomes) => carryOut([news], becomes, advance),
+    recordsOf(all) {
+      const next = nextCourse(all)
+      const written = all.flatMap(({ step }) => (step ? [stepRecord(step)] : []))
+      return (next ? [courseRecord(next), ...written] : written).map(revised)
+    },
+    learn(all) {
+      course = nextCourse(all) ?? course
+      isNews = false
+      for (const { step } of all) {
+        if (!step) continue
+        steps.set(step.name, step)
+        publish('step', claim.key, { operation, step: step.name, state: step.state, attempt: claim.attempt })
+      }
+    },
+    assumeCourse(all) {
+      course = nextCourse(all) ?? course
+    },
   }
 }
 
@@ -133,4 +159,41 @@ function revising(ledger: Ledger | undefined): (record: Omit<LedgerRecord, 'revi
 function courseOf(read: Course | undefined, version: number): { course: Course; isNews: boolean } {
   if (!read) return { course: { version, direction: 'forward', failures: 0 }, isNews: true }
   return read.version < version ? { course: { ...read, version }, isNews: true } : { course: read, isNews: false }
+}
+
+/** One write at a time, so that no record is on its way twice. Steps that run in parallel share their writes. */
+function outgoing(send: (all: readonly News[]) => Promise<void>): (news: News) => Promise<void> {
+  const write = lane<News, Refused | undefined>({
+    dispatch: (batch) => sendAll(send, batch),
+    batchMax: Infinity,
+    dispatchesMax: 1,
+  })
+  return async (news) => {
+    const refused = await write(news)
+    if (refused) throw refused.error
+  }
+}
+
+interface Refused {
+  readonly error: unknown
+}
+
+/** One record that the store refuses (a result too large for it) must not fail its siblings: then each is sent by itself. */
+async function sendAll(
+  send: (all: readonly News[]) => Promise<void>,
+  batch: readonly News[],
+): Promise<readonly (Refused | undefined)[]> {
+  try {
+    await send(batch)
+    return batch.map(() => undefined)
+  } catch (error) {
+    const isRefused = error instanceof OnceError && !error.retryable
+    if (batch.length === 1 || !isRefused) throw error
+    const replies: (Refused | undefined)[] = []
+    for (const news of batch) {
+      const sent = send([news])
+      replies.push(await sent.then(() => undefined).catch((each: unknown) => ({ error: each })))
+    }
+    return replies
+  }
 }

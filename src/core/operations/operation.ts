@@ -1,20 +1,20 @@
-// Operations: an effect of several steps that a crash interrupts is taken up where it was, by the caller's retry or by a worker,
-// and each step takes effect once. The entry of the operation's key decides who may work on it; its steps are recorded
-// beside it, under the same token. Here is what a user sees of them.
+// Operations: an effect of several steps. The caller's retry or a worker resumes it where a crash interrupted it, and each step
+// takes effect once. The entry of the operation's key decides who may work on it. Its steps are recorded beside the entry,
+// under the same token. Here is what a user sees of an operation.
 
 import type { Backoff } from '../backoff.ts'
 import { FinalError, invalidArgument, OnceError } from '../errors.ts'
 import { key } from '../key.ts'
 import type { Key } from '../key.ts'
-import { callOf, enlist, inStore, readLedger, takeUp } from './attempt.ts'
+import { callOf, carryOut, enlist, inStore, readLedger } from './attempt.ts'
 import type { OperationContext, OperationStore } from './attempt.ts'
-import { resume } from './resume.ts'
+import { recover, resume } from './resume.ts'
 import type { ResumeOptions } from './resume.ts'
 import type { Definition } from './conduct.ts'
 import { statusOf } from './status.ts'
 import type { OperationStatus } from './status.ts'
-import { backoffRules } from './steps.ts'
-import type { OperationOp } from './steps.ts'
+import { backoffRules } from './step.ts'
+import type { OperationOp } from './step.ts'
 import { aFunction, checkGiven, optional, positiveInteger, positiveMs, versionNumber } from '../options.ts'
 import type { Rule } from '../options.ts'
 import type { Calls, Result } from '../once/call.ts'
@@ -22,13 +22,11 @@ import { readRunOptions } from '../settings.ts'
 import type { CallOptions, OnceOptions, Settings } from '../settings.ts'
 import type { Store } from '../store.ts'
 
-export type { ResumeOptions } from './resume.ts'
-
 export interface OperationOptions extends Pick<
   CallOptions,
   'leaseMs' | 'keepMs' | 'tombstoneMs' | 'waitMs' | 'attemptMs' | 'onExpired'
 > {
-  /** The version of the function; an older one does not touch what a newer one began. Default 1. */
+  /** The version of the function. An older version does not touch what a newer one began. Default 1. */
   readonly version?: number
   /** How many attempts may fail before the operation goes back. Default 10. */
   readonly attempts?: number
@@ -36,33 +34,48 @@ export interface OperationOptions extends Pick<
   readonly backoff?: Partial<Backoff>
 }
 
+/** An operation that `once.operation` has defined. */
 export interface Operation<Input, T> {
   readonly name: string
   /** The scope of its keys. */
   readonly scope: string
-  /** Run it, or take it up where it was, or be told what it came to. */
+  /** Starts the operation, resumes it where it stopped, or returns its stored result. */
   run(id: string, input: Input): Promise<Result<T>>
-  /** The same without waiting for its end: resolves as soon as it cannot be lost any more. */
+  /** The same without waiting for its end: resolves as soon as the operation is stored, so that a crash cannot lose it. */
   start(id: string, input: Input): Promise<OperationStatus>
+  /** Its state and that of its steps. Undefined when the store knows nothing of it. */
   status(id: string): Promise<OperationStatus | undefined>
-  /** Ask for it to be cancelled: what was done is undone, unless it is past its pivot. */
+  /** Asks for a cancel: what was done is undone, unless the operation is past its pivot. */
   cancel(id: string, reason: string): Promise<OperationStatus | undefined>
-  /** Let a parked operation go on, with what a person has found out about its steps in doubt. */
+  /** Lets a parked operation go on, with what a person has found out about its steps in doubt. */
   resume(id: string, options?: ResumeOptions): Promise<OperationStatus | undefined>
 }
 
 /** What the worker and the reconciler need of an operation. */
-export interface OperationParts extends Operation<unknown, unknown> {
-  /** Take it up without a caller; resolves when the attempt is over, whatever it came to. */
-  takeUp(subject: Key): Promise<'taken-up' | 'busy' | 'over' | 'newer'>
-  /** As `resume`; says whether there was anything to resume. */
-  resumed(id: string, options: ResumeOptions): Promise<boolean>
+export interface OperationParts {
   readonly store: OperationStore
   readonly leaseMs: number
+  /** One attempt without a caller. Resolves when the attempt has ended, however it ended. */
+  recover(subject: Key): ReturnType<typeof recover>
+  /** As `resume`. Returns whether there was anything to resume. */
+  resumed(id: string, options: ResumeOptions): Promise<boolean>
 }
 
-/** Tells an operation of ours from anything else, and lets the worker at its parts. */
-export const operationParts: WeakMap<object, OperationParts> = new WeakMap()
+/** Under this symbol an operation carries its parts: it tells one of ours from any other object, and users do not see it. */
+const parts: unique symbol = Symbol('onceonly.operation')
+
+/** An operation of any input and result, with its parts. */
+export interface DefinedOperation extends Operation<never, unknown> {
+  readonly [parts]: OperationParts
+}
+
+export function isDefined(operation: unknown): operation is DefinedOperation {
+  return typeof operation === 'object' && operation !== null && parts in operation
+}
+
+export function partsOf(operation: DefinedOperation): OperationParts {
+  return operation[parts]
+}
 
 const optionRules: Readonly<Record<keyof OperationOptions, Rule>> = {
   leaseMs: optional(positiveMs),
@@ -79,22 +92,26 @@ const optionRules: Readonly<Record<keyof OperationOptions, Rule>> = {
 const defaultBackoff: Backoff = { firstMs: 1_000, factor: 2, maxMs: 300_000 }
 const defaultAttempts = 10
 
-export function createOperation<Input, T>(
+export interface OperationDefinition {
+  readonly name: string
+  readonly options: OperationOptions
+  run(op: OperationOp, input: never): unknown
+}
+
+export function createOperation(
   calls: Calls,
   once: { readonly options: OnceOptions; readonly settings: Settings },
-  name: string,
-  options: OperationOptions,
-  run: (op: OperationOp, input: Input) => T | Promise<T>,
-): Operation<Input, T> {
+  { name, options, run }: OperationDefinition,
+): DefinedOperation {
   const what = `operation "${name}"`
   checkGiven(what, options, optionRules)
   if (aFunction(run) !== undefined) throw invalidArgument(`${what}: expected a function, got ${typeof run}`)
   const { version = 1, attempts = defaultAttempts, backoff = {}, ...callOptions } = options
   checkGiven(`${what}, backoff`, backoff, backoffRules)
   const store = operationStore(calls.context.store, what)
-  const context: OperationContext = {
+  return operationOn({
     calls,
-    ground: calls.context,
+    runtime: calls.context,
     store,
     once: once.options,
     scope: operationScope(once.options.scope, name),
@@ -106,16 +123,7 @@ export function createOperation<Input, T>(
       backoff: { ...defaultBackoff, ...backoff },
       run: run as Definition['run'],
     },
-  }
-  const operation = operationOn<Input, T>(context)
-  operationParts.set(operation, {
-    ...operation,
-    store,
-    leaseMs: context.settings.leaseMs,
-    takeUp: (subject) => takeUp(context, subject),
-    resumed: (id, resumeOptions) => resume(context, key(context.scope, id), resumeOptions),
-  } as OperationParts)
-  return operation
+  })
 }
 
 /** `payments/operations/checkout`: keys of `once.run` are in `payments`, those of HTTP in `payments/<tenant>`. */
@@ -128,7 +136,7 @@ function operationScope(scope: string, name: string): string {
   return key(`${scope}/operations/${name}`, 'any').scope
 }
 
-function operationOn<Input, T>(context: OperationContext): Operation<Input, T> {
+function operationOn(context: OperationContext): DefinedOperation {
   const { scope, definition } = context
   const subject = (id: string): Key => key(scope, id)
   const status = (id: string): Promise<OperationStatus | undefined> => readStatus(context, subject(id))
@@ -136,37 +144,49 @@ function operationOn<Input, T>(context: OperationContext): Operation<Input, T> {
     name: definition.name,
     scope,
     async run(id, input) {
-      const asked = await enlist(context, callOf(context, subject(id), input))
-      return (asked.granted ? await asked.granted() : asked.result) as Result<T>
+      const call = callOf(context, subject(id), input)
+      const enlisted = await enlist(context, call)
+      return enlisted.is === 'granted' ? carryOut(context, call, enlisted) : enlisted.result
     },
     async start(id, input) {
-      const call = callOf(context, subject(id), input)
-      const asked = await enlist(context, { ...call, settings: { ...call.settings, waitMs: 0 } }).catch(
-        (error: unknown) => {
-          // Somebody works on it, or it has failed for good: that it is started is true in both cases, and its status says more.
-          const isStarted = error instanceof FinalError || (error instanceof OnceError && error.code === 'IN_FLIGHT')
-          if (!isStarted) throw error
-        },
-      )
-      if (asked?.granted) context.ground.background(asked.granted())
+      await start(context, subject(id), input)
       return (await status(id))!
     },
     status,
     async cancel(id, reason) {
       checkReason(reason)
       await inStore(context, 'recover', subject(id), () => context.store.requestCancel(subject(id), reason))
-      // When nobody works on it, this process does.
-      await takeUp(context, subject(id))
+      // When no process works on it, this one does.
+      await recover(context, subject(id))
       return status(id)
     },
     async resume(id, options = {}) {
       await resume(context, subject(id), options)
       return status(id)
     },
+    [parts]: {
+      store: context.store,
+      leaseMs: context.settings.leaseMs,
+      recover: (found) => recover(context, found),
+      resumed: (id, options) => resume(context, subject(id), options),
+    },
   }
 }
 
-/** It is stored as text, which cannot hold everything that a string can, and shown to people. */
+async function start(context: OperationContext, subject: Key, input: unknown): Promise<void> {
+  const { settings, ...call } = callOf(context, subject, input)
+  const unhurried = { ...call, settings: { ...settings, waitMs: 0 } }
+  try {
+    const enlisted = await enlist(context, unhurried)
+    if (enlisted.is === 'granted') context.runtime.background(carryOut(context, unhurried, enlisted))
+  } catch (error) {
+    // A process works on it, or it has failed for good. In both cases it was started, and its status says more.
+    const isStarted = error instanceof FinalError || (error instanceof OnceError && error.code === 'IN_FLIGHT')
+    if (!isStarted) throw error
+  }
+}
+
+/** The reason is stored as text, which cannot hold everything that a string can, and shown to people. */
 const reasonLengthMax = 1_000
 
 function checkReason(reason: unknown): void {

@@ -1,4 +1,4 @@
-// An operation as a person sees it: what it is doing, what its steps came to, and what is in doubt.
+// An operation as a person sees it: its state, the states of its steps, and what is in doubt.
 
 import { describeKey } from '../key.ts'
 import type { Key } from '../key.ts'
@@ -9,13 +9,13 @@ import type { Codec, Outcome } from '../outcome.ts'
 import type { Entry, Ledger } from '../store.ts'
 
 /**
- * running       somebody works on it
- * abandoned     its process is gone; the next retry or worker takes it up
+ * running       a process works on it
+ * abandoned     its process is gone, and the next retry or worker resumes it
  * waiting       it failed, and is tried again later
  * parked        it waits for a person
- * completed     it came to a value
+ * completed     it has a result
  * failed        it failed for good, and everything that had an undo is undone
- * expired       what it came to is no longer kept
+ * expired       its result is no longer kept
  */
 export type OperationState = 'running' | 'abandoned' | 'waiting' | 'parked' | 'completed' | 'failed' | 'expired'
 
@@ -25,10 +25,10 @@ export interface OperationStatus {
   readonly direction: 'forward' | 'backward'
   readonly version: number
   readonly attempt: number
-  /** Attempts that failed since the start, or since it was resumed. */
+  /** Attempts that failed since the start, or since a person resumed it. */
   readonly failures: number
   readonly steps: readonly StepStatus[]
-  /** Steps that began and never reported, of an operation that nobody works on. */
+  /** Steps that began and never reported, unless a process works on the operation. */
   readonly inDoubt: readonly string[]
   readonly dueAtMs?: number
   readonly parked?: string
@@ -42,7 +42,7 @@ export interface StepStatus {
   readonly state: StepState
   readonly attempt: number
   /** Since when it is in this state, by the store's clock. */
-  readonly sinceMs: number
+  readonly sinceAtMs: number
   readonly error?: string
 }
 
@@ -62,7 +62,7 @@ export function statusOf(entry: Entry, ledger: Ledger | undefined, codec: Codec 
       name,
       state: is,
       attempt,
-      sinceMs: atMs,
+      sinceAtMs: atMs,
       ...(error !== undefined && { error }),
     })),
     inDoubt:
@@ -78,7 +78,7 @@ export function statusOf(entry: Entry, ledger: Ledger | undefined, codec: Codec 
 }
 
 function stateOf(entry: Entry, outcome: Outcome | undefined, ledger: Ledger | undefined): OperationState {
-  // Also while somebody holds it: a retry looks and gives it back, and never makes it due.
+  // Also while a process holds it: a retry looks and releases it, and never makes it due.
   const isParked = ledger !== undefined && ledger.dueAtMs === undefined
   switch (entry.state) {
     case 'tombstone':

@@ -1,5 +1,5 @@
 // Steps in a transaction of the store: what they write, their record and the fence check commit together or not at all. A
-// COMMIT that was not answered is never repeated: the next attempt reads whether it happened.
+// COMMIT that the store did not confirm is never repeated: the next attempt reads whether it happened.
 
 import { claimLost } from '../once/attempt.ts'
 import { backoffMs } from '../backoff.ts'
@@ -9,52 +9,57 @@ import { OnceError } from '../errors.ts'
 import { describeKey } from '../key.ts'
 import { storable } from './records.ts'
 import type { StepRecord } from './records.ts'
-import type { StepsGround } from './steps.ts'
+import type { StepsContext } from './steps.ts'
 import { valueOf } from '../once/call.ts'
 import { bounded } from '../store-call.ts'
 import type { Advanced, BegunStep, Change, Store, Transactional, TransactionalSteps } from '../store.ts'
 
-/** Runs `work` in a transaction, and commits with it the record that `done` makes of its outcome. */
-export type Transact = (
-  name: string,
-  work: (tx: unknown) => unknown,
-  done: (result: Uint8Array) => StepRecord,
-) => Promise<unknown>
+/** Runs the work of a step, or of its undo, in a transaction, and commits its record with it. */
+export type Transact = (work: TransactionWork) => Promise<unknown>
+
+export interface TransactionWork {
+  readonly name: string
+  signal(): AbortSignal
+  work(tx: unknown): unknown
+  /** The record to commit, made from the encoded result of `work`. */
+  done(result: Uint8Array): StepRecord
+}
 
 export interface TransactionSteps {
   readonly transact: Transact
-  /** Take back every transaction that is still open, under code that still runs. */
+  /** Rolls back every transaction that is still open, under code that still runs. */
   abandon(): Promise<void>
 }
 
-export function createTransactionSteps(context: StepsGround): TransactionSteps {
+export function createTransactionSteps(context: StepsContext): TransactionSteps {
   const open = new Set<BegunStep<unknown>>()
   return {
-    transact: (...step) => repeatedly(context, open, step),
+    transact: (work) => repeatedly(context, open, work),
     async abandon() {
       await Promise.all([...open].map((begun) => begun.abandon().catch(() => {})))
     },
   }
 }
 
-/** A step that loses against others five times in a row is not going to win soon; the operation tries again later. */
+/** A step that loses against other transactions five times in a row is not going to win soon. The operation tries again later. */
 const conflictTriesMax = 5
 const conflictBackoff: Backoff = { firstMs: 10, factor: 3, maxMs: 500 }
 
 async function repeatedly(
-  context: StepsGround,
+  context: StepsContext,
   open: Set<BegunStep<unknown>>,
-  step: Parameters<Transact>,
+  work: TransactionWork,
 ): Promise<unknown> {
-  const { ground, op } = context
-  const store = transactionalSteps(ground.store)
+  const { runtime } = context
+  const store = transactionalSteps(runtime.store)
   for (let tries = 1; ; tries++) {
     try {
-      return await tryTransact(context, store, open, step)
+      return await tryTransact(context, store, open, work)
     } catch (error) {
-      // The rollback took everything along, so all of it may run again.
-      if (!store.isConflict(error) || tries >= conflictTriesMax || op.signal.aborted) throw error
-      await sleep(ground.clock, backoffMs(conflictBackoff, tries - 1, ground.random), { signal: op.signal })
+      // The rollback has reverted everything, so all of it may run again.
+      const signal = work.signal()
+      if (!store.isConflict(error) || tries >= conflictTriesMax || signal.aborted) throw error
+      await sleep(runtime.clock, backoffMs(conflictBackoff, tries - 1, runtime.random), { signal })
     }
   }
 }
@@ -62,16 +67,16 @@ async function repeatedly(
 type TransactionalStore = TransactionalSteps<unknown> & Pick<Transactional<unknown>, 'isConflict'>
 
 async function tryTransact(
-  context: StepsGround,
+  context: StepsContext,
   store: TransactionalStore,
   open: Set<BegunStep<unknown>>,
-  [name, work, done]: Parameters<Transact>,
+  { name, work, done }: TransactionWork,
 ): Promise<unknown> {
-  const { ground, journal, settings, codec } = context
+  const { runtime, journal, settings, codec } = context
   const late = (begun: BegunStep<unknown> | undefined): void => {
-    if (begun) ground.background(takeBack(context, begun))
+    if (begun) runtime.background(rollBack(context, begun))
   }
-  const begun = await bounded(ground.storeCalls, () => store.beginStep(journal.claim), late)
+  const begun = await bounded(runtime.storeCalls, () => store.beginStep(journal.claim), late)
   if (!begun) throw claimLost(journal.claim, settings, { executed: 'no' })
   open.add(begun)
   try {
@@ -79,7 +84,7 @@ async function tryTransact(
     await journal.commit({ step: done(bytes) }, (change) => commitWithin(context, begun, change))
     return valueOf(journal.claim.key, outcome)
   } catch (error) {
-    await takeBack(context, begun)
+    await rollBack(context, begun)
     throw error
   } finally {
     open.delete(begun)
@@ -87,24 +92,24 @@ async function tryTransact(
 }
 
 /** Never fails and never hangs: a connection that does not even roll back is cut off, which rolls back by itself. */
-async function takeBack({ ground }: StepsGround, begun: BegunStep<unknown>): Promise<void> {
-  await bounded(ground.storeCalls, () => begun.rollback()).catch(() => begun.abandon().catch(() => {}))
+async function rollBack({ runtime }: StepsContext, begun: BegunStep<unknown>): Promise<void> {
+  await bounded(runtime.storeCalls, () => begun.rollback()).catch(() => begun.abandon().catch(() => {}))
 }
 
-/** A COMMIT that nobody answered in time may have happened, and is never repeated. */
+/** A COMMIT that the store did not confirm in time may have happened, and is never repeated. */
 async function commitWithin(
-  { ground, journal }: StepsGround,
+  { runtime, journal }: StepsContext,
   begun: BegunStep<unknown>,
   change: Change,
 ): Promise<Advanced> {
   let isAnswered = false
   const commit = (): Promise<Advanced> => begun.commit(change).finally(() => (isAnswered = true))
-  return bounded(ground.storeCalls, commit).catch((cause: unknown) => {
+  return bounded(runtime.storeCalls, commit).catch((cause: unknown) => {
     if (isAnswered) throw cause
     throw new OnceError('OUTCOME_UNKNOWN', {
       message:
-        `A step of ${describeKey(journal.claim.key)} was to be committed, and the ${ground.store.name} store did not say whether it was. ` +
-        'The next attempt of the operation will know.',
+        `The ${runtime.store.name} store did not confirm the commit of a step of ${describeKey(journal.claim.key)} within ` +
+        `${runtime.storeCalls.timeoutMs} ms. Ask again with the same key: the next attempt reads whether it was committed.`,
       cause,
     })
   })

@@ -3,7 +3,7 @@
 
 import type { AuditRecord, Entry } from '../../core/store.ts'
 import type { EventName } from '../../core/events.ts'
-import type { OperationStatus, StepStatus } from '../../core/operations/status.ts'
+import type { OperationStatus, StepStatus } from '../../core/operations.ts'
 import type { SeenEvent } from './journal.ts'
 
 export interface Moment {
@@ -77,8 +77,8 @@ function manualWords(action: AuditRecord['action'], reason: string): string {
 }
 
 /** What a step failed with is left out: a service may have put anything into it. */
-function stepMoment({ name, state, attempt, sinceMs }: StepStatus): Moment {
-  return { atMs: sinceMs, what: 'step', detail: `Step ${name}: ${state}.`, witness: 'store', attempt }
+function stepMoment({ name, state, attempt, sinceAtMs }: StepStatus): Moment {
+  return { atMs: sinceAtMs, what: 'step', detail: `Step ${name}: ${state}.`, witness: 'store', attempt }
 }
 
 // How it happened says more than that it did.

@@ -3,7 +3,7 @@
 // operations are carried out.
 
 import { fingerprint } from '../../../src/core/fingerprint.ts'
-import type { StepState } from '../../../src/core/operations/records.ts'
+import type { StepState } from '../../../src/core/operations.ts'
 import type { MemoryOperation } from '../../../src/stores/memory/operations.ts'
 import { phaseOf, tokenOf } from '../../../src/testing/history-checker/audit.ts'
 import type { History } from '../../../src/testing/history-checker/history.ts'

@@ -3,7 +3,7 @@
 // All of them take an undo once for each key of it, also of what never came, and do nothing any more that was undone.
 
 import { FinalError } from '../../../src/core/errors.ts'
-import type { Found } from '../../../src/core/operations/steps.ts'
+import type { LookupResult } from '../../../src/core/operations.ts'
 import type { Life, World } from './world.ts'
 
 export interface OutsideRequest {
@@ -33,7 +33,7 @@ export interface Outside {
   underWay(): number
   /** Resolves with the place in the ledger. */
   send(life: Life, request: OutsideRequest, fate: OutsideFate): Promise<number>
-  lookup(life: Life, request: Omit<OutsideRequest, 'does'>, isUnknown: boolean): Promise<Found<number>>
+  lookup(life: Life, request: Omit<OutsideRequest, 'does'>, isUnknown: boolean): Promise<LookupResult<number>>
   /** What a transaction of the store's committed; `ticket` is by what it is found again. */
   commit(subject: string, does: 'run' | 'undo', ticket: number): void
   /** Where in the ledger that stands. */
@@ -92,7 +92,7 @@ export function createOutside(world: World, options: OutsideOptions): Outside {
       return wire.exchange(life, fate, () => carryOut(request, sentAtMs, fate))
     },
     lookup: (life, { key, fence }, isUnknown) =>
-      wire.exchange(life, 'arrives', (): Found<number> => {
+      wire.exchange(life, 'arrives', (): LookupResult<number> => {
         if (isUnknown) return 'unknown'
         const found = byKey.get(key)
         if (found !== undefined) return { found }

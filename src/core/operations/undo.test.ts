@@ -1,0 +1,392 @@
+import { describe, expect, test, vi } from 'vitest'
+import { codeOf, define, never, openShop, thrown } from '../../../test/operations/shop.ts'
+import type { Body } from '../../../test/operations/shop.ts'
+import { memoryStore } from '../../stores/memory.ts'
+import type { MemoryData } from '../../stores/memory.ts'
+import { FinalError } from '../errors.ts'
+import type { Recoverable, TransactionalSteps } from '../store.ts'
+
+describe('going back', () => {
+  const saga =
+    (log: string[], fail: () => never, extra: Record<string, unknown> = {}): Body =>
+    async (op) => {
+      await op.step('reserve', { run: () => void log.push('reserve'), undo: () => void log.push('undo reserve') })
+      await op.step('charge', {
+        run: () => {
+          log.push('charge')
+          return { charge: 1 }
+        },
+        undo: ({ forward, result }) => void log.push(`undo charge ${forward} ${JSON.stringify(result)}`),
+        ...extra,
+      })
+      await op.step('ship', { run: fail, undo: ({ forward }) => void log.push(`undo ship ${forward}`) })
+    }
+
+  test('a final failure undoes in reverse, each once, and is stored as the answer', async () => {
+    const once = openShop().process()
+    const log: string[] = []
+    const checkout = define(
+      once,
+      saga(log, () => {
+        throw new FinalError('out of stock', { data: { sku: 1 } })
+      }),
+    )
+    const error = await thrown(checkout.run('1', {}))
+    expect(error).toBeInstanceOf(FinalError)
+    expect(error).toMatchObject({ message: 'out of stock', data: { sku: 1 } })
+    // The step that failed has said itself that it took no effect.
+    expect(log).toEqual(['reserve', 'charge', 'undo charge done {"charge":1}', 'undo reserve'])
+    expect(await thrown(checkout.run('1', {}))).toMatchObject({ message: 'out of stock', data: { sku: 1 } })
+    expect(log).toHaveLength(4)
+    expect(await checkout.status('1')).toMatchObject({ state: 'failed', direction: 'backward' })
+  })
+
+  test('when its attempts are exhausted it goes back, and a step in doubt is told so', async () => {
+    const once = openShop().process()
+    const log: string[] = []
+    const checkout = define(
+      once,
+      saga(log, () => {
+        throw new Error('the carrier is down')
+      }),
+      { attempts: 2 },
+    )
+    expect((await thrown(checkout.run('1', {}))).message).toBe('the carrier is down')
+    const error = await thrown(checkout.run('1', {}))
+    expect(error).toBeInstanceOf(FinalError)
+    expect(error.message).toContain('failed in 2 attempts')
+    expect(log).toEqual(['reserve', 'charge', 'undo ship unknown', 'undo charge done {"charge":1}', 'undo reserve'])
+  })
+
+  test('after a pivot there is no way back: it goes on, and parks when its attempts are exhausted', async () => {
+    const once = openShop().process()
+    const log: string[] = []
+    const checkout = define(
+      once,
+      saga(
+        log,
+        () => {
+          throw new FinalError('no such address')
+        },
+        { pivot: true },
+      ),
+      { attempts: 2 },
+    )
+    // A FinalError would be its answer for good, and it has none yet.
+    const first = await thrown(checkout.run('1', {}))
+    expect(first).toMatchObject({ code: 'OUTCOME_UNKNOWN', cause: { message: 'no such address' } })
+    expect(await codeOf(checkout.run('1', {}))).toBe('PARKED')
+    expect(log).toEqual(['reserve', 'charge'])
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked', direction: 'forward' })
+  })
+
+  test('an undo that keeps failing is parked with its error, the others still run, and resume goes on', async () => {
+    const { process, clock } = openShop()
+    const log: string[] = []
+    let broken = true
+    const checkout = define(process(), async (op) => {
+      await op.step('a', { run: () => 1, undo: () => void log.push('undo a') })
+      await op.step('b', {
+        run: () => 2,
+        undo: () => {
+          if (broken) throw new Error('refunds are down')
+          log.push('undo b')
+        },
+      })
+      throw new FinalError('no')
+    })
+    const first = codeOf(checkout.run('1', {}))
+    await clock.advance(60_000)
+    expect(await first).toBe('PARKED')
+    expect(log).toEqual(['undo a'])
+    const status = await checkout.status('1')
+    expect(status?.steps.find((step) => step.name === 'b')).toMatchObject({ state: 'stuck', error: 'refunds are down' })
+    broken = false
+    await checkout.resume('1')
+    expect(await thrown(checkout.run('1', {}))).toBeInstanceOf(FinalError)
+    expect(log).toEqual(['undo a', 'undo b'])
+  })
+
+  test('undos wait for parallel siblings to end', async () => {
+    const { process, clock } = openShop()
+    const log: string[] = []
+    const gate = Promise.withResolvers<void>()
+    const checkout = define(process(), (op) =>
+      Promise.all([
+        op.step('slow', {
+          run: async () => {
+            await gate.promise
+            log.push('slow')
+          },
+          undo: ({ forward }) => void log.push(`undo slow ${forward}`),
+        }),
+        op.step('quick', () => {
+          throw new FinalError('no')
+        }),
+      ]),
+    )
+    const result = thrown(checkout.run('1', {}))
+    await clock.advance(1_000)
+    expect(log).toEqual([])
+    gate.resolve()
+    await result
+    expect(log).toEqual(['slow', 'undo slow done'])
+  })
+
+  test('cancel undoes what was done, and is the answer', async () => {
+    const once = openShop().process()
+    const log: string[] = []
+    const checkout = define(
+      once,
+      saga(log, () => {
+        throw new Error('not now')
+      }),
+    )
+    await thrown(checkout.run('1', {}))
+    expect(await checkout.cancel('1', 'the customer left')).toMatchObject({ state: 'failed' })
+    expect(log).toEqual(['reserve', 'charge', 'undo ship unknown', 'undo charge done {"charge":1}', 'undo reserve'])
+    expect((await thrown(checkout.run('1', {}))).message).toContain('the customer left')
+  })
+
+  test('cancel of a running operation takes effect at its next step', async () => {
+    const here = openShop()
+    const gate = Promise.withResolvers<void>()
+    const log: string[] = []
+    const checkout = define(here.process(), async (op) => {
+      await op.step('a', { run: () => gate.promise, undo: () => void log.push('undo a') })
+      await op.step('b', () => void log.push('b'))
+    })
+    const result = thrown(checkout.run('1', {}))
+    await here.clock.advance(10)
+    expect(await checkout.cancel('1', 'changed my mind')).toMatchObject({
+      state: 'running',
+      cancelReason: 'changed my mind',
+    })
+    gate.resolve()
+    await result
+    expect(log).toEqual(['undo a'])
+  })
+
+  test('a process that dies while it goes back is succeeded by one that goes on with the undos', async () => {
+    const { process, clock } = openShop()
+    const log: string[] = []
+    let hang = true
+    const body: Body = async (op) => {
+      await op.step('a', { run: () => 1, undo: () => void log.push('undo a') })
+      await op.step('b', {
+        run: () => 2,
+        undo: () => {
+          if (hang) return never
+          return void log.push('undo b')
+        },
+      })
+      await op.step('c', { run: () => 3, undo: () => void log.push('undo c') })
+      throw new FinalError('no')
+    }
+    void define(process({ attemptMs: 1_000 }), body)
+      .run('1', {})
+      .catch(() => {})
+    await clock.advance(120_000)
+    hang = false
+    expect(log).toEqual(['undo c'])
+    expect(await thrown(define(process(), body).run('1', {}))).toMatchObject({ message: 'no' })
+    expect(log).toEqual(['undo c', 'undo b', 'undo a'])
+  })
+})
+
+describe('going back, as found by simulation', () => {
+  const failing = (): never => {
+    throw new FinalError('declined')
+  }
+
+  /** A store whose answers to the writes that have these words in them do not come back. */
+  function deafTo(words: string, data: MemoryData): ReturnType<typeof memoryStore> {
+    const store = memoryStore({ data })
+    return {
+      ...store,
+      async advance(claim, change) {
+        const answer = await store.advance(claim, change)
+        const isMeant = change.records.some(({ content }) => Buffer.from(content).includes(words))
+        if (isMeant) throw new Error('the reply was lost')
+        return answer
+      },
+    }
+  }
+
+  test('a step in doubt that is not run again because of a cancel is undone (seed 2144)', async () => {
+    const undo = vi.fn()
+    const step = { undo, retry: { attempts: 2, firstMs: 1 } }
+    const here = openShop()
+    const own = here.process()
+    const body: Body = (op) =>
+      op.step('charge', {
+        ...step,
+        run: async () => {
+          await (own.store as unknown as Recoverable).requestCancel(op.key, 'enough')
+          throw new Error('timed out')
+        },
+      })
+    const asked = thrown(define(own, body).run('1', {}))
+    await here.clock.advance(1_000)
+    expect(await asked).toBeInstanceOf(FinalError)
+    expect(undo.mock.calls[0]?.[0]).toMatchObject({ forward: 'unknown' })
+  })
+
+  test('an attempt that does not know what it wrote undoes nothing; the next one reads it (seed 610)', async () => {
+    const { process, clock, data } = openShop()
+    const store = memoryStore({ data })
+    let isCut = false
+    const advance: typeof store.advance = async (claim, change) => {
+      const answer = await store.advance(claim, change)
+      if (!isCut) return answer
+      throw new Error('the reply was lost')
+    }
+    const log: string[] = []
+    const body: Body = async (op) => {
+      await op.step('reserve', { run: () => log.push('reserve'), undo: () => log.push('undo reserve') })
+      isCut = true
+      await op.step('charge', { run: () => log.push('charge'), undo: () => log.push('undo charge') })
+    }
+    const cut = process({ store: { ...store, advance } as typeof store, storeTimeoutMs: 100 })
+    const asked = thrown(define(cut, body, { attempts: 1 }).run('1', {}))
+    await clock.advance(60_000)
+    expect(await asked).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+    expect(log).toEqual(['reserve'])
+    const last = define(process(), body, { attempts: 1 })
+    expect(await thrown(last.run('1', {}))).toBeInstanceOf(FinalError)
+    expect(log).toEqual(['reserve', 'undo charge', 'undo reserve'])
+  })
+
+  test('an operation whose turn was not confirmed does not turn again (seed 2802)', async () => {
+    const { process, clock, data } = openShop()
+    const body: Body = (op) => op.step('charge', failing)
+    const checkout = define(process({ store: deafTo('backward', data), storeTimeoutMs: 100 }), body)
+    const asked = thrown(checkout.run('1', {}))
+    await clock.advance(60_000)
+    expect(await asked).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+    expect(await checkout.status('1')).toMatchObject({ direction: 'backward' })
+  })
+
+  test('how a function is left for a cancel is told to nobody outside (seed 8236)', async () => {
+    const { process, clock, data } = openShop()
+    const once = process({ store: deafTo('"state":"done"', data), storeTimeoutMs: 100 })
+    const body: Body = async (op) => {
+      const cancel = (): Promise<boolean> =>
+        (once.store as unknown as Recoverable).requestCancel(op.key, 'enough').then(() => true)
+      await op.step('a', cancel).catch(() => {})
+      return op.step('b', () => 1)
+    }
+    const asked = thrown(define(once, body).run('1', {}))
+    await clock.advance(60_000)
+    expect(await asked).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+  })
+
+  test('the undo of a transaction whose COMMIT was not answered is not tried again by the same attempt (seed 665)', async () => {
+    const { process, clock, data } = openShop()
+    const store = memoryStore({ data })
+    let undone = 0
+    let isSilent = true
+    const beginStep: TransactionalSteps<null>['beginStep'] = async (claim) => ({
+      tx: null,
+      async commit(change) {
+        const answer = await store.advance(claim, change)
+        return undone > 0 && isSilent ? never : answer
+      },
+      rollback: async () => {},
+      abandon: async () => {},
+    })
+    const body: Body = async (op) => {
+      await op.transaction('order', { run: () => 1, undo: () => void undone++ })
+      await op.step('charge', failing)
+    }
+    const silent = { ...store, beginStep, isConflict: () => false } as unknown as typeof store
+    const asked = thrown(define(process({ store: silent, storeTimeoutMs: 100 }), body).run('1', {}))
+    await clock.advance(60_000)
+    expect(await asked).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+    isSilent = false
+    expect(await thrown(define(process({ store: silent }), body).run('1', {}))).toBeInstanceOf(FinalError)
+    expect(undone).toBe(1)
+  })
+})
+
+describe('going back, as found in review', () => {
+  test('a function that catches the end by a cancel cannot complete the operation', async () => {
+    const here = openShop()
+    const gate = Promise.withResolvers<void>()
+    const undo = vi.fn()
+    const checkout = define(here.process(), async (op) => {
+      await op.step('a', { run: () => gate.promise, undo })
+      return op.step('b', () => 'b').catch(() => 'completed all the same')
+    })
+    const asked = thrown(checkout.run('1', {}))
+    await here.clock.advance(10)
+    await checkout.cancel('1', 'the customer left')
+    gate.resolve()
+    // The wish came while it ran, and the reason is told all the same.
+    expect(await asked).toMatchObject({ name: 'FinalError', message: expect.stringContaining('the customer left') })
+    expect(undo).toHaveBeenCalledTimes(1)
+  })
+
+  test('a course whose write was not confirmed is overwritten by the next: an operation that turned back stays so', async () => {
+    const { process, clock, data } = openShop()
+    const store = memoryStore({ data })
+    let isLost = true
+    const advance: typeof store.advance = async (claim, change) => {
+      const answer = await store.advance(claim, change)
+      if (change.becomes.to === 'running' && isLost) throw new Error('the reply was lost')
+      return answer
+    }
+    const once = process({ store: Object.assign({}, store, { advance }), storeTimeoutMs: 100 })
+    const checkout = define(once, (op) => op.step('a', { run: () => 1, undo: () => {} }), { attempts: 1 })
+    const asked = thrown(checkout.run('1', {}))
+    await clock.advance(60_000)
+    await asked
+    isLost = false
+    await thrown(checkout.run('1', {}))
+    expect(await checkout.status('1')).toMatchObject({ state: 'failed', direction: 'backward' })
+    const revisions = [...data.operations.values()][0]!.records
+    expect(revisions.get('')!.revision).toBeGreaterThan(1)
+  })
+
+  test('an undo that kills its process each time is left to a person after as many attempts as going forward has', async () => {
+    const { process, clock } = openShop()
+    const undo = vi.fn(() => never)
+    const body: Body = async (op) => {
+      await op.step('a', { run: () => 1, undo })
+      throw new FinalError('no')
+    }
+    for (let death = 0; death < 6; death++) {
+      void define(process({ attemptMs: 1_000 }), body, { attempts: 3 })
+        .run('1', {})
+        .catch(() => {})
+      await clock.advance(120_000)
+    }
+    expect(undo).toHaveBeenCalledTimes(3)
+    const checkout = define(process(), body, { attempts: 3 })
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked', direction: 'backward' })
+    undo.mockImplementation((() => undefined) as never)
+    await checkout.resume('1')
+    expect(await thrown(checkout.run('1', {}))).toMatchObject({ message: 'no' })
+  })
+
+  test('an undo whose time is over is gone on with, and is not taken for stuck', async () => {
+    const { process, clock } = openShop()
+    let isSlow = true
+    const undo = async ({ signal }: { signal: AbortSignal }): Promise<void> => {
+      if (!isSlow) return
+      await new Promise((resolve) => signal.addEventListener('abort', resolve))
+      throw new FinalError('this undo gives up')
+    }
+    const body: Body = async (op) => {
+      await op.step('a', { run: () => 1, undo })
+      throw new FinalError('no')
+    }
+    const checkout = define(process({ attemptMs: 1_000 }), body)
+    const first = codeOf(checkout.run('1', {}))
+    await clock.advance(2_000)
+    expect(await first).toBe('DEADLINE_PASSED')
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', steps: [{ name: 'a', state: 'undoing' }] })
+    isSlow = false
+    expect(await thrown(checkout.run('1', {}))).toMatchObject({ message: 'no' })
+  })
+})

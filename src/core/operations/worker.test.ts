@@ -1,0 +1,189 @@
+import { describe, expect, test, vi } from 'vitest'
+import {
+  codeOf,
+  define,
+  dieIn,
+  leaveChargeInDoubt,
+  never,
+  openShop,
+  parkAtCharge,
+  thrown,
+} from '../../../test/operations/shop.ts'
+import type { Body } from '../../../test/operations/shop.ts'
+import { memoryStore } from '../../stores/memory.ts'
+import { FinalError } from '../errors.ts'
+
+describe('the worker', () => {
+  test('a worker finishes what a dead process began, though no client retries', async () => {
+    const here = openShop()
+    const log: string[] = []
+    const body: Body = async (op, input) => {
+      await op.step('a', () => void log.push(`a ${JSON.stringify(input)}`))
+      await op.step('b', () => void log.push('b'))
+      return 'done'
+    }
+    await dieIn('b', here, body)
+    const once = here.process()
+    const checkout = define(once, body)
+    const recovery = once.recover([checkout], { everyMs: 1_000 })
+    await here.clock.advance(700_000)
+    await recovery.stop()
+    expect(await checkout.status('1')).toMatchObject({ state: 'completed', outcome: { value: 'done' } })
+    expect(log).toEqual(['a {"total":5}', 'b'])
+  })
+
+  test('a failing operation is tried again with growing pauses, and given up after its attempts', async () => {
+    const { process, clock } = openShop()
+    const once = process()
+    const run = vi.fn(() => {
+      throw new Error('down')
+    })
+    const checkout = define(once, (op) => op.step('a', run), { attempts: 4 })
+    const recovery = once.recover([checkout])
+    await thrown(checkout.run('1', {}))
+    await clock.advance(60_000)
+    expect(run).toHaveBeenCalledTimes(4)
+    await recovery.stop()
+    expect(await checkout.status('1')).toMatchObject({ state: 'failed' })
+  })
+
+  test('an operation that kills its process each time is given up, too', async () => {
+    const here = openShop()
+    const body: Body = (op) => op.step('poison', { run: () => never, undo: () => {} })
+    for (let crash = 0; crash < 3; crash++) {
+      void define(here.process({ attemptMs: 1_000 }), body, { attempts: 3 })
+        .run('1', {})
+        .catch(() => {})
+      await here.clock.advance(120_000)
+    }
+    const run = vi.fn()
+    const last = define(here.process(), (op) => op.step('poison', { run, undo: () => {} }), { attempts: 3 })
+    expect(await thrown(last.run('1', {}))).toBeInstanceOf(FinalError)
+    expect(run).not.toHaveBeenCalled()
+  })
+
+  test('two workers and a retrying client at once are one execution', async () => {
+    const here = openShop()
+    const ran = vi.fn(() => 'done')
+    const body: Body = (op) => op.step('a', ran)
+    await dieIn('a', here, body)
+    const [one, two] = [here.process(), here.process()]
+    const workers = [one.recover([define(one, body)]), two.recover([define(two, body)])]
+    const asked = (async () => {
+      for (;;) {
+        const result = await define(here.process({ waitMs: 60_000 }), body)
+          .run('1', { total: 5 })
+          .catch(() => undefined)
+        if (result) return result
+      }
+    })()
+    await here.clock.advance(900_000)
+    expect((await asked).value).toBe('done')
+    expect(ran).toHaveBeenCalledTimes(1)
+    await Promise.all(workers.map((worker) => worker.stop()))
+  })
+
+  test('start returns at once, and the operation goes on; started twice it is one', async () => {
+    const { process, clock } = openShop()
+    const gate = Promise.withResolvers<void>()
+    const run = vi.fn(() => gate.promise)
+    const checkout = define(process(), (op) => op.step('a', run))
+    expect(await checkout.start('1', {})).toMatchObject({ state: 'running' })
+    expect(await checkout.start('1', {})).toMatchObject({ state: 'running' })
+    gate.resolve()
+    await clock.advance(10)
+    expect(await checkout.status('1')).toMatchObject({ state: 'completed' })
+    expect(await checkout.start('1', {})).toMatchObject({ state: 'completed' })
+    expect(run).toHaveBeenCalledTimes(1)
+  })
+
+  test('an operation that is not finished does not expire, and what it came to is kept for keepMs', async () => {
+    const here = openShop()
+    await leaveChargeInDoubt(here, parkAtCharge)
+    const once = here.process({ keepMs: 60_000, tombstoneMs: 60_000 })
+    const checkout = define(once, parkAtCharge)
+    expect(await codeOf(checkout.run('1', { total: 5 }))).toBe('PARKED')
+    await here.clock.advance(30 * 86_400_000)
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked', inDoubt: ['charge'] })
+    await checkout.resume('1', { decide: { charge: 'not-found' } })
+    expect((await checkout.run('1', { total: 5 })).value).toBe('ran')
+    await here.clock.advance(61_000)
+    expect(await codeOf(checkout.run('1', { total: 5 }))).toBe('EXPIRED')
+  })
+
+  test('a ledger that cannot be read for a moment does not hold the key for a lease', async () => {
+    const { process, clock, data } = openShop()
+    const store = memoryStore({ data })
+    let isDown = false
+    const ledger: typeof store.ledger = async (key) => {
+      if (isDown) throw new Error('down')
+      return store.ledger(key)
+    }
+    let fail = true
+    const checkout = define(process({ store: Object.assign({}, store, { ledger }) }), () => {
+      if (fail) throw new Error('not yet')
+      return 'done'
+    })
+    await thrown(checkout.run('1', {}))
+    ;[isDown, fail] = [true, false]
+    expect(await codeOf(checkout.run('1', {}))).toBe('STORE_UNAVAILABLE')
+    isDown = false
+    await clock.advance(10)
+    expect((await checkout.run('1', {})).value).toBe('done')
+  })
+
+  test('an input that cannot be read parks the operation, so that workers do not come back to it for ever', async () => {
+    const here = openShop()
+    await leaveChargeInDoubt(here, parkAtCharge)
+    const { entries } = here.data
+    for (const [name, entry] of entries) entries.set(name, { ...entry, input: Buffer.from('garbled') })
+    const once = here.process()
+    const checkout = define(once, parkAtCharge)
+    const recovery = once.recover([checkout])
+    await here.clock.advance(60_000)
+    await recovery.stop()
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked', attempt: 2 })
+    expect(await codeOf(checkout.run('1', { total: 5 }))).toBe('PARKED')
+  })
+
+  test('a worker with one hand takes operations in turns: a flood of one does not starve another', async () => {
+    const here = openShop()
+    const once = here.process()
+    const done: string[] = []
+    const operations = ['flood', 'other'].map((name) =>
+      once.operation(name, { backoff: { firstMs: 1, maxMs: 1 } }, (op) => {
+        if (op.attempt === 1) throw new Error('later')
+        done.push(name)
+      }),
+    )
+    for (let n = 0; n < 20; n++) await thrown(operations[0]!.run(`${n}`, {}))
+    await thrown(operations[1]!.run('1', {}))
+    await here.clock.advance(100)
+    const recovery = once.recover(operations, { concurrency: 1 })
+    await here.clock.advance(5_000)
+    await recovery.stop()
+    expect(done).toHaveLength(21)
+    expect(done.indexOf('other')).toBeLessThan(3)
+  })
+
+  test.each([
+    ['an object without text', Object.create(null)],
+    ['an object whose text throws', { toString: () => expect.fail('no text') }],
+    ['an error whose message is none', Object.assign(new Error('x'), { message: { is: 'an object' } })],
+    ['a symbol', Symbol('thrown')],
+    ['nothing', undefined],
+  ])('an operation that throws %s fails, is counted and is given up', async (_what, given) => {
+    const { process, clock } = openShop()
+    const undone = vi.fn()
+    const body: Body = async (op) => {
+      await op.step('a', { run: () => 1, undo: undone })
+      throw given
+    }
+    const checkout = define(process(), body, { attempts: 2, backoff: { firstMs: 1 } })
+    await checkout.run('1', {}).catch(() => {})
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', failures: 1, lastError: expect.any(String) })
+    await clock.advance(1_000)
+    expect(await thrown(checkout.run('1', {}))).toBeInstanceOf(FinalError)
+    expect(undone).toHaveBeenCalledTimes(1)
+  })
+})
