@@ -6,155 +6,161 @@ import type { SeededBug } from './bug.ts'
 const inMemory = 'src/stores/memory/contract.test.ts'
 const inSqlite = 'src/stores/sqlite/contract.test.ts'
 
-export const memoryBugs: readonly SeededBug[] = bugsIn('src/stores/memory.ts', 'stores', [
-  {
-    id: 'memory: no mismatch check',
-    find: `  if (entry.fingerprint !== request.fingerprint) return { is: 'mismatch' }\n`,
-    replace: '',
-    caughtBy: bySimulation('own-answer'),
-  },
-  {
-    id: 'memory: mismatch only against settled entries',
-    find: `if (entry.fingerprint !== request.fingerprint) return { is: 'mismatch' }`,
-    replace: `if (state === 'settled' && entry.fingerprint !== request.fingerprint) return { is: 'mismatch' }`,
-    caughtBy: bySimulation('linearizable'),
-  },
-  {
-    id: 'memory: a running key is taken over',
-    find: `if (state === 'running') return { is: 'busy', retryAfterMs: entry.leaseUntilMs - data.now() }`,
-    replace: `if (state === 'running' && entry.attempt > 1) return { is: 'busy', retryAfterMs: entry.leaseUntilMs - data.now() }`,
-    caughtBy: bySimulation('one-holder'),
-  },
-  {
-    id: 'memory: no takeover',
-    find: `return now < entry.leaseUntilMs ? 'running' : 'abandoned'`,
-    replace: `return 'running'`,
-    caughtBy: bySimulation('no-wedge'),
-  },
-  {
-    id: 'memory: the token is not changed on takeover',
-    find: `    how,\n    token: request.token,\n    attempt: entry.attempt + 1,`,
-    replace: `    how,\n    attempt: entry.attempt + 1,`,
-    caughtBy: bySimulation('linearizable'),
-  },
-  {
-    id: 'memory: fence on state only, any token writes',
-    find: `return isOf(entry, held) && (state === 'running' || state === 'abandoned')`,
-    replace: `return state === 'running' || state === 'abandoned'`,
-    caughtBy: bySimulation('holder-writes'),
-  },
-  {
-    id: 'memory: token without fence: a claim delivered once more revives the holder of a life that is over',
-    find: `return entry?.token === held.token && entry.fence === held.fence`,
-    replace: `return entry?.token === held.token`,
-    caughtBy: byTest(
-      inMemory,
-      'a claim that comes again after its entry was given back does not revive the old holder',
-    ),
-  },
-  {
-    id: 'memory: a change by hand leaves no record',
-    find: `      data.audit.push({ key, atMs: data.now(), action, reason, before: state })\n`,
-    replace: '',
-    caughtBy: byTest(inMemory, 'every manual change is on record with its reason, also after the entry is gone'),
-  },
-  {
-    id: 'memory: a holder whose lease is over cannot settle although nobody has followed',
-    find: `(state === 'running' || state === 'abandoned')\n}`,
-    replace: `state === 'running'\n}`,
-    caughtBy: byTest(inMemory, 'a holder whose lease is over can still settle while nobody has followed'),
-  },
-  {
-    id: 'memory: a settled outcome is overwritten',
-    find: `      if (state === 'settled' && isOf(entry, held)) return 'done'\n      if (!isHeldBy(entry, state, held)) return 'lost'`,
-    replace: `      if (!entry || (state !== 'settled' && !isHeldBy(entry, state, held))) return 'lost'`,
-    caughtBy: bySimulation('settled-is-final'),
-  },
-  {
-    id: 'memory: a settle once more is lost',
-    find: `      if (state === 'settled' && isOf(entry, held)) return 'done'\n`,
-    replace: '',
-    caughtBy: bySimulation('linearizable'),
-  },
-  {
-    id: 'memory: a claim once more is not recognised',
-    find: `    return state === 'open' ? { is: 'busy', retryAfterMs: 0 } : grantAgain(data, entry, request)`,
-    replace: `    return { is: 'busy', retryAfterMs: 0 }`,
-    caughtBy: bySimulation('linearizable'),
-  },
-  {
-    id: 'memory: a ghost of a claim that was given back holds the key',
-    find: `return state === 'open' ? { is: 'busy', retryAfterMs: 0 } : grantAgain(data, entry, request)`,
-    replace: `return grantAgain(data, { ...entry, wrote: 'claim' }, request)`,
-    caughtBy: bySimulation('linearizable'),
-  },
-  {
-    id: 'memory: the fence starts again with the attempt',
-    find: `  data.fence = Math.max(data.fence + 1, data.now() * 1_000)\n  return data.fence`,
-    replace: `  return data.now() > 0 ? 1 : 2`,
-    caughtBy: bySimulation('fence-grows'),
-  },
-  {
-    id: 'memory: a takeover starts at attempt 1 again',
-    find: `    attempt: entry.attempt + 1,\n    fence: nextFence(data),`,
-    replace: `    attempt: 1,\n    fence: nextFence(data),`,
-    caughtBy: bySimulation('attempts-grow'),
-  },
-  {
-    id: 'memory: a later attempt that never began deletes the entry',
-    find: `if (how === 'open' || entry.attempt > 1) {`,
-    replace: `if (how === 'open') {`,
-    caughtBy: bySimulation('live-kept'),
-  },
-  {
-    id: 'memory: running entries expire',
-    find: `  return entry.leaseUntilMs + entry.keepMs\n`,
-    replace: `  return entry.firstClaimedAtMs + entry.keepMs\n`,
-    caughtBy: byTest(inMemory, 'a running key never expires, however long ago it was first claimed'),
-  },
-  {
-    id: 'memory: retention is counted from the claim',
-    find: `      const leaseUntilMs = data.now()\n`,
-    replace: `      const leaseUntilMs = entry.firstClaimedAtMs\n`,
-    caughtBy: byTest(inMemory, 'the retention of a settled key counts from its settle, not from its claim'),
-  },
-  {
-    id: 'memory: an expired key runs again',
-    find: `(state === 'tombstone' && request.onExpired === 'run')`,
-    replace: `state === 'tombstone'`,
-    caughtBy: bySimulation('linearizable'),
-  },
-  {
-    id: 'memory: a sweep deletes what is running',
-    find: `    if (state && !strip) {`,
-    replace: `    if (state && state !== 'running' && !strip) {`,
-    caughtBy: bySimulation('live-kept'),
-  },
-  {
-    id: 'memory: a sweep forgets nothing',
-    find: `      swept.forgotten++\n      data.entries.delete(name)`,
-    replace: `      swept.forgotten++`,
-    caughtBy: bySimulation('storage-bounded'),
-  },
-  {
-    id: 'memory: tenants share their keys',
-    find: `  const entry = data.entries.get(name)\n`,
-    replace: `  const entry = [...data.entries.values()].find((each) => each.key.id === key.id)\n`,
-    caughtBy: bySimulation('own-answer'),
-  },
-  {
-    id: 'memory: a full store pushes a live key out',
-    find: `  if (data.entries.size < entriesMax) return\n  throw`,
-    replace: `  if (data.entries.size >= entriesMax) data.entries.delete(data.entries.keys().next().value!)\n  if (data.entries.size < entriesMax) return\n  throw`,
-    caughtBy: byTest(inMemory, 'refuses a new key with STORE_UNAVAILABLE and forgets nothing that is alive'),
-  },
-  {
-    id: 'memory: the stored outcome is the buffer of the caller',
-    find: `const kept = copyOf(outcome)`,
-    replace: `const kept = outcome`,
-    caughtBy: byTest(inMemory, 'bytes that callers change afterwards do not change the outcome'),
-  },
-])
+export const memoryBugs: readonly SeededBug[] = [
+  ...bugsIn('src/core/entry.ts', 'stores', [
+    {
+      id: 'memory: no mismatch check',
+      find: `  if (entry.fingerprint !== request.fingerprint) return refused({ is: 'mismatch' })\n`,
+      replace: '',
+      caughtBy: bySimulation('own-answer'),
+    },
+    {
+      id: 'memory: mismatch only against settled entries',
+      find: `if (entry.fingerprint !== request.fingerprint) return refused({ is: 'mismatch' })`,
+      replace: `if (state === 'settled' && entry.fingerprint !== request.fingerprint) return refused({ is: 'mismatch' })`,
+      caughtBy: bySimulation('linearizable'),
+    },
+    {
+      id: 'memory: a running key is taken over',
+      find: `if (state === 'running') return refused({ is: 'busy', retryAfterMs: entry.leaseUntilMs - nowMs })`,
+      replace: `if (state === 'running' && entry.attempt > 1) return refused({ is: 'busy', retryAfterMs: entry.leaseUntilMs - nowMs })`,
+      caughtBy: bySimulation('one-holder'),
+    },
+    {
+      id: 'memory: no takeover',
+      find: `return nowMs < entry.leaseUntilMs ? 'running' : 'abandoned'`,
+      replace: `return 'running'`,
+      caughtBy: bySimulation('no-wedge'),
+    },
+    {
+      id: 'memory: the token is not changed on takeover',
+      find: `    token: request.token,\n    attempt:`,
+      replace: `    token: before && how === 'taken-over' ? before.token : request.token,\n    attempt:`,
+      caughtBy: bySimulation('linearizable'),
+    },
+    {
+      id: 'memory: fence on state only, any token writes',
+      find: `return isOf(entry, claim) && (state === 'running' || state === 'abandoned')`,
+      replace: `return claim.fence >= 0 && (state === 'running' || state === 'abandoned')`,
+      caughtBy: bySimulation('holder-writes'),
+    },
+    {
+      id: 'memory: token without fence: a claim delivered once more revives the holder of a life that is over',
+      find: `return entry?.token === claim.token && entry.fence === claim.fence`,
+      replace: `return entry?.token === claim.token`,
+      caughtBy: byTest(
+        inMemory,
+        'a claim that comes again after its entry was given back does not revive the old holder',
+      ),
+    },
+    {
+      id: 'memory: a holder whose lease is over cannot settle although nobody has followed',
+      find: `return isOf(entry, claim) && (state === 'running' || state === 'abandoned')`,
+      replace: `return isOf(entry, claim) && state === 'running'`,
+      caughtBy: byTest(inMemory, 'a holder whose lease is over can still settle while nobody has followed'),
+    },
+    {
+      id: 'memory: a settled outcome is overwritten',
+      find: `  if (isOf(entry, claim) && stateOf(entry, nowMs) === 'settled') return 'done'\n  if (!isHeldBy(entry, claim, nowMs)) return 'lost'\n  const { keepMs`,
+      replace: `  if (!entry || (stateOf(entry, nowMs) !== 'settled' && !isHeldBy(entry, claim, nowMs))) return 'lost'\n  const { keepMs`,
+      caughtBy: bySimulation('settled-is-final'),
+    },
+    {
+      id: 'memory: a settle once more is lost',
+      find: `  if (isOf(entry, claim) && stateOf(entry, nowMs) === 'settled') return 'done'\n`,
+      replace: '',
+      caughtBy: bySimulation('linearizable'),
+    },
+    {
+      id: 'memory: a claim once more is not recognised',
+      find: `return state === 'open' ? refused({ is: 'busy', retryAfterMs: 0 }) : { is: 'repeated', entry }`,
+      replace: `return refused({ is: 'busy', retryAfterMs: 0 })`,
+      caughtBy: bySimulation('linearizable'),
+    },
+    {
+      id: 'memory: a ghost of a claim that was given back holds the key',
+      find: `return state === 'open' ? refused({ is: 'busy', retryAfterMs: 0 }) : { is: 'repeated', entry }`,
+      replace: `return { is: 'repeated', entry: { ...entry, wrote: 'claim' } }`,
+      caughtBy: bySimulation('linearizable'),
+    },
+    {
+      id: 'memory: a takeover starts at attempt 1 again',
+      find: `attempt: (before?.attempt ?? 0) + 1,`,
+      replace: `attempt: 1,`,
+      caughtBy: bySimulation('attempts-grow'),
+    },
+    {
+      id: 'memory: a later attempt that never began deletes the entry',
+      find: `if (how === 'forget' && entry.attempt === 1) return 'forget'`,
+      replace: `if (how === 'forget') return 'forget'`,
+      caughtBy: bySimulation('live-kept'),
+    },
+    {
+      id: 'memory: running entries expire',
+      find: `if (nowMs >= expiresAtMs(entry)) return 'tombstone'`,
+      replace: `if (nowMs >= ((entry as EntryRecord).firstClaimedAtMs ?? entry.leaseUntilMs) + entry.keepMs) return 'tombstone'`,
+      caughtBy: byTest(inMemory, 'a running key never expires, however long ago it was first claimed'),
+    },
+    {
+      id: 'memory: retention is counted from the claim',
+      find: `wrote: 'settle', outcome, leaseUntilMs: nowMs, keepMs`,
+      replace: `wrote: 'settle', outcome, leaseUntilMs: entry.firstClaimedAtMs, keepMs`,
+      caughtBy: byTest(inMemory, 'the retention of a settled key counts from its settle, not from its claim'),
+    },
+    {
+      id: 'memory: an expired key runs again',
+      find: `if (state === 'tombstone') return request.onExpired === 'run' ? granted('fresh') : refused({ is: 'expired' })`,
+      replace: `if (state === 'tombstone') return granted('fresh')`,
+      caughtBy: bySimulation('linearizable'),
+    },
+  ]),
+  ...bugsIn('src/stores/memory.ts', 'stores', [
+    {
+      id: 'memory: a change by hand leaves no record',
+      find: `        data.audit.push({ key, atMs: data.now(), action: mendingName(action), reason, before: before.state })\n`,
+      replace: '',
+      caughtBy: byTest(inMemory, 'every manual change is on record with its reason, also after the entry is gone'),
+    },
+  ]),
+  ...bugsIn('src/stores/memory/entries.ts', 'stores', [
+    {
+      id: 'memory: the fence starts again with the attempt',
+      find: `  data.fence = fenceAfter(data.fence, data.now())\n  return data.fence`,
+      replace: `  return fenceAfter(0, data.now()) > 0 ? 1 : 2`,
+      caughtBy: bySimulation('fence-grows'),
+    },
+    {
+      id: 'memory: a sweep deletes what is running',
+      find: `    if (state && !strip) {`,
+      replace: `    if (state && state !== 'running' && !strip) {`,
+      caughtBy: bySimulation('live-kept'),
+    },
+    {
+      id: 'memory: a sweep forgets nothing',
+      find: `      swept.forgotten++\n      forget(data, name)`,
+      replace: `      swept.forgotten++`,
+      caughtBy: bySimulation('storage-bounded'),
+    },
+    {
+      id: 'memory: tenants share their keys',
+      find: `return { name, entry: data.entries.get(name) }`,
+      replace: `return { name, entry: [...data.entries.values()].find((each) => each.key.id === key.id) }`,
+      caughtBy: bySimulation('own-answer'),
+    },
+    {
+      id: 'memory: a full store pushes a live key out',
+      find: `  if (data.entries.size < entriesMax) return\n  throw`,
+      replace: `  if (data.entries.size >= entriesMax) data.entries.delete(data.entries.keys().next().value!)\n  if (data.entries.size < entriesMax) return\n  throw`,
+      caughtBy: byTest(inMemory, 'refuses a new key with STORE_UNAVAILABLE and forgets nothing that is alive'),
+    },
+    {
+      id: 'memory: the stored outcome is the buffer of the caller',
+      find: `{ outcome: copyOf(outcome), retention }`,
+      replace: `{ outcome, retention }`,
+      caughtBy: byTest(inMemory, 'bytes that callers change afterwards do not change the outcome'),
+    },
+  ]),
+]
 
 export const sqliteBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/sqlite/entries.ts', 'stores', [

@@ -186,8 +186,8 @@ export const operationBugs: readonly SeededBug[] = [
     },
     {
       id: 'memory: a record is written without a look at the token',
-      find: `if (!operation || moved(decide, claim, change.becomes) === 'lost') return 'lost'`,
-      replace: `if (!operation || moved(decide, claim, change.becomes) === undefined) return 'lost'`,
+      find: `if (!operation || moved(decisions, claim, change.becomes) === 'lost') return 'lost'`,
+      replace: `if (!operation || moved(decisions, claim, change.becomes) === undefined) return 'lost'`,
       caughtBy: byTest(
         inMemory,
         'after a takeover the old holder can write no record, and can neither settle nor give back',

@@ -20,7 +20,7 @@ describe('a memory store that is full', () => {
     await expect(store.claim(key('full', '3'), request())).rejects.toMatchObject({
       code: 'STORE_UNAVAILABLE',
       executed: 'no',
-      message: expect.stringContaining('full/3 was not claimed'),
+      message: expect.stringContaining('did not claim full/3'),
     })
     expect(await store.settle(claim, bytesOf('still mine'), retention)).toBe('done')
     expect(await store.claim(key('full', '2'), request())).toMatchObject({ is: 'settled' })

@@ -4,7 +4,8 @@
 import { keyString } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { Advanced, Change, Claim, Fenced, Recoverable, StepLedger, WrittenRecord } from '../../core/store.ts'
-import type { MemoryData, MemoryDecisions } from '../memory.ts'
+import { copyOf } from './entries.ts'
+import type { MemoryData, MemoryDecisions } from './entries.ts'
 
 export interface MemoryOperation {
   readonly key: Key
@@ -17,13 +18,13 @@ export interface MemoryOperation {
   readonly cancelReason: string | undefined
 }
 
-export function operationsIn(data: MemoryData, decide: MemoryDecisions): StepLedger & Recoverable {
+export function operationsIn(data: MemoryData, decisions: MemoryDecisions): StepLedger & Recoverable {
   const { operations } = data
   const find = (key: Key): MemoryOperation | undefined => operations.get(keyString(key))
   const put = (operation: MemoryOperation): void => void operations.set(keyString(operation.key), operation)
   return {
     async enlist(key, request) {
-      const verdict = decide.claim(key, request)
+      const verdict = decisions.claim(key, request)
       if (verdict.is !== 'granted') return verdict
       const { fence } = verdict.claim
       const known = find(key)
@@ -40,7 +41,7 @@ export function operationsIn(data: MemoryData, decide: MemoryDecisions): StepLed
       const { records, dueAtMs, cancelReason } = operation
       return { records: [...records.values()].map(copied), dueAtMs, cancelReason }
     },
-    advance: async (claim, change) => advance(data, decide, claim, change),
+    advance: async (claim, change) => advance(data, decisions, claim, change),
     async due(scope, { limit, holdMs }) {
       const now = data.now()
       const heldUntilMs = now + holdMs
@@ -73,9 +74,9 @@ export function operationsIn(data: MemoryData, decide: MemoryDecisions): StepLed
   }
 }
 
-function advance(data: MemoryData, decide: MemoryDecisions, claim: Claim, change: Change): Advanced {
+function advance(data: MemoryData, decisions: MemoryDecisions, claim: Claim, change: Change): Advanced {
   const operation = data.operations.get(keyString(claim.key))
-  if (!operation || moved(decide, claim, change.becomes) === 'lost') return 'lost'
+  if (!operation || moved(decisions, claim, change.becomes) === 'lost') return 'lost'
   const { becomes } = change
   const now = data.now()
   const dueAtMs =
@@ -93,10 +94,10 @@ function advance(data: MemoryData, decide: MemoryDecisions, claim: Claim, change
   return operation.cancelReason === undefined ? 'done' : 'cancelled'
 }
 
-function moved(decide: MemoryDecisions, claim: Claim, becomes: Change['becomes']): Fenced {
-  if (becomes.to === 'running') return decide.extend(claim, becomes.leaseMs)
-  if (becomes.to === 'settled') return decide.settle(claim, becomes.outcome, becomes.retention)
-  return decide.release(claim, 'open')
+function moved(decisions: MemoryDecisions, claim: Claim, becomes: Change['becomes']): Fenced {
+  if (becomes.to === 'running') return decisions.extend(claim, becomes.leaseMs)
+  if (becomes.to === 'settled') return decisions.settle(claim, becomes.outcome, becomes.retention)
+  return decisions.release(claim, 'open')
 }
 
 // A copy, as the simulation compares what was before with what is after. It makes a step cost a little more with every step before it.
@@ -115,9 +116,4 @@ function withRecords(
 
 function copied(record: WrittenRecord): WrittenRecord {
   return { ...record, content: copyOf(record.content) }
-}
-
-/** Of a Buffer `slice` would be a view on the same bytes. */
-export function copyOf(bytes: Uint8Array): Uint8Array {
-  return new Uint8Array(bytes)
 }
