@@ -5,7 +5,6 @@
 // waits for the writer, for lockWaitMs at the most, and is STORE_UNAVAILABLE after that; for a key that is uncommitted in a
 // transaction of this store it is `busy` at once.
 
-import { releaseOrForget } from '../core/entry.ts'
 import type { DatabaseSync } from 'node:sqlite'
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
@@ -153,7 +152,7 @@ export function sqliteStore(
     unfinished: (scope, { after = '', limit }) => calls.read((all) => all.unfinished(scope, after, limit)),
     show: (key) => calls.read((entries) => entries.show(key)),
     list: (filter) => calls.read((entries) => entries.list(filter)),
-    mend: (key, action, reason) => calls.write((entries) => entries.mend(key, releaseOrForget(action), reason)),
+    mend: (key, action, reason) => calls.write((entries) => entries.mend(key, action, reason)),
     audit: (key) => calls.read((entries) => entries.audit(key)),
     migrate: () => calls.migrate(),
     schema: () => schemaSql(ground.table),

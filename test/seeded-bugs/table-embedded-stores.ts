@@ -190,14 +190,14 @@ export const sqliteBugs: readonly SeededBug[] = [
     },
     {
       id: 'sqlite: late failure releases the claim of the new owner',
-      find: `  if (row.token !== token || (fence !== 0 && row.fence !== fence)) return 'lost'\n  if (state === 'open') return 'done'\n  if (!isHeldBy(row, token, now)) return 'lost'\n`,
-      replace: `  if (state === 'open') return fence === 0 || token === '' ? 'lost' : 'done'\n`,
+      find: `const after = released(find(key), held, how, time.now())`,
+      replace: `const found = find(key)\n      const after = released(found, { ...held, token: found?.token ?? '', fence: 0 }, how, time.now())`,
       caughtBy: byTest(inSqlite, "after a takeover the old holder's release open is lost and changes nothing"),
     },
     {
       id: 'sqlite: no mismatch check',
-      find: `  if (row.fingerprint !== request.fingerprint) return { is: 'mismatch' }\n`,
-      replace: '',
+      find: `look: (key, request) => answered(decide(find(key), request, time.now())),`,
+      replace: `look: (key, request) => answered(decide(find(key), { ...request, fingerprint: find(key)?.fingerprint ?? '' }, time.now())),`,
       caughtBy: byTest(
         inSqlite,
         'another fingerprint on a key that is settled is a mismatch and harms nothing, whatever the policies',
@@ -205,14 +205,15 @@ export const sqliteBugs: readonly SeededBug[] = [
     },
     {
       id: 'sqlite: a takeover loses the input of the operation',
-      find: 'input: request.input ?? before?.input ?? null,',
-      replace: 'input: request.input ?? null,',
+      find: 'const after = attemptOf(key, decision, request,',
+      replace:
+        'const after = attemptOf(key, { ...decision, before: decision.before && { ...decision.before, input: undefined! } }, request,',
       caughtBy: byTest(inSqlite, 'the input is kept for later attempts that bring none'),
     },
     {
       id: 'sqlite: a sweep forgets what was extended since',
-      find: '    const state = stateOf(row, now)\n    const expiresAt',
-      replace: '    const state = undefined as ReturnType<typeof stateOf>\n    const expiresAt',
+      find: '    const state = stateOf(times, nowMs)\n    if (!state) {',
+      replace: '    const state = undefined as ReturnType<typeof stateOf>\n    if (!state) {',
       caughtBy: byTest(inSqlite, 'a sweep never touches a running key, however long ago it was first claimed'),
     },
   ]),
@@ -267,7 +268,7 @@ export const sqliteBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/sqlite/inspection.ts', 'stores', [
     {
       id: 'sqlite: a change by hand is on record also when nothing was changed',
-      find: `      if (!before || !mendable) return before\n`,
+      find: `      if (!mended) return before\n`,
       replace: `      if (!before) return before\n`,
       caughtBy: byTest(inSqlite, 'releasing by hand changes nothing where there is nothing to release'),
     },

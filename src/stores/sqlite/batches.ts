@@ -9,11 +9,11 @@ import { lane } from '../../core/lane.ts'
 import { asOnceError, configure, isBusy, isOfOneRequest, rollBack } from './connection.ts'
 import type { Durability, SqliteDatabase } from './connection.ts'
 import { entriesOn } from './entries.ts'
-import type { Entries } from './entries.ts'
+import type { SqliteEntries } from './entries.ts'
 import { inspectionOn } from './inspection.ts'
-import type { Inspection } from './inspection.ts'
+import type { SqliteInspection } from './inspection.ts'
 import { operationsOn } from './operations.ts'
-import type { Operations } from './operations.ts'
+import type { SqliteOperations } from './operations.ts'
 import { migrateSchema } from './schema.ts'
 import type { Moments } from './time.ts'
 import { whileBusy } from './turns.ts'
@@ -33,7 +33,7 @@ export interface SqliteGround {
   readonly turns: TakeTurn
 }
 
-type Everything = Entries & Inspection & Operations
+type Everything = SqliteEntries & SqliteInspection & SqliteOperations
 type Work<T> = (entries: Everything) => T
 type Reply = { readonly value: unknown } | { readonly error: unknown }
 
@@ -63,7 +63,7 @@ export function callsOn(ground: SqliteGround): Calls {
     migrateSchema(database, table)
     const { now } = ground.moments
     const rows = entriesOn(database, table, ground.moments)
-    entries = { ...rows, ...inspectionOn(database, table, now), ...operationsOn(database, table, rows, now) }
+    entries = { ...rows, ...inspectionOn(database, table, rows, now), ...operationsOn(database, table, rows, now) }
     entries.timeMark.read()
     return entries
   }

@@ -1,92 +1,143 @@
 // Entries in a SQLite table, read and written through one connection. Every function here is synchronous and runs inside a
 // transaction that holds the write lock, or will fail for want of it, so nothing can come between reading a row and writing it.
 
+import assert from 'node:assert/strict'
+import {
+  attemptOf,
+  decide,
+  expiresAtMs,
+  forgottenAtMs,
+  grantOf,
+  isHeldBy,
+  isOf,
+  mended,
+  released,
+  shownEntry,
+  stateOf,
+} from '../../core/entry.ts'
+import type { ClaimDecision, EntryRecord, EntryTimes } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
-import type { Claim, ClaimRequest, EntryState, Fenced, Retention, Swept, Verdict } from '../../core/store.ts'
+import type { Claim, ClaimRequest, Entry, Fenced, Mending, Retention, Swept, Verdict } from '../../core/store.ts'
 import { prepare } from './connection.ts'
 import type { SqliteDatabase, SqliteStatement } from './connection.ts'
 import { timeMarkOn } from './time.ts'
 import type { Moments, TimeMark } from './time.ts'
 
-export interface Entries {
+export interface SqliteEntries {
   /** The verdict, when it can be told without writing. */
   look(key: Key, request: ClaimRequest): Verdict | undefined
   claim(key: Key, request: ClaimRequest): Verdict
   extend(claim: Claim, leaseMs: number): Fenced
   settle(claim: Claim, outcome: Uint8Array, retention: Retention): Fenced
   release(claim: Claim, how: 'open' | 'forget'): Fenced
+  /** What a change by hand made of the entry. Undefined when it changed nothing. */
+  change(key: Key, action: Mending): 'changed' | 'settled' | undefined
   /** The claim holds its key now. */
   holds(claim: Claim): boolean
   /** There is an entry that has not expired. */
   isThere(key: Key): boolean
-  /** What is recorded of an operation whose entry is over. */
+  /** Deletes what is recorded of an operation whose entry is over. */
   forgetOperation(key: Key): void
   sweep(limit: number): Swept
   readonly timeMark: TimeMark
 }
 
-export interface EntryTimes {
-  readonly state: 'running' | 'open' | 'settled'
-  readonly lease_until: number
-  readonly keep_ms: number
-  readonly tombstone_ms: number
-}
-
-export interface EntryRow extends EntryTimes {
+/** An entry as its row holds it. */
+export interface SqliteEntryRow {
   readonly scope: string
   readonly id: string
+  readonly state: 'running' | 'open' | 'settled'
   readonly token: string
   readonly how: 'fresh' | 'reopened' | 'taken-over'
   readonly attempt: number
   readonly fence: number
   readonly fingerprint: string
   readonly version: number
+  readonly lease_until: number
+  readonly keep_ms: number
+  readonly tombstone_ms: number
   readonly first_claimed_at: number
   readonly sweep_at: number
   readonly outcome: Uint8Array | null
   readonly input: Uint8Array | null
 }
 
-export function entriesOn(database: SqliteDatabase, table: string, time: Moments): Entries {
-  const statements = prepareStatements(database, table)
-  const find = (key: Key): EntryRow | undefined => statements.find.get(key.scope, key.id) as EntryRow | undefined
+const wroteIn = { running: 'claim', open: 'release', settled: 'settle' } as const
+const stateAfter = { claim: 'running', release: 'open', settle: 'settled' } as const
+
+function timesOf(row: Pick<SqliteEntryRow, 'state' | 'lease_until' | 'keep_ms' | 'tombstone_ms'>): EntryTimes {
   return {
-    look: (key, request) => answer(key, find(key), request, time.now()),
-    claim(key, request) {
-      const [row, now] = [find(key), time.now()]
-      const known = answer(key, row, request, now)
-      if (known) return known
-      const granted = row && isHeldBy(row, request.token, now) ? row : nextAttempt(key, row, request, now, time)
-      if (granted === row) statements.extend.get(now + request.leaseMs, key.scope, key.id, row.token, row.fence, now)
-      else write(statements.write, granted)
-      const { token, attempt, fence, how } = granted
-      return { is: 'granted', claim: { key, token, attempt, fence }, how }
-    },
+    wrote: wroteIn[row.state],
+    leaseUntilMs: row.lease_until,
+    keepMs: row.keep_ms,
+    tombstoneMs: row.tombstone_ms,
+  }
+}
+
+function entryOf(row: SqliteEntryRow): EntryRecord {
+  return {
+    ...timesOf(row),
+    key: { scope: row.scope, id: row.id },
+    how: row.how,
+    token: row.token,
+    attempt: row.attempt,
+    fence: row.fence,
+    fingerprint: row.fingerprint,
+    version: row.version,
+    firstClaimedAtMs: row.first_claimed_at,
+    ...(row.outcome && { outcome: plain(row.outcome) }),
+    ...(row.input && { input: plain(row.input) }),
+  }
+}
+
+export function shownRow(row: SqliteEntryRow, nowMs: number): Entry | undefined {
+  return shownEntry(entryOf(row), nowMs)
+}
+
+export function entriesOn(database: SqliteDatabase, table: string, time: Moments): SqliteEntries {
+  const statements = prepareStatements(database, table)
+  const find = ({ scope, id }: Key): EntryRecord | undefined => {
+    const row = statements.find.get(scope, id) as SqliteEntryRow | undefined
+    return row && entryOf(row)
+  }
+  return {
+    look: (key, request) => answered(decide(find(key), request, time.now())),
+    claim: (key, request) => claim(statements, time, { key, entry: find(key), request }),
     extend({ key, token, fence }, leaseMs) {
-      const now = time.now()
-      return statements.extend.get(now + leaseMs, key.scope, key.id, token, fence, now) ? 'done' : 'lost'
+      const nowMs = time.now()
+      return statements.extend.get(nowMs + leaseMs, key.scope, key.id, token, fence, nowMs) ? 'done' : 'lost'
     },
     settle(held, outcome, { keepMs, tombstoneMs }) {
-      const [now, { key, token, fence }] = [time.now(), held]
-      const holder = [key.scope, key.id, token, fence, now] as const
-      const settled = statements.settle.get(bytes(outcome), now, keepMs, tombstoneMs, ...holder) as
-        | Pick<EntryRow, 'sweep_at'>
+      const [nowMs, { key, token, fence }] = [time.now(), held]
+      const holder = [key.scope, key.id, token, fence, nowMs] as const
+      const settled = statements.settle.get(bytes(outcome), nowMs, keepMs, tombstoneMs, ...holder) as
+        | Pick<SqliteEntryRow, 'sweep_at'>
         | undefined
-      if (settled && settled.sweep_at > now + keepMs) statements.sweepAt.run(now + keepMs, key.scope, key.id)
+      if (settled && settled.sweep_at > nowMs + keepMs) statements.sweepAt.run(nowMs + keepMs, key.scope, key.id)
       if (settled) return 'done'
-      const row = find(key)
-      return row && isOf(row, held) && stateOf(row, now) === 'settled' ? 'done' : 'lost'
+      const entry = find(key)
+      return isOf(entry, held) && stateOf(entry, nowMs) === 'settled' ? 'done' : 'lost'
     },
-    release: (held, how) => release(statements, find(held.key), held, how, time.now()),
-    holds(held) {
-      const row = find(held.key)
-      return row !== undefined && isOf(row, held) && isHeldBy(row, held.token, time.now())
+    release(held, how) {
+      const { key } = held
+      const after = released(find(key), held, how, time.now())
+      if (after === 'done' || after === 'lost') return after
+      if (after === 'forget') forget(statements, key)
+      else statements.open.run(after.leaseUntilMs, key.scope, key.id)
+      return 'done'
     },
+    change(key, action) {
+      const [entry, nowMs] = [find(key), time.now()]
+      const after = entry && mended(entry, action, { nowMs, fence: time.fence(entry.fence) })
+      if (after === 'forget') forget(statements, key)
+      else if (after) write(statements.write, after, nowMs)
+      return after && (after !== 'forget' && after.wrote === 'settle' ? 'settled' : 'changed')
+    },
+    holds: (held) => isHeldBy(find(held.key), held, time.now()),
     isThere(key) {
-      const row = find(key)
-      const state = row && stateOf(row, time.now())
+      const state = stateOf(find(key), time.now())
       return state !== undefined && state !== 'tombstone'
     },
     forgetOperation: (key) => forgetOperation(statements, key),
@@ -95,91 +146,41 @@ export function entriesOn(database: SqliteDatabase, table: string, time: Moments
   }
 }
 
-/** What an entry is follows from its times; undefined when it is over, as if it had never been. */
-export function stateOf(row: EntryTimes, now: number): EntryState | undefined {
-  const expiresAt = row.lease_until + row.keep_ms
-  if (now >= expiresAt + row.tombstone_ms) return undefined
-  if (now >= expiresAt) return 'tombstone'
-  if (row.state !== 'running') return row.state
-  return now < row.lease_until ? 'running' : 'abandoned'
+function claim(
+  statements: Statements,
+  time: Moments,
+  { key, entry, request }: { key: Key; entry: EntryRecord | undefined; request: ClaimRequest },
+): Verdict {
+  const nowMs = time.now()
+  const decision = decide(entry, request, nowMs)
+  const known = answered(decision)
+  if (known) return known
+  if (decision.is === 'granted') {
+    const after = attemptOf(key, decision, request, { nowMs, fence: time.fence(entry?.fence ?? 0) })
+    write(statements.write, after, nowMs)
+    return grantOf(after)
+  }
+  const { token, fence } = entry!
+  statements.extend.get(nowMs + request.leaseMs, key.scope, key.id, token, fence, nowMs)
+  return grantOf(entry!)
 }
 
-// The lease decides when others may try; token and fence decide who may write. Hence abandoned is held, too.
-function isHeldBy(row: EntryRow, token: string, now: number): boolean {
-  const state = stateOf(row, now)
-  return row.token === token && (state === 'running' || state === 'abandoned')
-}
-
-function isOf(row: EntryRow, { token, fence }: Claim): boolean {
-  return row.token === token && row.fence === fence
-}
-
-function answer(key: Key, row: EntryRow | undefined, request: ClaimRequest, now: number): Verdict | undefined {
-  const state = row && stateOf(row, now)
-  if (!row || !state) return undefined
-  if (state === 'tombstone') return request.onExpired === 'refuse' ? { is: 'expired' } : undefined
-  if (row.fingerprint !== request.fingerprint) return { is: 'mismatch' }
-  if (state === 'settled')
-    return { is: 'settled', outcome: outcomeOf(key, row), version: row.version, attempt: row.attempt }
-  if (row.token === request.token) return state === 'open' ? { is: 'busy', retryAfterMs: 0 } : undefined
-  if (state === 'running') return { is: 'busy', retryAfterMs: row.lease_until - now }
-  if (state === 'abandoned' && request.onTakeover === 'refuse') return { is: 'doubt', attempt: row.attempt }
-  return undefined
-}
-
-function outcomeOf(key: Key, row: EntryRow): Uint8Array {
-  if (row.outcome instanceof Uint8Array) return plain(row.outcome)
+/** What is told without writing. */
+function answered(decision: ClaimDecision): Verdict | undefined {
+  if (decision.is === 'refused') return decision.verdict
+  if (decision.is !== 'replayed') return undefined
+  const { key, outcome, version, attempt } = decision.entry
+  if (outcome) return { is: 'settled', outcome, version, attempt }
   throw new OnceError('OUTCOME_UNREADABLE', {
-    message: `The entry of ${describeKey(key)} is settled and has no outcome. Somebody changed the table by hand; nothing was run.`,
+    message:
+      `The row of ${describeKey(key)} is settled and has no outcome, so the table was changed by another program. ` +
+      'Nothing was run. Restore the row from a backup, or give the key its result with onceonly keys resolve.',
   })
 }
 
-function nextAttempt(key: Key, row: EntryRow | undefined, request: ClaimRequest, now: number, time: Moments): EntryRow {
-  const state = row && stateOf(row, now)
-  const before = state === 'tombstone' ? undefined : state && row
-  const { keepMs, tombstoneMs } = request.retention
-  return {
-    scope: key.scope,
-    id: key.id,
-    state: 'running',
-    token: request.token,
-    how: !before ? 'fresh' : before.state === 'open' ? 'reopened' : 'taken-over',
-    attempt: (before?.attempt ?? 0) + 1,
-    // Above that of a life that is over, too: a zombie of it may still be about.
-    fence: time.fence(row?.fence ?? 0),
-    fingerprint: request.fingerprint,
-    version: request.version,
-    lease_until: now + request.leaseMs,
-    keep_ms: keepMs,
-    tombstone_ms: tombstoneMs,
-    first_claimed_at: before?.first_claimed_at ?? now,
-    // Without the lease: an entry that is settled at once expires then.
-    sweep_at: now + keepMs,
-    outcome: null,
-    input: request.input ?? before?.input ?? null,
-  }
-}
-
-function release(
-  statements: Statements,
-  row: EntryRow | undefined,
-  held: Claim,
-  how: 'open' | 'forget',
-  now: number,
-): Fenced {
-  const state = row && stateOf(row, now)
-  // The trace is gone already: this is the same release once more, or of a claim that never arrived.
-  if (!row || !state) return how === 'forget' ? 'done' : 'lost'
-  const { key, token, fence } = held
-  if (row.token !== token || (fence !== 0 && row.fence !== fence)) return 'lost'
-  if (state === 'open') return 'done'
-  if (!isHeldBy(row, token, now)) return 'lost'
-  if (how === 'open' || row.attempt > 1) statements.open.run(now, key.scope, key.id)
-  else {
-    statements.forget.run(key.scope, key.id)
-    forgetOperation(statements, key)
-  }
-  return 'done'
+function forget(statements: Statements, key: Key): void {
+  statements.forget.run(key.scope, key.id)
+  forgetOperation(statements, key)
 }
 
 function forgetOperation(statements: Statements, { scope, id }: Key): void {
@@ -187,23 +188,26 @@ function forgetOperation(statements: Statements, { scope, id }: Key): void {
   statements.forgetSteps.run(scope, id)
 }
 
-function sweep(statements: Statements, limit: number, now: number): Swept {
-  const due = statements.due.all(now, limit) as (EntryTimes & { scope: string; id: string; holds: number })[]
+type DueRow = Pick<SqliteEntryRow, 'scope' | 'id' | 'state' | 'lease_until' | 'keep_ms' | 'tombstone_ms'> & {
+  readonly holds: number
+}
+
+function sweep(statements: Statements, limit: number, nowMs: number): Swept {
+  const due = statements.due.all(nowMs, limit) as DueRow[]
   let [tombstoned, forgotten] = [0, 0]
   for (const row of due) {
-    const state = stateOf(row, now)
-    const expiresAt = row.lease_until + row.keep_ms
+    const times = timesOf(row)
+    const state = stateOf(times, nowMs)
     if (!state) {
       forgotten++
-      statements.forget.run(row.scope, row.id)
-      forgetOperation(statements, row)
+      forget(statements, row)
     } else if (state === 'tombstone') {
       if (row.holds) tombstoned++
       forgetOperation(statements, row)
-      statements.strip.run(expiresAt + row.tombstone_ms, row.scope, row.id)
+      statements.strip.run(forgottenAtMs(times), row.scope, row.id)
     } else {
-      // Not over yet: it was extended, or settled later than it was claimed.
-      statements.sweepAt.run(expiresAt, row.scope, row.id)
+      // Not over yet: it was extended, kept for longer, or settled later than it was claimed.
+      statements.sweepAt.run(expiresAtMs(times), row.scope, row.id)
     }
   }
   // Each of them was deleted or put off beyond now, so a sweep that goes on comes to an end.
@@ -242,11 +246,27 @@ function prepareStatements(database: SqliteDatabase, table: string) {
   }
 }
 
-function write(statement: SqliteStatement, row: EntryRow): void {
-  const { scope, id, state, token, how, attempt, fence, fingerprint, version } = row
-  const times = [row.lease_until, row.keep_ms, row.tombstone_ms, row.first_claimed_at, row.sweep_at]
-  const input = row.input && bytes(row.input)
-  statement.run(scope, id, state, token, how, attempt, fence, fingerprint, version, ...times, row.outcome, input)
+function write(statement: SqliteStatement, entry: EntryRecord, nowMs: number): void {
+  const { key, wrote, token, how, attempt, fence, fingerprint, version, outcome, input } = entry
+  assert(wrote !== 'forget', 'Bug! A row is deleted when its entry is forgotten.')
+  const times = [entry.leaseUntilMs, entry.keepMs, entry.tombstoneMs, entry.firstClaimedAtMs]
+  // Without the lease: an entry that is settled at once expires then.
+  const sweepAt = Math.min(entry.leaseUntilMs, nowMs) + entry.keepMs
+  statement.run(
+    key.scope,
+    key.id,
+    stateAfter[wrote],
+    token,
+    how,
+    attempt,
+    fence,
+    fingerprint,
+    version,
+    ...times,
+    sweepAt,
+    outcome ? bytes(outcome) : null,
+    input ? bytes(input) : null,
+  )
 }
 
 // better-sqlite3 takes only Buffers; this is a view, not a copy.

@@ -16,9 +16,9 @@ import type {
 import { prepare } from './connection.ts'
 import type { SqliteDatabase, SqliteStatement } from './connection.ts'
 import { bytes, plain } from './entries.ts'
-import type { Entries } from './entries.ts'
+import type { SqliteEntries } from './entries.ts'
 
-export interface Operations {
+export interface SqliteOperations {
   enlist(key: Key, request: ClaimRequest): Verdict
   ledger(key: Key): Ledger | undefined
   advance(claim: Claim, change: Change): Advanced
@@ -36,7 +36,12 @@ interface OperationRow {
   readonly cancel_reason: string | null
 }
 
-export function operationsOn(database: SqliteDatabase, table: string, entries: Entries, now: () => number): Operations {
+export function operationsOn(
+  database: SqliteDatabase,
+  table: string,
+  entries: SqliteEntries,
+  now: () => number,
+): SqliteOperations {
   const statements = prepareStatements(database, table)
   const find = ({ scope, id }: Key): OperationRow | undefined =>
     statements.find.get(scope, id) as OperationRow | undefined
@@ -96,7 +101,7 @@ function enlisted(
 
 function advance(
   statements: Statements,
-  entries: Entries,
+  entries: SqliteEntries,
   row: OperationRow | undefined,
   claim: Claim,
   { records, becomes }: Change,
@@ -112,7 +117,7 @@ function advance(
   return row.cancel_reason === null ? 'done' : 'cancelled'
 }
 
-function moved(entries: Entries, claim: Claim, becomes: Change['becomes']): Fenced {
+function moved(entries: SqliteEntries, claim: Claim, becomes: Change['becomes']): Fenced {
   if (becomes.to === 'running') return entries.extend(claim, becomes.leaseMs)
   if (becomes.to === 'settled') return entries.settle(claim, becomes.outcome, becomes.retention)
   return entries.release(claim, 'open')

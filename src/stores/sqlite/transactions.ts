@@ -10,9 +10,9 @@ import type { SqliteGround } from './batches.ts'
 import { asOnceError, configure, inTransaction, rollBack, sqliteCode } from './connection.ts'
 import type { SqliteDatabase } from './connection.ts'
 import { entriesOn } from './entries.ts'
-import type { Entries } from './entries.ts'
+import type { SqliteEntries } from './entries.ts'
 import { operationsOn } from './operations.ts'
-import type { Operations } from './operations.ts'
+import type { SqliteOperations } from './operations.ts'
 import { whileBusy } from './turns.ts'
 import type { Uncommitted } from './within.ts'
 
@@ -26,8 +26,8 @@ export interface Transactions {
 
 interface Connection {
   readonly database: SqliteDatabase
-  readonly entries: Entries
-  readonly operations: Operations
+  readonly entries: SqliteEntries
+  readonly operations: SqliteOperations
 }
 
 /** The connection of the transactions; it is opened when it is needed first. */

@@ -17,7 +17,7 @@ import type { SqliteGround } from './batches.ts'
 import { asOnceError, checkDurability, checkSameDatabase, inTransaction, isBusy } from './connection.ts'
 import type { SqliteDatabase } from './connection.ts'
 import { entriesOn } from './entries.ts'
-import type { Entries } from './entries.ts'
+import type { SqliteEntries } from './entries.ts'
 
 type Tx = SqliteDatabase
 
@@ -57,8 +57,8 @@ export function withinOn(
   ground: SqliteGround,
   uncommitted: Uncommitted,
 ): Pick<Transactional<Tx>, 'within'> & SyncTransactional<Tx> {
-  const handles = new WeakMap<Tx, Entries>()
-  const entriesOf = (tx: Tx): Entries => {
+  const handles = new WeakMap<Tx, SqliteEntries>()
+  const entriesOf = (tx: Tx): SqliteEntries => {
     const known = handles.get(tx)
     if (known) return known
     checkSameDatabase(tx, ground.first)
@@ -68,7 +68,7 @@ export function withinOn(
     return entries
   }
 
-  const inside = <T>(tx: Tx, work: (entries: Entries) => T): T => {
+  const inside = <T>(tx: Tx, work: (entries: SqliteEntries) => T): T => {
     try {
       if (!inTransaction(tx)) {
         throw invalidArgument(
@@ -102,7 +102,13 @@ export function withinOn(
   return { withinSync, within: (tx) => asynchronous(withinSync(tx)) }
 }
 
-function claimInside(tx: Tx, entries: Entries, uncommitted: Uncommitted, key: Key, request: ClaimRequest): Verdict {
+function claimInside(
+  tx: Tx,
+  entries: SqliteEntries,
+  uncommitted: Uncommitted,
+  key: Key,
+  request: ClaimRequest,
+): Verdict {
   tx.exec(`SAVEPOINT ${claimPoint(request)}`)
   try {
     entries.timeMark.read()
