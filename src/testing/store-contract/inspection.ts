@@ -231,6 +231,7 @@ const mending: readonly ContractCase[] = [
         const before = await inspectable.show(each[state])
         assert.deepEqual(await inspectable.mend(each[state], 'release', 'why not'), before)
         assert.deepEqual(await inspectable.show(each[state]), before)
+        assert.deepEqual(await inspectable.audit(each[state]), [], 'expected no record of what was not changed')
       }
       assertSettled(await ask(subject.store, each.settled), bytesOf('outcome'))
       assert.equal(await inspectable.mend(aKey, 'release', 'why not'), undefined)
