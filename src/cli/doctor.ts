@@ -102,8 +102,8 @@ async function examinationOf(ground: Ground, store: object, longestMs: number): 
       return { timeMs: () => redisTimeMs(client), checks: (nowMs) => redisChecks(client, store, nowMs) }
     }
     case 'mysql': {
-      const { mysqlChecks, mysqlTimeMs } = await import('./doctor/mysql.ts')
-      return { timeMs: () => mysqlTimeMs(ground.pool), checks: () => mysqlChecks(ground.pool, ground.table, longestMs) }
+      const { mysqlFitness } = await import('../stores/mysql.ts')
+      return mysqlFitness({ pool: ground.pool, table: ground.table, longestMs })
     }
     case 'mongodb': {
       const { mongodbChecks, mongodbTimeMs } = await import('./doctor/mongodb.ts')

@@ -1,14 +1,11 @@
-// MySQL and MariaDB. Claims of one moment share one statement, one round trip and one commit, and so do settles; none of them
-// waits for somebody's transaction. The decisions are procedures in the database (mysql/schema.ts); here is only who asks what,
-// when. The one atomic statement that a fresh claim rests on is an INSERT against the primary key.
+// MySQL and MariaDB. Claims of one moment share one statement, one round trip and one commit, and so do settles. None of them waits
+// for another transaction. The decisions are procedures in the database (mysql/decisions.sql.ts). This file sends the calls. The one
+// atomic statement that a fresh claim rests on is an INSERT against the primary key.
 
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
-import { describeKey } from '../core/key.ts'
 import { checkOptions, identifier, oneOf, optional, positiveInteger, withMethods } from '../core/options.ts'
 import type {
-  Claim,
-  Fenced,
   InTransaction,
   Inspectable,
   Migratable,
@@ -19,54 +16,53 @@ import type {
   Transactional,
   TransactionalSteps,
 } from '../core/store.ts'
-import { together } from './mysql/batches.ts'
 import { connectionsOf, sessionOf } from '../clients/mysql.ts'
 import type {
-  Connections,
   MysqlCallbackPool,
+  MysqlConnections,
   MysqlPool,
   MysqlPoolConnection,
+  MysqlRow,
   MysqlTransaction,
 } from '../clients/mysql.ts'
-import { readiness } from './mysql/fitness.ts'
+import type { Fitness } from '../core/fitness.ts'
+import { batchAnswers, claimsStatement, settlesStatement, together } from './mysql/batches.ts'
 import { isConflict, storeError } from './mysql/errors.ts'
+import { fitness, readiness } from './mysql/fitness.ts'
 import { inspection } from './mysql/inspection.ts'
 import { operations } from './mysql/operations.ts'
-import { procedureNames, schemaStatements } from './mysql/schema.ts'
+import { migrate, schemaStatements } from './mysql/schema.ts'
 import {
-  batchAnswers,
-  callStatement,
   claimCall,
-  claimsStatement,
-  foundStatement,
   putStatement,
   settleCall,
-  settlesStatement,
   sweepStatement,
   sweepStepsStatement,
+  takeStatement,
   writeCall,
 } from './mysql/statements.ts'
-import type { Call, WriteVerb } from './mysql/statements.ts'
-import { begin, refuseTooLarge, retried, within } from './mysql/transactions.ts'
-import type { MysqlGround } from './mysql/transactions.ts'
-import { askForWrite, claimWhileLocked, verdictOf } from './sql-answers.ts'
+import type { MysqlCall, MysqlWriteVerb } from './mysql/statements.ts'
+import { begin, refuseTooLarge, within } from './mysql/transactions.ts'
+import { retried } from './mysql/context.ts'
+import type { MysqlContext } from './mysql/context.ts'
+import { askForClaim, askForWrite } from './sql-answers.ts'
 
 export type { MysqlTransaction } from '../clients/mysql.ts'
 
 export interface MysqlStoreOptions<Pool extends MysqlPool | MysqlCallbackPool = MysqlPool | MysqlCallbackPool> {
-  /** What `createPool` of mysql2/promise or mysql2 gives, with a database. */
+  /** What `createPool` of mysql2/promise or mysql2 returns, with a database. */
   readonly pool: Pool
-  /** 'onceonly' unless given; also the beginning of the names of what belongs to it. */
+  /** 'onceonly' unless given. The names of the other tables and of the procedures begin with it. */
   readonly table?: string
   /**
-   * What to do about a setting that loses acknowledged commits in a crash (innodb_flush_log_at_trx_commit other than 1,
-   * innodb_doublewrite off): refuse to work, or say so once with process.emitWarning.
+   * What to do about a setting with which a crash loses acknowledged commits (innodb_flush_log_at_trx_commit other than 1,
+   * innodb_doublewrite off). 'full', the default, refuses to work. 'relaxed' warns once with process.emitWarning.
    */
   readonly durability?: 'full' | 'relaxed'
   readonly clock?: Clock
 }
 
-/** What the effect of `once.transaction` writes with: a connection of mysql2/promise, also when the pool is one with callbacks. */
+/** What the effect of `once.transaction` writes with: a connection of mysql2/promise, also when the pool has callbacks. */
 export type MysqlClientOf<Pool> = Pool extends { promise(): { getConnection(): Promise<infer Client> } }
   ? Client
   : Pool extends { getConnection(): Promise<infer Client> }
@@ -97,26 +93,40 @@ const rules = {
 
 const clientRules = [withMethods('query', 'getConnection'), withMethods('promise')]
 
+/**
+ * Keeps entries in MySQL 8 or MariaDB, through a pool of mysql2. Run `await store.migrate()` once before its first use.
+ *
+ * @example
+ * ```ts
+ * import { createPool } from 'mysql2/promise'
+ * import { createOnce } from 'onceonly'
+ * import { mysqlStore } from 'onceonly/mysql'
+ *
+ * const store = mysqlStore({ pool: createPool('mysql://root@127.0.0.1:3306/shop') })
+ * await store.migrate()
+ * const once = createOnce({ store, scope: 'payments' })
+ * ```
+ */
 export function mysqlStore<Pool extends MysqlPool | MysqlCallbackPool>(
   options: MysqlStoreOptions<Pool>,
 ): MysqlStore<MysqlClientOf<Pool>> {
   checkOptions('mysqlStore', options, rules)
   type Client = MysqlClientOf<Pool>
   const { clock = systemClock, durability = 'full', table = 'onceonly' } = options
-  const connections: Connections<Client> = connectionsOf<Client>(options.pool)
+  const connections: MysqlConnections<Client> = connectionsOf<Client>(options.pool)
   const ready = readiness(table, durability)
-  const ground: MysqlGround<Client> = { table, clock, connections, ready }
-  const single = (statement: string, during: string): Promise<readonly (readonly (string | null)[])[]> =>
+  const context: MysqlContext<Client> = { table, clock, connections, ready }
+  const single = (statement: string, what: string): Promise<readonly MysqlRow[]> =>
     ready(connections)
       .then(() => retried(clock, () => connections.run(statement)))
-      .catch((error: unknown) => Promise.reject(storeError(error, during, 'no')))
+      .catch((error: unknown) => Promise.reject(storeError(error, what, 'no')))
   return {
     name: 'mysql',
-    claim: claiming(ground),
-    ...writing(ground),
-    ...operations({ ...ground, single }),
-    within: (tx) => within(ground, sessionOf(tx)),
-    begin: (key, request) => begin(ground, key, request),
+    claim: claiming(context),
+    ...writing(context),
+    ...operations({ ...context, single }),
+    within: (tx) => within(context, sessionOf(tx, 'mysqlStore')),
+    begin: (key, request) => begin(context, key, request),
     isConflict,
     async sweep(given) {
       checkOptions('sweep', given, { limit: positiveInteger })
@@ -131,75 +141,68 @@ export function mysqlStore<Pool extends MysqlPool | MysqlCallbackPool>(
   }
 }
 
-function claiming<Client>(ground: MysqlGround<Client>): Store['claim'] {
-  const { table, clock, connections } = ground
-  const ask = together(ground, {
-    together: (calls) => claimsStatement(table, calls),
-    answers: (found, count) => batchAnswers(found, count, (fence) => `granted f 1 ${fence}`),
-    alone: (call) => callStatement(table, 'take', call.values),
-  })
-  return async (key, request) => {
-    try {
-      const call = claimCall(key, request)
-      refuseTooLarge(call.length, await ground.ready(connections), key, 'input')
-      return verdictOf(key, request, await claimWhileLocked(clock, () => ask(call)))
-    } catch (error) {
-      throw storeError(error, `claim of ${describeKey(key)}`, 'no')
-    }
-  }
+export interface MysqlFitnessOptions {
+  readonly pool: MysqlPool | MysqlCallbackPool
+  /** 'onceonly' unless given. */
+  readonly table?: string
+  /** How long an attempt may take, and so a transaction that serves one. */
+  readonly longestMs: number
 }
 
-function writing<Client>(ground: MysqlGround<Client>): Pick<Store, 'extend' | 'settle' | 'release'> {
-  const { table, clock, connections } = ground
-  const settle = together(ground, {
+/**
+ * Checks whether a server is fit for the store: its settings, its schema, entries that nothing sweeps, transactions left open.
+ * `onceonly doctor` prints these checks.
+ *
+ * @example
+ * ```ts
+ * import { createPool } from 'mysql2/promise'
+ * import { mysqlFitness } from 'onceonly/mysql'
+ *
+ * const fitness = mysqlFitness({ pool: createPool('mysql://root@127.0.0.1:3306/shop'), longestMs: 60_000 })
+ * const nowMs = await fitness.timeMs?.()
+ * const violated = (await fitness.checks(nowMs ?? 0)).filter(({ verdict }) => verdict === 'violated')
+ * ```
+ */
+export function mysqlFitness({ pool, table = 'onceonly', longestMs }: MysqlFitnessOptions): Fitness {
+  return fitness(connectionsOf(pool), table, longestMs)
+}
+
+function claiming<Client>(context: MysqlContext<Client>): Store['claim'] {
+  const { table, clock, connections } = context
+  const ask = together(context, {
+    together: (calls) => claimsStatement(table, calls),
+    answers: (found, count) => batchAnswers(found, count, (fence) => `granted f 1 ${fence}`),
+    alone: (call) => takeStatement(table, call, 'entry'),
+  })
+  return (key, request) =>
+    askForClaim({ clock, storeError }, key, request, async () => {
+      const call = claimCall(key, request)
+      refuseTooLarge(call.length, await context.ready(connections), key, 'input')
+      return ask(call)
+    })
+}
+
+function writing<Client>(context: MysqlContext<Client>): Pick<Store, 'extend' | 'settle' | 'release'> {
+  const { table, clock, connections } = context
+  const settle = together(context, {
     together: (calls) => settlesStatement(table, calls),
     answers: (found, count) => batchAnswers(found, count, () => 'done'),
     alone: (call) => putStatement(table, 'settle', call),
   })
-  const put = async (verb: WriteVerb, call: Call): Promise<string> => {
-    await ground.ready(connections)
+  const put = async (verb: MysqlWriteVerb, call: MysqlCall): Promise<string> => {
+    await context.ready(connections)
     return (await retried(clock, () => connections.run(putStatement(table, verb, call))))[0]![0]!
   }
-  const write = (claim: Claim, during: 'extend' | 'settle' | 'release', ask: () => Promise<string>): Promise<Fenced> =>
-    askForWrite({ clock, storeError }, claim, during, ask)
+  const server = { clock, storeError }
   return {
-    extend: async (claim, leaseMs) => write(claim, 'extend', () => put('extend', writeCall(claim, leaseMs))),
-    async settle(claim, outcome, retention) {
-      const call = settleCall(claim, outcome, retention)
-      return write(claim, 'settle', async () => {
-        refuseTooLarge(call.length, await ground.ready(connections), claim.key, 'outcome')
+    extend: (claim, leaseMs) =>
+      askForWrite(server, claim, 'extend', async () => put('extend', writeCall(claim, leaseMs))),
+    settle: (claim, outcome, retention) =>
+      askForWrite(server, claim, 'settle', async () => {
+        const call = settleCall(claim, outcome, retention)
+        refuseTooLarge(call.length, await context.ready(connections), claim.key, 'outcome')
         return settle(call)
-      })
-    },
-    release: async (claim, how) => write(claim, 'release', () => put(how, writeCall(claim, 0))),
-  }
-}
-
-/** Another process may be migrating a server that is busy with other things. */
-const migrationWaitS = 60
-
-// DDL commits by itself, so a lock of the session keeps several processes that start at once apart. When there is nothing to
-// do, nothing is locked.
-async function migrate(table: string, connections: Connections<unknown>): Promise<void> {
-  const connection = await connections.connect().catch((error: unknown) => {
-    throw storeError(error, 'migration', 'no')
-  })
-  const isMigrated = async (): Promise<boolean> => {
-    const [[engine, count]] = (await connection.run(foundStatement(table))) as [[string | null, string]]
-    return engine !== null && Number(count) === procedureNames.length
-  }
-  // Destroyed, not released: that ends the lock, whatever happened.
-  try {
-    if (await isMigrated()) return
-    const [row] = await connection.run(
-      `select get_lock(concat('onceonly ', md5(concat_ws('.', database(), '${table}'))), ${migrationWaitS})`,
-    )
-    if (row![0] !== '1') throw new Error(`another process has been migrating for ${migrationWaitS} s`)
-    if (await isMigrated()) return
-    for (const statement of schemaStatements(table)) await connection.run(statement)
-  } catch (error) {
-    throw storeError(error, 'migration', 'no')
-  } finally {
-    connection.destroy()
+      }),
+    release: (claim, how) => askForWrite(server, claim, 'release', async () => put(how, writeCall(claim, 0))),
   }
 }

@@ -267,13 +267,21 @@ export const redisBugs: readonly SeededBug[] = [
 const inMysql = 'src/stores/mysql/contract.test.ts'
 const inMysqlOperations = 'src/stores/mysql/operations.test.ts'
 export const mysqlBugs: readonly SeededBug[] = [
-  ...bugsIn('src/stores/mysql/schema.ts', 'stores', [
+  ...bugsIn('src/stores/mysql/decisions.sql.ts', 'stores', [
     {
       id: 'mysql: commit without a fence',
       find: "set is_held = is_there and e_token = a_token and (e_fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))",
       replace: 'set is_held = is_there',
       caughtBy: byTest(inMysql, "after a takeover the old holder's extend is lost and changes nothing", 'mariadb'),
     },
+    {
+      id: 'mysql: the fence of a takeover is the old one',
+      find: 'set e_fence = greatest(now_us, e_fence + 1);',
+      replace: 'set e_fence = e_fence;',
+      caughtBy: byTest(inMysql, 'every takeover is one more attempt with a greater fence', 'mariadb'),
+    },
+  ]),
+  ...bugsIn('src/stores/mysql/schema.sql.ts', 'stores', [
     {
       id: 'mysql: keys are folded by the column',
       find: `  scope varbinary(255) not null,\n  id varbinary(255) not null,\n  state`,
@@ -283,12 +291,6 @@ export const mysqlBugs: readonly SeededBug[] = [
         'keys that differ in case, blanks, accents, form or width are different keys',
         'mariadb',
       ),
-    },
-    {
-      id: 'mysql: the fence of a takeover is the old one',
-      find: 'set e_fence = greatest(now_us, e_fence + 1);',
-      replace: 'set e_fence = e_fence;',
-      caughtBy: byTest(inMysql, 'every takeover is one more attempt with a greater fence', 'mariadb'),
     },
     {
       id: 'mysql: a key is cut off by its column',
@@ -371,7 +373,7 @@ export const mysqlBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/stores/mysql/statements.ts', 'stores', [
+  ...bugsIn('src/stores/mysql/advances.ts', 'stores', [
     {
       id: 'mysql: a record that comes late overwrites a later one',
       find: '= if(r.revision > ${steps}.revision, ${value}, ${steps}.${column})`',
@@ -379,15 +381,17 @@ export const mysqlBugs: readonly SeededBug[] = [
       caughtBy: byTest(inMysql, 'a record that comes late never overwrites a later one', 'mariadb'),
     },
     {
-      id: 'mysql: a settle that is repeated in a batch looks at the token and not at the fence',
-      find: "if(e.token = a.token and e.fence = a.fence and e.state = 's'",
-      replace: "if(e.token = a.token and e.state = 's'",
-      caughtBy: byTest(inMysql, twoLives, 'mariadb'),
-    },
-    {
       id: 'mysql: a batch of records looks at the tokens and not at the fences',
       find: "e.fence = a.fence and e.state = 'r' and ${now} < e.lease_until_ms + e.keep_ms\n      limit",
       replace: "e.state = 'r' and ${now} < e.lease_until_ms + e.keep_ms\n      limit",
+      caughtBy: byTest(inMysql, twoLives, 'mariadb'),
+    },
+  ]),
+  ...bugsIn('src/stores/mysql/batches.ts', 'stores', [
+    {
+      id: 'mysql: a settle that is repeated in a batch looks at the token and not at the fence',
+      find: "if(e.token = a.token and e.fence = a.fence and e.state = 's'",
+      replace: "if(e.token = a.token and e.state = 's'",
       caughtBy: byTest(inMysql, twoLives, 'mariadb'),
     },
   ]),

@@ -3,7 +3,7 @@
 // of an engine without transactions, so that every snapshot sees it move.
 import mysql from 'mysql2/promise'
 import type { Pool, PoolConnection, PoolOptions, RowDataPacket } from 'mysql2/promise'
-import { clockSql } from '../../src/stores/mysql/names.ts'
+import { clockSql } from '../../src/stores/mysql/pieces.sql.ts'
 import { schemaStatements } from '../../src/stores/mysql/schema.ts'
 import { mysqlStore } from '../../src/stores/mysql.ts'
 import type { ContractSubject } from '../../src/testing/store-contract/subject.ts'

@@ -1,13 +1,16 @@
 // Calls of one moment by one statement, one round trip and one commit. Invariant: a batch decides only what it can decide for all
-// alike; what it leaves open is asked for by a statement of its own.
+// calls alike. A call that it leaves open is sent again in a statement of its own.
 
 import { lane } from '../../core/lane.ts'
-import type { Row } from '../../clients/mysql.ts'
-import type { ServerLimits } from './fitness.ts'
-import { byKey } from './statements.ts'
-import type { Call } from './statements.ts'
-import { retried } from './transactions.ts'
-import type { MysqlGround } from './transactions.ts'
+import type { MysqlRow } from '../../clients/mysql.ts'
+import { partsOf } from '../sql-answers.ts'
+import { retried } from './context.ts'
+import type { MysqlContext } from './context.ts'
+import { insertedColumns, verdictSql } from './decisions.sql.ts'
+import { quoted } from './literals.ts'
+import { insertWaitS } from './pieces.sql.ts'
+import { callStatement, claimColumns, settleColumns } from './statements.ts'
+import type { MysqlCall } from './statements.ts'
 
 // Beyond some dozens a larger batch saves little, and its callers wait for each other. Four at once, as the server syncs the
 // log for all that commit meanwhile: with two, 64 callers got through a third less; with more, the batches become small.
@@ -16,25 +19,27 @@ const batching = { batchMax: 128, dispatchesMax: 4 }
 /** A statement is one message that client and server hold in memory whole: a few outcomes of a mebibyte, not hundreds. */
 const statementLengthMax = 4 * 1024 * 1024
 
-interface Statements<Asked extends Call> {
-  together(calls: readonly Asked[]): string
-  /** The answer to each of so many calls; undefined for those that must be asked alone. */
-  answers(found: readonly Row[], count: number): readonly (string | undefined)[]
-  alone(call: Asked): string
+interface BatchStatements<Call extends MysqlCall> {
+  together(calls: readonly Call[]): string
+  /** The answer to each of so many calls. Undefined for those that must be sent alone. */
+  answers(found: readonly MysqlRow[], count: number): readonly (string | undefined)[]
+  alone(call: Call): string
 }
 
-/** Calls of one moment by one statement; a lone one, and what that statement cannot decide, by one of its own. */
-export function together<Client, Asked extends Call>(
-  { clock, connections, ready }: MysqlGround<Client>,
-  statements: Statements<Asked>,
-): (call: Asked) => Promise<string> {
-  const askAlone = async (call: Asked): Promise<string> =>
+/** Sends calls of one moment in one statement. A lone one, and what that statement cannot decide, is sent in one of its own. */
+export function together<Client, Call extends MysqlCall>(
+  { clock, connections, ready }: MysqlContext<Client>,
+  statements: BatchStatements<Call>,
+): (call: Call) => Promise<string> {
+  const askAlone = async (call: Call): Promise<string> =>
     (await retried(clock, () => connections.run(statements.alone(call))))[0]![0]!
-  const dispatch = async (batch: readonly Asked[]): Promise<readonly (string | undefined)[]> => {
-    // A batch of one would cost it half as much again.
+  const dispatch = async (batch: readonly Call[]): Promise<readonly (string | undefined)[]> => {
+    // A batch of one would cost half as much again.
     if (batch.length === 1) return [await askAlone(batch[0]!)]
-    const answers = new Map<Asked, string | undefined>()
-    for (const part of partsOf(batch.toSorted(byKey), await ready(connections))) {
+    const answers = new Map<Call, string | undefined>()
+    // Half of a packet, as there is more to a statement than the values.
+    const lengthMax = Math.min(statementLengthMax, (await ready(connections)).packetBytesMax / 2)
+    for (const part of partsOf(batch.toSorted(byKey), lengthMax)) {
       const found = await retried(clock, () => connections.run(statements.together(part)))
       statements.answers(found, part.length).forEach((answer, index) => answers.set(part[index]!, answer))
     }
@@ -44,19 +49,100 @@ export function together<Client, Asked extends Call>(
   return async (call) => (await ask(call)) ?? askAlone(call)
 }
 
-/** As many calls as fit into one message, in their order. */
-function partsOf<Asked extends Call>(batch: readonly Asked[], { packetBytesMax }: ServerLimits): Asked[][] {
-  // Half of it, as there is more to a statement than the values.
-  const lengthMax = Math.min(statementLengthMax, packetBytesMax / 2)
-  const parts: Asked[][] = [[]]
-  let length = 0
-  for (const call of batch) {
-    if (length > 0 && length + call.length > lengthMax) {
-      parts.push([])
-      length = 0
-    }
-    parts.at(-1)!.push(call)
-    length += call.length
+/** The order in which a batch takes its locks: in any other, two batches could wait for each other. */
+function byKey(one: MysqlCall, other: MysqlCall): number {
+  return compare(one.values[0]!, other.values[0]!) || compare(one.values[1]!, other.values[1]!)
+}
+
+function compare(one: string, other: string): number {
+  return one < other ? -1 : one > other ? 1 : 0
+}
+
+/** All of the claims, sorted by key. `batchAnswers` reads the rows. */
+export function claimsStatement(table: string, calls: readonly MysqlCall[]): string {
+  // The same key twice would fail the whole INSERT. A claim that is left out is told what became of the first.
+  const firsts = calls.filter((call, index) => index === 0 || byKey(call, calls[index - 1]!) !== 0)
+  const now = '@onceonly_now_us'
+  const insert = `insert into \`${table}\` (
+        ${insertedColumns}
+      ) select a.scope, a.id, 'r', 'f', a.token, a.fingerprint, 1, a.version, ${now}, ${now} div 1000 + a.lease_ms, a.keep_ms,
+        a.tombstone_ms, ${now} div 1000, ${now} div 1000 + a.keep_ms, a.input
+      from (${tableOf(firsts, claimColumns)}) a
+      left join \`${table}\` e force index (primary) on e.scope = a.scope and e.id = a.id where e.id is null`
+  const verdict = verdictSql((column) => `a.${column}`, `(${now} div 1000)`, '@onceonly_fence')
+  return batchStatement(table, {
+    count: calls.length,
+    waitS: insertWaitS,
+    writes: insert,
+    lookups: lookups(table, calls, claimColumns.slice(0, 10), verdict),
+  })
+}
+
+/** The same for settles. */
+export function settlesStatement(table: string, calls: readonly MysqlCall[]): string {
+  const now = '(@onceonly_now_us div 1000)'
+  // The limit keeps the inner select a step of its own: it locks what it can get, and only that is written.
+  const free = `select a.* from (${tableOf(calls, settleColumns)}) a
+      straight_join \`${table}\` h force index (primary) on h.scope = a.scope and h.id = a.id
+      limit ${calls.length} for update skip locked`
+  const update = `update (${free}) a
+      straight_join \`${table}\` e force index (primary) on e.scope = a.scope and e.id = a.id
+      set e.state = 's', e.outcome = a.outcome, e.lease_until_ms = ${now}, e.keep_ms = a.keep_ms,
+        e.tombstone_ms = a.tombstone_ms, e.sweep_at_ms = least(e.sweep_at_ms, ${now} + a.keep_ms)
+      where e.token = a.token and e.fence = a.fence and e.state = 'r' and ${now} < e.lease_until_ms + e.keep_ms`
+  const done = `if(e.token = a.token and e.fence = a.fence and e.state = 's' and ${now} < e.lease_until_ms + e.keep_ms, 'done', null)`
+  return batchStatement(table, {
+    count: calls.length,
+    waitS: '1',
+    writes: update,
+    lookups: lookups(table, calls, settleColumns.slice(0, 4), done),
+  })
+}
+
+function lookups(table: string, calls: readonly MysqlCall[], columns: readonly string[], answer: string): string {
+  return `select concat_ws(' ', a.number, ${answer}) as answer from (${tableOf(calls, columns, 'number')}) a
+      left join \`${table}\` e force index (primary) on e.scope = a.scope and e.id = a.id`
+}
+
+interface Batch {
+  readonly count: number
+  readonly waitS: string
+  readonly writes: string
+  readonly lookups: string
+}
+
+function batchStatement(table: string, batch: Batch): string {
+  const { count, waitS, writes } = batch
+  return callStatement(table, 'batch', [String(count), waitS, quoted(writes), quoted(batch.lookups)])
+}
+
+/** The values of all calls as a table of constants, in the one form that MySQL and MariaDB both take. */
+export function tableOf(calls: readonly MysqlCall[], columns: readonly string[], numbered?: 'number'): string {
+  return calls
+    .map((call, index) => {
+      const values = [...(numbered ? [String(index)] : []), ...call.values.slice(0, columns.length)]
+      const names = numbered ? [numbered, ...columns] : columns
+      return `select ${values.map((value, at) => (index === 0 ? `${value} as ${names[at]}` : value)).join(',')}`
+    })
+    .join(' union all ')
+}
+
+/** The answer to each call. Undefined for those that must be sent alone. `all` is the answer when all was written. */
+export function batchAnswers(
+  found: readonly MysqlRow[],
+  count: number,
+  all: (fence: string) => string,
+): (string | undefined)[] {
+  const [written, fence] = found.at(-1)![0]!.split(' ')
+  return numberedAnswers(found.slice(0, -1), count, Number(written) === count ? all(fence!) : undefined)
+}
+
+/** The same from rows of a number and an answer. `otherwise` is that of a call without one. */
+export function numberedAnswers(found: readonly MysqlRow[], count: number, otherwise?: string): (string | undefined)[] {
+  const answers = Array.from({ length: count }, () => otherwise)
+  for (const [text] of found) {
+    const space = text!.indexOf(' ')
+    if (space !== -1) answers[Number(text!.slice(0, space))] = text!.slice(space + 1)
   }
-  return parts
+  return answers
 }

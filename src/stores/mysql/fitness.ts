@@ -1,115 +1,203 @@
-// Before the first promise: is this a server on which it can be kept? Asked once a store, with two queries, and again only
-// while the answer is no.
+// Is this server fit to hold entries? The facts are read with two queries and judged by one table, for two readers: the store's
+// start, which refuses a server that would break the promise, and `onceonly doctor`, which prints every check.
 
+import { span } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
-import type { Session } from '../../clients/mysql.ts'
-import { schemaMissing, storeError } from './errors.ts'
-import { procedureNames } from './schema.ts'
-import { foundStatement } from './statements.ts'
-
-/** What is known of the server once it has been looked at. */
-export interface ServerLimits {
-  /** max_allowed_packet: a longer statement is not taken. */
-  readonly packetBytesMax: number
-}
-
-export type Readiness = (session: Session) => Promise<ServerLimits>
-
-export function readiness(table: string, durability: 'full' | 'relaxed'): Readiness {
-  let known: Promise<ServerLimits> | undefined
-  return (session) => {
-    known ??= check(table, durability, session).catch((error: unknown) => {
-      known = undefined
-      throw error
-    })
-    return known
-  }
-}
-
-const settingNames = [
-  'innodb_flush_log_at_trx_commit',
-  'innodb_doublewrite',
-  'innodb_rollback_on_timeout',
-  'log_bin',
-  'sync_binlog',
-  'binlog_format',
-  'max_allowed_packet',
-]
+import { check, judge, judgeUnswept, unsweptMax } from '../../core/fitness.ts'
+import type { Fitness, FitnessCheck, FitnessVerdict } from '../../core/fitness.ts'
+import type { MysqlSession } from '../../clients/mysql.ts'
+import { checkedOnce, schemaMissing } from '../sql-answers.ts'
+import { storeError } from './errors.ts'
+import { clockSql } from './pieces.sql.ts'
+import { findSchema, procedureNames } from './schema.ts'
+import type { FoundSchema } from './schema.ts'
 
 type Settings = Readonly<Record<string, string | undefined>>
 
-async function check(table: string, durability: 'full' | 'relaxed', session: Session): Promise<ServerLimits> {
-  const { engine, migrated, settings } = await look(table, session)
-  if (engine === null) throw schemaMissing(`There is no table ${table}.`)
-  if (!migrated) throw schemaMissing(`The procedures of the table ${table} are missing, or of another version.`)
-  const unfit = unfitnessOf(table, engine, settings)
-  if (unfit !== undefined) throw new OnceError('STORE_UNSAFE', { message: unfit })
-  const dangers = dangersOf(settings)
-  if (dangers.length > 0) {
-    const message = `A crash of the server would lose acknowledged outcomes, and effects would run twice: ${dangers.join(', ')}.`
-    if (durability === 'full') {
-      throw new OnceError('STORE_UNSAFE', {
-        message: `${message} Change that, or say durability: 'relaxed' to accept it.`,
-      })
-    }
-    warn(message)
+interface SettingRule {
+  readonly name: string
+  readonly why: string
+  judge(value: string, settings: Settings): FitnessVerdict
+  readonly mend: string
+  /** What the store's start does when the verdict is not `ok`. `durability` refuses unless the option says 'relaxed'. */
+  readonly atStart: 'refuse' | 'durability' | 'warn' | 'go-on'
+}
+
+const logsBinary = (settings: Settings): boolean => settings['log_bin'] === 'ON'
+
+const settingRules: readonly SettingRule[] = [
+  {
+    name: 'innodb_flush_log_at_trx_commit',
+    why: 'With any value but 1 (or MariaDB 3, which syncs more often) a crash can lose an acknowledged commit, and its retries run again.',
+    judge: (value) => (['1', '3'].includes(value) ? 'ok' : 'violated'),
+    mend: 'set global innodb_flush_log_at_trx_commit = 1, and the same in my.cnf.',
+    atStart: 'durability',
+  },
+  {
+    name: 'innodb_doublewrite',
+    why: 'Without it the server cannot repair a page that is half written in a power cut.',
+    judge: (value) => (['OFF', 'DETECT_ONLY', '0'].includes(value) ? 'violated' : 'ok'),
+    mend: 'Set innodb_doublewrite = ON in my.cnf and restart.',
+    atStart: 'durability',
+  },
+  {
+    name: 'innodb_rollback_on_timeout',
+    why: "With ON the claim of a busy key rolls back the caller's whole transaction, and the caller is not told.",
+    judge: (value) => (value === 'ON' ? 'violated' : 'ok'),
+    mend: 'Set innodb_rollback_on_timeout = OFF in my.cnf and restart.',
+    atStart: 'refuse',
+  },
+  {
+    name: 'sync_binlog',
+    why: 'A power cut can lose acknowledged commits with a binary log that is not synced, or leave replicas without them.',
+    judge: (value, settings) => (logsBinary(settings) && value !== '1' ? 'warning' : 'ok'),
+    mend: 'set global sync_binlog = 1, and the same in my.cnf.',
+    atStart: 'warn',
+  },
+  {
+    name: 'binlog_format',
+    why: 'With STATEMENT the server refuses what this store writes.',
+    judge: (value, settings) => (logsBinary(settings) && value === 'STATEMENT' ? 'violated' : 'ok'),
+    mend: 'set global binlog_format = ROW.',
+    atStart: 'refuse',
+  },
+  {
+    name: 'read_only',
+    why: 'A read-only server is a replica, whose data is behind, or one that takes no writes.',
+    judge: (value) => (value === 'OFF' ? 'ok' : 'warning'),
+    mend: 'Give the URL of the primary.',
+    atStart: 'go-on',
+  },
+]
+
+async function readSettings(session: MysqlSession): Promise<Settings> {
+  const names = [...settingRules.map(({ name }) => name), 'log_bin', 'max_allowed_packet']
+  const rows = await session.run(
+    `show global variables where variable_name in (${names.map((name) => `'${name}'`).join(', ')})`,
+  )
+  return Object.fromEntries(rows.map(([name, value]) => [name!, value ?? undefined]))
+}
+
+interface SchemaFault {
+  readonly code: 'SCHEMA_MISSING' | 'STORE_UNSAFE'
+  readonly found: string
+  readonly mend: string
+}
+
+function schemaFault(table: string, { engine, procedures }: FoundSchema): SchemaFault | undefined {
+  if (engine === undefined) {
+    return { code: 'SCHEMA_MISSING', found: `There is no table ${table}.`, mend: 'onceonly migrate' }
   }
-  if (settings['log_bin'] === 'ON' && settings['sync_binlog'] !== '1') {
-    warn(
-      `sync_binlog is ${settings['sync_binlog']}: a power cut can lose acknowledged outcomes with the binary log. Set it to 1.`,
-    )
+  if (procedures < procedureNames.length) {
+    const found = `The table ${table} has ${procedures} of ${procedureNames.length} procedures of this version.`
+    return { code: 'SCHEMA_MISSING', found, mend: 'onceonly migrate' }
   }
-  return { packetBytesMax: Number(settings['max_allowed_packet']) }
-}
-
-function warn(message: string): void {
-  process.emitWarning(message, { type: 'OnceonlyWarning', code: 'STORE_UNSAFE' })
-}
-
-interface Found {
-  readonly engine: string | null
-  readonly migrated: boolean
-  readonly settings: Settings
-}
-
-async function look(table: string, session: Session): Promise<Found> {
-  const names = settingNames.map((name) => `'${name}'`).join(', ')
-  try {
-    const [found] = await session.run(foundStatement(table))
-    const rows = await session.run(`show global variables where variable_name in (${names})`)
-    return {
-      engine: found![0]!,
-      migrated: Number(found![1]) === procedureNames.length,
-      settings: Object.fromEntries(rows.map(([name, value]) => [name!, value ?? undefined])),
-    }
-  } catch (error) {
-    throw storeError(error, 'check of its settings', 'no')
-  }
-}
-
-/** What no option makes good: without it the promise is void even while nothing crashes. */
-function unfitnessOf(table: string, engine: string, settings: Settings): string | undefined {
   if (engine !== 'InnoDB') {
-    return `The table ${table} is of the engine ${engine}, which has no transactions. alter table ${table} engine = InnoDB.`
-  }
-  if (settings['innodb_rollback_on_timeout'] === 'ON') {
-    return (
-      `innodb_rollback_on_timeout is on: a claim of a key that is busy would take the caller's whole transaction back, ` +
-      `without anybody being told. Turn it off.`
-    )
-  }
-  if (settings['log_bin'] === 'ON' && settings['binlog_format'] === 'STATEMENT') {
-    return `binlog_format is STATEMENT, with which the server refuses what this store writes. Set it to ROW or MIXED.`
+    const found = `The table ${table} is of the engine ${engine}, which has no transactions.`
+    return { code: 'STORE_UNSAFE', found, mend: `alter table ${table} engine = InnoDB` }
   }
   return undefined
 }
 
-function dangersOf(settings: Settings): string[] {
-  const flush = settings['innodb_flush_log_at_trx_commit'] ?? ''
-  const doublewrite = settings['innodb_doublewrite'] ?? ''
-  return [
-    // 3 is MariaDB's, and syncs more often than 1.
-    ...(['1', '3'].includes(flush) ? [] : [`innodb_flush_log_at_trx_commit is ${flush}`]),
-    ...(['OFF', 'DETECT_ONLY'].includes(doublewrite) ? [`innodb_doublewrite is ${doublewrite}`] : []),
-  ]
+/** What the store needs to know of a server that is fit. */
+export interface ServerLimits {
+  /** max_allowed_packet: the server does not take a longer statement. */
+  readonly packetBytesMax: number
+}
+
+export type MysqlReadiness = (session: MysqlSession) => Promise<ServerLimits>
+
+/** Refuses a server on which the promise would not hold. Asks once per store, and again only while the answer is no. */
+export function readiness(table: string, durability: 'full' | 'relaxed'): MysqlReadiness {
+  return checkedOnce(async (session: MysqlSession) => {
+    const [schema, settings] = await facts(table, session)
+    const fault = schemaFault(table, schema)
+    if (fault?.code === 'SCHEMA_MISSING') throw schemaMissing(fault.found)
+    if (fault) throw new OnceError('STORE_UNSAFE', { message: `${fault.found} Run "${fault.mend}".` })
+    for (const rule of settingRules) applyAtStart(rule, settings, durability)
+    return { packetBytesMax: Number(settings['max_allowed_packet']) }
+  })
+}
+
+async function facts(table: string, session: MysqlSession): Promise<[FoundSchema, Settings]> {
+  try {
+    return [await findSchema(table, session), await readSettings(session)]
+  } catch (error) {
+    throw storeError(error, 'read its settings', 'no')
+  }
+}
+
+function applyAtStart(rule: SettingRule, settings: Settings, durability: 'full' | 'relaxed'): void {
+  const value = settings[rule.name]
+  if (value === undefined || rule.judge(value, settings) === 'ok' || rule.atStart === 'go-on') return
+  const message = `${rule.name} is ${value}. ${rule.why} ${rule.mend}`
+  if (rule.atStart === 'refuse') throw new OnceError('STORE_UNSAFE', { message })
+  if (rule.atStart === 'durability' && durability === 'full') {
+    throw new OnceError('STORE_UNSAFE', { message: `${message} Or set durability: 'relaxed' to accept the loss.` })
+  }
+  process.emitWarning(message, { type: 'OnceonlyWarning', code: 'STORE_UNSAFE' })
+}
+
+/** `longestMs`: how long an attempt may take, and so a transaction that serves one. */
+export function fitness(session: MysqlSession, table: string, longestMs: number): Fitness {
+  return {
+    async timeMs() {
+      const [row] = await session.run(`select ${clockSql}`)
+      return Number(row![0]) / 1_000
+    },
+    async checks() {
+      // Asked once for all rules. When it fails, each rule says so.
+      const settings = readSettings(session)
+      return [
+        ...(await Promise.all(settingRules.map((rule) => settingCheck(rule, settings)))),
+        await schemaCheck(session, table),
+        await sweepCheck(session, table),
+        await transactionCheck(session, longestMs),
+      ]
+    },
+  }
+}
+
+function settingCheck(rule: SettingRule, settings: Promise<Settings>): Promise<FitnessCheck> {
+  const question = { name: `mysql-${rule.name.replaceAll('_', '-')}`, lookedAt: rule.name, why: rule.why }
+  return check(question, async () => {
+    const found = await settings
+    const value = found[rule.name]
+    if (value === undefined) return { verdict: 'unknown', found: 'the server does not have this setting' }
+    return judge(rule.judge(value, found), value, rule.mend)
+  })
+}
+
+function schemaCheck(session: MysqlSession, table: string): Promise<FitnessCheck> {
+  const why = 'The decisions are procedures in the database, and only InnoDB has transactions.'
+  return check({ name: 'mysql-schema', lookedAt: `the table ${table} and its procedures`, why }, async () => {
+    const fault = schemaFault(table, await findSchema(table, session))
+    if (fault) return { verdict: 'violated', found: fault.found, mend: fault.mend }
+    return { verdict: 'ok', found: `InnoDB, ${procedureNames.length} procedures` }
+  })
+}
+
+function sweepCheck(session: MysqlSession, table: string): Promise<FitnessCheck> {
+  const why =
+    'Expired entries stay on disk until a sweep deletes them: the table grows, and keeps everything that it holds.'
+  return check({ name: 'unswept', lookedAt: `entries of ${table} due for a sweep`, why }, async () => {
+    const now = `(${clockSql} / 1000)`
+    const [row] = await session.run(
+      `select count(*) as due, ${now} - min(sweep_at_ms) as age_ms
+        from (select sweep_at_ms from \`${table}\` where sweep_at_ms <= ${now} order by sweep_at_ms limit ${unsweptMax}) e`,
+    )
+    return judgeUnswept(Number(row![0]), Number(row![1] ?? 0))
+  })
+}
+
+function transactionCheck(session: MysqlSession, longestMs: number): Promise<FitnessCheck> {
+  const why = 'While an old transaction is open, old versions of rows pile up, and a claim that it holds stays busy.'
+  return check({ name: 'mysql-old-transactions', lookedAt: 'information_schema.innodb_trx', why }, async () => {
+    const [row] = await session.run(
+      'select coalesce(max(timestampdiff(microsecond, trx_started, now(6))), 0) / 1000 from information_schema.innodb_trx',
+    )
+    const ms = Number(row![0])
+    const found = `the oldest transaction has been open for ${span(ms)}`
+    return judge(ms > longestMs ? 'warning' : 'ok', found, 'End it (kill), and bound transactions in the service.')
+  })
 }

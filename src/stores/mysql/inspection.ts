@@ -1,48 +1,37 @@
-// Looking at entries, and mending them by hand. A change and its audit record are one transaction.
+// Inspecting entries and mending them manually. A change and its audit record are one transaction.
 
-import { releaseOrForget } from '../../core/entry.ts'
-import { backoffMs } from '../../core/backoff.ts'
-import { sleep, systemRandom } from '../../core/clock.ts'
+import type { MysqlRow } from '../../clients/mysql.ts'
 import type { Clock } from '../../core/clock.ts'
-import { OnceError } from '../../core/errors.ts'
+import { releaseOrForget } from '../../core/entry.ts'
 import { describeKey, key as makeKey } from '../../core/key.ts'
 import type { AuditRecord, Entry, EntryState, Inspectable } from '../../core/store.ts'
-import type { Row } from '../../clients/mysql.ts'
+import { bytesOf, mendWhileLocked } from '../sql-answers.ts'
 import { auditStatement, callStatement, listStatement, mendStatement, showStatement } from './statements.ts'
-import { bytesOf } from '../sql-answers.ts'
-
-/** Somebody who mends waits a little for an entry that is just being written, not for a long transaction. */
-const mendBackoff = { firstMs: 5, factor: 2, maxMs: 200 }
-const mendTriesMax = 10
 
 export function inspection(
   table: string,
   clock: Clock,
-  single: (statement: string, during: string) => Promise<readonly Row[]>,
+  single: (statement: string, what: string) => Promise<readonly MysqlRow[]>,
 ): Inspectable {
   // A round trip of its own: only a procedure knows the store's clock, and people look seldom.
-  const now = async (): Promise<string> =>
-    (await single(callStatement(table, 'clock', []), 'look at the clock'))[0]![0]!
+  const now = async (): Promise<string> => (await single(callStatement(table, 'clock', []), 'read its clock'))[0]![0]!
   return {
     async show(key) {
-      const [row] = await single(showStatement(table, key, await now()), 'show')
+      const [row] = await single(showStatement(table, key, await now()), `show ${describeKey(key)}`)
       return row && entryOf(row[0]!)
     },
     list: async (filter) =>
-      (await single(listStatement(table, filter, await now()), 'list')).map(([words]) => entryOf(words!)),
+      (await single(listStatement(table, filter, await now()), 'list entries')).map(([words]) => entryOf(words!)),
     async mend(key, mending, reason) {
       const action = releaseOrForget(mending)
-      for (let tries = 0; tries < mendTriesMax; tries++) {
-        const [row] = await single(mendStatement(table, key, action, reason), action)
-        const words = row![0]!
-        if (words !== 'locked') return words === null ? undefined : entryOf(words)
-        await sleep(clock, backoffMs(mendBackoff, tries, systemRandom))
-      }
-      const message = `${describeKey(key)} was not changed: it is locked by a transaction that is still open. Ask again when it has ended.`
-      throw new OnceError('STORE_UNAVAILABLE', { message })
+      const words = await mendWhileLocked(clock, key, async () => {
+        const [row] = await single(mendStatement(table, key, action, reason), `${action} ${describeKey(key)}`)
+        return row![0] ?? undefined
+      })
+      return words === undefined ? undefined : entryOf(words)
     },
     async audit(key) {
-      const rows = await single(auditStatement(table, key), 'audit')
+      const rows = await single(auditStatement(table, key), `read the audit trail of ${describeKey(key)}`)
       return rows.map(([words]) => {
         const [atMs, action, before, reason] = words!.split(' ')
         const done = { action: action as AuditRecord['action'], before: before as EntryState }
@@ -52,7 +41,7 @@ export function inspection(
   }
 }
 
-/** Reads what entryWords in mysql/schema.ts writes. */
+/** Reads what entryWords in mysql/decisions.sql.ts writes. */
 function entryOf(words: string): Entry {
   const [state, scope, id, attempt, fence, fingerprint, version, ...rest] = words.split(' ')
   const [firstClaimedAtMs, leaseUntilMs, keepMs, tombstoneMs] = rest.map(Number)

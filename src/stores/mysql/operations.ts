@@ -1,5 +1,5 @@
 // Operations in MySQL: their records in tables beside the entries. The decisions, and what is written with them, are procedures
-// (mysql/operations.sql.ts); here is only who asks what, and what the answers mean.
+// (mysql/operations.sql.ts). This file sends the calls and reads their answers.
 
 import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
@@ -15,100 +15,90 @@ import type {
   TransactionalSteps,
   WrittenRecord,
 } from '../../core/store.ts'
-import { together } from './batches.ts'
-import type { Connection, Row } from '../../clients/mysql.ts'
-import type { ServerLimits } from './fitness.ts'
+import type { MysqlHeldConnection, MysqlRow } from '../../clients/mysql.ts'
+import { askForAdvance, askForClaim, bytesOf, openStep } from '../sql-answers.ts'
+import { advanceCall, advancesStatement, advanceStatement } from './advances.ts'
+import type { AdvanceCall } from './advances.ts'
+import { numberedAnswers, together } from './batches.ts'
 import { storeError } from './errors.ts'
+import type { ServerLimits } from './fitness.ts'
 import {
-  advanceCall,
-  advancesStatement,
-  advanceStatement,
   beginStepStatement,
-  callStatement,
   cancelStatement,
   claimCall,
   dismissStatement,
   dueStatement,
   ledgerStatement,
-  numberedAnswers,
+  takeStatement,
   unfinishedStatement,
 } from './statements.ts'
-import type { AdvanceCall } from './statements.ts'
-import { abandon, commitLast, refuseTooLarge, retried, rollback } from './transactions.ts'
-import type { MysqlGround } from './transactions.ts'
-import { askForAdvance, bytesOf, claimWhileLocked, verdictOf } from '../sql-answers.ts'
+import { abandon, commitLast, refuseTooLarge, rollback } from './transactions.ts'
+import { retried } from './context.ts'
+import type { MysqlContext } from './context.ts'
 
-export interface OperationsGround<Client> extends MysqlGround<Client> {
-  /** A statement of its own. */
-  single(statement: string, during: string): Promise<readonly Row[]>
+export interface MysqlOperationsContext<Client> extends MysqlContext<Client> {
+  /** Sends one statement. `what` completes "MySQL could not …". */
+  single(statement: string, what: string): Promise<readonly MysqlRow[]>
 }
 
 export function operations<Client>(
-  ground: OperationsGround<Client>,
+  context: MysqlOperationsContext<Client>,
 ): StepLedger & TransactionalSteps<Client> & Recoverable {
-  const { table, single } = ground
+  const { table, single } = context
   return {
-    ...ledgerOf(ground),
-    beginStep: (claim) => beginStep(ground, claim),
+    ...ledgerOf(context),
+    beginStep: (claim) => beginStep(context, claim),
     async due(scope, { limit, holdMs }) {
-      const [row] = await single(dueStatement(table, scope, limit, holdMs), 'search for due operations')
+      const [row] = await single(dueStatement(table, scope, limit, holdMs), 'look for due operations')
       const [heldUntilMs, ...ids] = row![0]!.split(' ')
       return ids.map((id) => ({ key: { scope, id: textOf(id) }, heldUntilMs: Number(heldUntilMs) }))
     },
     async dismiss({ key, heldUntilMs }) {
-      await single(dismissStatement(table, key, heldUntilMs), 'dismissal of an operation')
+      await single(dismissStatement(table, key, heldUntilMs), `dismiss ${describeKey(key)}`)
     },
     async requestCancel(key, reason) {
-      const [row] = await single(cancelStatement(table, key, reason), 'cancelling')
+      const [row] = await single(cancelStatement(table, key, reason), `cancel ${describeKey(key)}`)
       return row![0] === '1'
     },
     async unfinished(scope, { after, limit }) {
-      const rows = await single(unfinishedStatement(table, scope, after ?? '', limit), 'listing of operations')
+      const rows = await single(unfinishedStatement(table, scope, after ?? '', limit), 'list operations')
       return rows.map(([id]) => ({ scope, id: textOf(id!) }))
     },
   }
 }
 
-function ledgerOf<Client>(ground: OperationsGround<Client>): StepLedger {
-  const { table, clock, connections, ready, single } = ground
+function ledgerOf<Client>(context: MysqlOperationsContext<Client>): StepLedger {
+  const { table, clock, connections, ready, single } = context
   const alone = async (statement: string): Promise<string> =>
     (await retried(clock, () => connections.run(statement)))[0]![0]!
-  // Those that go on are most of them, and change nothing but the lease and the records.
-  const goOn = together(ground, {
+  const server = { clock, storeError }
+  // Most advances go on, and change only the lease and the records.
+  const goOn = together(context, {
     together: (calls: readonly AdvanceCall[]) => advancesStatement(table, calls),
     answers: numberedAnswers,
     alone: (call) => advanceStatement(table, 'advance', call),
   })
   return {
-    async enlist(key, request) {
-      const call = claimCall(key, request)
-      try {
+    enlist(key, request) {
+      return askForClaim(server, key, request, async () => {
+        const call = claimCall(key, request)
         refuseTooLarge(call.length, await ready(connections), key, 'input')
-        return verdictOf(
-          key,
-          request,
-          await claimWhileLocked(clock, () => alone(callStatement(table, 'enlist', call.values))),
-        )
-      } catch (error) {
-        throw storeError(error, `claim of ${describeKey(key)}`, 'no')
-      }
+        return alone(takeStatement(table, call, 'operation'))
+      })
     },
-    async advance(claim, change) {
-      const call = advanceCall(claim, change)
-      const ask = (): Promise<string> =>
-        change.becomes.to === 'running' ? goOn(call) : alone(advanceStatement(table, 'advance', call))
-      try {
+    advance(claim, change) {
+      return askForAdvance(server, claim, async () => {
+        const call = advanceCall(claim, change)
         refuseTooLarge(call.length, await ready(connections), claim.key, 'record')
-        return await askForAdvance({ clock, storeError }, claim, ask)
-      } catch (error) {
-        throw storeError(error, `advance of ${describeKey(claim.key)}`, 'unknown')
-      }
+        return change.becomes.to === 'running' ? goOn(call) : alone(advanceStatement(table, 'advance', call))
+      })
     },
-    ledger: async (key) => ledgerFrom(key, await single(ledgerStatement(table, key), 'reading of records')),
+    ledger: async (key) =>
+      ledgerFrom(key, await single(ledgerStatement(table, key), `read the records of ${describeKey(key)}`)),
   }
 }
 
-function ledgerFrom(key: Key, rows: readonly Row[]): Ledger | undefined {
+function ledgerFrom(key: Key, rows: readonly MysqlRow[]): Ledger | undefined {
   if (rows.length === 0) return undefined
   const [due, cancel] = rows[0]!
   return {
@@ -118,7 +108,7 @@ function ledgerFrom(key: Key, rows: readonly Row[]): Ledger | undefined {
   }
 }
 
-function recordOf(key: Key, [, , name, revision, atMs, content]: Row): WrittenRecord {
+function recordOf(key: Key, [, , name, revision, atMs, content]: MysqlRow): WrittenRecord {
   if (content === null) throw unreadable(key)
   return { name: textOf(name!), revision: Number(revision), atMs: Number(atMs), content: bytesOf(content!) }
 }
@@ -127,33 +117,31 @@ function unreadable(key: Key): OnceError {
   return new OnceError('OUTCOME_UNREADABLE', {
     message:
       `A record of the operation ${describeKey(key)} is longer than the server can send: max_allowed_packet is now smaller ` +
-      `than when it was written. Raise it to what it was. Nothing was run.`,
+      `than when it was written. Raise max_allowed_packet to what it was. Nothing was run.`,
   })
 }
 
 /** The fence check and BEGIN in one round trip, the record and COMMIT in another. */
-async function beginStep<Client>(ground: MysqlGround<Client>, claim: Claim): Promise<BegunStep<Client> | undefined> {
-  const { table, connections } = ground
-  try {
-    const limits = await ground.ready(connections)
-    const connection = await connections.connect()
-    try {
+async function beginStep<Client>(context: MysqlContext<Client>, claim: Claim): Promise<BegunStep<Client> | undefined> {
+  const { table, clock, connections } = context
+  let limits: ServerLimits
+  return openStep({ clock, storeError }, claim, {
+    async connect() {
+      limits = await context.ready(connections)
+      return connections.connect()
+    },
+    async isHeld(connection) {
       const [row] = await connection.run(beginStepStatement(table, claim))
-      if (row![0] === 'held') return begunStep(ground, connection, limits, claim)
-      connection.release()
-      return undefined
-    } catch (error) {
-      await rollback(table, connection)
-      throw error
-    }
-  } catch (error) {
-    throw storeError(error, `beginning of a step of ${describeKey(claim.key)}`, 'no')
-  }
+      return row![0] === 'held'
+    },
+    begun: (connection) => begunStep(context, connection, limits, claim),
+    rollback: (connection) => rollback(table, connection),
+  })
 }
 
 function begunStep<Client>(
-  { table, clock }: MysqlGround<Client>,
-  connection: Connection<Client>,
+  { table, clock }: MysqlContext<Client>,
+  connection: MysqlHeldConnection<Client>,
   limits: ServerLimits,
   claim: Claim,
 ): BegunStep<Client> {

@@ -1,535 +1,67 @@
-// The tables and the procedures of the MySQL store. The procedures hold the decisions, because only on the server can they be
-// made under a lock, written and committed in one round trip, and without `multipleStatements` on the user's pool.
-// Invariants: an entry is inserted, changed or deleted only under its row lock; locks are tried, not waited for (on MySQL, where
-// an INSERT cannot be told so, it looks before and then waits for a second at most); every procedure puts the settings of the
-// session back.
+// The schema as a list of statements, whether a database has it, and how it gets there.
 
-import {
-  beginOwn,
-  claimArguments,
-  claimParameters,
-  clockSql,
-  declareWait,
-  insertWaitS,
-  keyed,
-  lookAfter,
-  lookFirst,
-  procedureName,
-  rollbackOnError,
-  waitS,
-  writeArguments,
-  writeParameters,
-} from './names.ts'
+import type { MysqlConnections, MysqlSession } from '../../clients/mysql.ts'
+import { decisions } from './decisions.sql.ts'
+import { storeError } from './errors.ts'
+import { word } from './literals.ts'
+import { procedureName } from './names.ts'
 import type { ProcedureName } from './names.ts'
-import { forgetOperation, operationProcedures, operationTables } from './operations.sql.ts'
+import { operationDecisions } from './operations.sql.ts'
+import { tablesSql } from './schema.sql.ts'
 
-const procedures: Readonly<Record<ProcedureName, (table: string) => string>> = {
-  claim: claimProcedure,
-  take: takeProcedure,
-  begin: beginProcedure,
-  within: withinProcedure,
-  write: writeProcedure,
-  put: putProcedure,
-  batch: batchProcedure,
-  commit: commitProcedure,
-  rollback: rollbackProcedure,
-  settle: settleProcedure,
-  sweep: sweepProcedure,
-  mend: mendProcedure,
-  clock: clockProcedure,
-  ...operationProcedures,
-}
-
+const procedures: Readonly<Record<ProcedureName, (table: string) => string>> = { ...decisions, ...operationDecisions }
 export const procedureNames: readonly ProcedureName[] = Object.keys(procedures) as ProcedureName[]
 
 /** Each can be sent as it is: a procedure is one statement, whatever semicolons it has inside. */
 export function schemaStatements(table: string): string[] {
-  const create = (name: ProcedureName): string[] => {
-    const full = `\`${procedureName(table, name)}\``
-    return [`drop procedure if exists ${full}`, `create procedure ${full}${procedures[name](table)}`]
+  const create = (name: ProcedureName): string[] => [
+    `drop procedure if exists \`${procedureName(table, name)}\``,
+    procedures[name](table),
+  ]
+  return [...tablesSql(table), ...procedureNames.flatMap(create)]
+}
+
+export interface FoundSchema {
+  /** Undefined when there is no table. */
+  readonly engine: string | undefined
+  /** How many of our procedures there are. */
+  readonly procedures: number
+}
+
+export async function findSchema(table: string, session: MysqlSession): Promise<FoundSchema> {
+  const names = procedureNames.map((name) => word(procedureName(table, name)))
+  const [row] = await session.run(`select
+    (select t.engine from information_schema.tables t where t.table_schema = database() and t.table_name = ${word(table)}),
+    (select count(*) from information_schema.routines r
+      where r.routine_schema = database() and r.routine_name in (${names.join(', ')}))`)
+  return { engine: row![0] ?? undefined, procedures: Number(row![1]) }
+}
+
+/** Another process may be migrating a server that is busy with other work. */
+const migrationWaitS = 60
+
+// DDL commits by itself, so a lock of the session keeps several processes that start at once apart. When there is nothing to
+// do, nothing is locked.
+export async function migrate(table: string, connections: MysqlConnections<unknown>): Promise<void> {
+  const connection = await connections.connect().catch((error: unknown) => {
+    throw storeError(error, 'migration', 'no')
+  })
+  const isMigrated = async (): Promise<boolean> => {
+    const { engine, procedures: count } = await findSchema(table, connection)
+    return engine !== undefined && count === procedureNames.length
   }
-  return [entriesTable(table), auditTable(table), ...operationTables(table), ...procedureNames.flatMap(create)]
-}
-
-// varbinary: keys are compared byte for byte; every text collation folds something, most of them trailing blanks.
-// sweep_at_ms is when a sweep should look at the entry, never later than its expiry. A settle mostly leaves it as it is, and
-// then writes no index.
-function entriesTable(table: string): string {
-  return `create table if not exists \`${table}\` (
-  scope varbinary(255) not null,
-  id varbinary(255) not null,
-  state varbinary(1) not null, -- r running, o open, s settled
-  how varbinary(1) not null, -- f fresh, r reopened, t taken over
-  token varbinary(36) not null,
-  fingerprint varbinary(64) not null,
-  attempt int not null,
-  version int not null,
-  fence bigint not null,
-  lease_until_ms bigint not null,
-  keep_ms bigint not null,
-  tombstone_ms bigint not null,
-  first_claimed_at_ms bigint not null,
-  sweep_at_ms bigint not null,
-  input longblob,
-  outcome longblob,
-  primary key (scope, id),
-  key sweep_at (sweep_at_ms)
-) engine = InnoDB`
-}
-
-function auditTable(table: string): string {
-  return `create table if not exists \`${table}_audit\` (
-  scope varbinary(255) not null,
-  id varbinary(255) not null,
-  number bigint not null auto_increment,
-  at_ms bigint not null,
-  action varbinary(16) not null,
-  reason longblob not null,
-  state_before varbinary(16) not null,
-  primary key (scope, id, number),
-  key number (number)
-) engine = InnoDB`
-}
-
-/**
- * What a claim is told about the entry `e`, as words; null when it may be granted, or when there is no entry. `fence` is that
- * of entries which this very call has inserted.
- */
-export function verdictSql(asked: (column: string) => string, nowMs: string, fence: string): string {
-  return `case
-      when e.id is null then null
-      when ${nowMs} >= e.lease_until_ms + e.keep_ms then
-        if(${asked('on_expired')} = 'refuse' and ${nowMs} < e.lease_until_ms + e.keep_ms + e.tombstone_ms, 'expired', null)
-      when e.fingerprint <> ${asked('fingerprint')} then 'mismatch'
-      when e.state = 's' then concat_ws(' ', 'settled', e.attempt, e.version, to_base64(e.outcome))
-      when e.token = ${asked('token')} then
-        case when e.state = 'o' then 'busy 0' when e.attempt = 1 and e.fence = ${fence} then concat('granted f 1 ', e.fence) end
-      when e.state = 'o' then null
-      when ${nowMs} < e.lease_until_ms then concat('busy ', e.lease_until_ms - ${nowMs})
-      when ${asked('on_takeover')} = 'refuse' then concat('doubt ', e.attempt)
-    end`
-}
-
-// One claim, in a transaction that others have begun and will end. First a plain read: replays, the common case, take no lock
-// and write nothing. Only an entry that is to be written is locked, read again and written; the fence is read after the lock.
-// Answers 'held' when the key is in somebody's transaction, 'locked' when its row is, for now.
-// A key that is not there is not looked for with a lock: above READ COMMITTED that would lock the gap, and others' keys in it.
-function claimProcedure(table: string): string {
-  const read = `select ${verdictSql((column) => `a_${column}`, 'now_ms', 'null')},
-      e.state, e.token, e.how, e.attempt, e.fence, e.lease_until_ms + e.keep_ms
-      into answer, e_state, e_token, e_how, e_attempt, e_fence, e_expires_at_ms
-      from \`${table}\` e where ${keyed}`
-  return `(
-  ${claimParameters}, in is_seen boolean, out answer longtext
-) sql security invoker
-decide: begin
-  declare is_there boolean default true;
-  declare is_inserted, is_held boolean default false;
-  declare now_us bigint default ${clockSql};
-  declare now_ms bigint default now_us div 1000;
-  declare e_fence, e_expires_at_ms bigint;
-  declare e_state, e_how, granted varbinary(1);
-  declare e_token varbinary(36);
-  declare e_attempt int;
-  declare continue handler for not found set is_there = false;
-
-  ${read};
-  if answer is not null then
-    leave decide;
-  end if;
-  if not is_there then
-    ${insertOne(table)}
-    if is_inserted then
-      set now_us = ${clockSql};
-      update \`${table}\` e set e.fence = now_us where ${keyed};
-      set answer = concat('granted f 1 ', now_us);
-      leave decide;
-    elseif is_held then
-      set answer = 'held';
-      leave decide;
-    end if;
-  end if;
-
-  set is_there = true;
-  ${read} for update skip locked;
-  if not is_there then
-    set answer = 'locked';
-  end if;
-  if answer is not null then
-    leave decide;
-  end if;
-  ${grantAgain(table)}
-end`
-}
-
-// Under the row lock: to the token that already holds it once more, or to the next attempt.
-function grantAgain(table: string): string {
-  return `set now_us = ${clockSql};
-  if now_ms < e_expires_at_ms and e_token = a_token then
-    update \`${table}\` e set e.lease_until_ms = now_ms + a_lease_ms where ${keyed};
-    set answer = concat_ws(' ', 'granted', e_how, e_attempt, e_fence);
-    leave decide;
-  end if;
-  set granted = if(now_ms >= e_expires_at_ms, 'f', if(e_state = 'o', 'r', 't'));
-  set e_fence = greatest(now_us, e_fence + 1);
-  set e_attempt = if(granted = 'f', 1, e_attempt + 1);
-  update \`${table}\` e set
-    e.state = 'r',
-    e.how = granted,
-    e.token = a_token,
-    e.fingerprint = a_fingerprint,
-    e.attempt = e_attempt,
-    e.version = a_version,
-    e.fence = e_fence,
-    e.lease_until_ms = now_ms + a_lease_ms,
-    e.keep_ms = a_keep_ms,
-    e.tombstone_ms = a_tombstone_ms,
-    e.first_claimed_at_ms = if(granted = 'f', now_ms, e.first_claimed_at_ms),
-    e.sweep_at_ms = now_ms + a_keep_ms,
-    e.input = if(granted = 'f', an_input, coalesce(an_input, e.input)),
-    e.outcome = null
-  where ${keyed};
-  set answer = concat_ws(' ', 'granted', granted, e_attempt, e_fence);`
-}
-
-export const insertedColumns = `scope, id, state, how, token, fingerprint, attempt, version, fence, lease_until_ms, keep_ms,
-        tombstone_ms, first_claimed_at_ms, sweep_at_ms, input`
-
-// The handlers are for this statement alone: a time-out of any other one is an error.
-function insertOne(table: string): string {
-  return `if is_seen then
-      set is_held = true;
-    else
-      begin
-        declare exit handler for 1205 set is_held = true;
-        declare exit handler for 1062 set is_inserted = false;
-        set innodb_lock_wait_timeout = ${insertWaitS};
-        insert into \`${table}\` (
-        ${insertedColumns}
-        ) values (
-          a_scope, an_id, 'r', 'f', a_token, a_fingerprint, 1, a_version, now_us, now_ms + a_lease_ms, a_keep_ms,
-          a_tombstone_ms, now_ms, now_ms + a_keep_ms, an_input
-        );
-        set is_inserted = true;
-      end;
-      set innodb_lock_wait_timeout = ${waitS};
-    end if;`
-}
-
-/** One claim in a transaction of its own. */
-function takeProcedure(table: string): string {
-  return `(${claimParameters}) sql security invoker
-begin
-  declare is_seen boolean default false;
-  declare answer longtext;
-  ${declareWait};
-  ${rollbackOnError};
-  ${lookFirst(table)};
-  ${beginOwn};
-  call \`${procedureName(table, 'claim')}\`(
-    ${claimArguments}, is_seen, answer
-  );
-  ${lookAfter(table)};
-  commit;
-  set innodb_lock_wait_timeout = wait_s;
-  select answer;
-end`
-}
-
-// A transaction for the user's effect, at the isolation level of his session. autocommit is off in it: a deadlock in the effect
-// ends the transaction, and what an effect that goes on nevertheless would write must not be committed by itself.
-function beginProcedure(table: string): string {
-  return `(${claimParameters}) sql security invoker
-begin
-  declare is_seen boolean default false;
-  declare answer longtext;
-  ${declareWait};
-  declare exit handler for sqlexception begin
-    rollback;
-    set innodb_lock_wait_timeout = wait_s;
-    set autocommit = @onceonly_autocommit;
-    resignal;
-  end;
-  set @onceonly_autocommit = @@autocommit;
-  ${lookFirst(table)};
-  rollback;
-  set autocommit = 0;
-  start transaction;
-  set innodb_lock_wait_timeout = ${waitS};
-  call \`${procedureName(table, 'claim')}\`(
-    ${claimArguments}, is_seen, answer
-  );
-  ${lookAfter(table)};
-  set innodb_lock_wait_timeout = wait_s;
-  if answer like 'granted %' then
-    savepoint onceonly_effect;
-  else
-    rollback;
-    set autocommit = @onceonly_autocommit;
-  end if;
-  select answer;
-end`
-}
-
-// In the user's transaction. Outside of one a savepoint is gone at once, and releasing it fails: nothing is claimed.
-function withinProcedure(table: string): string {
-  return `(${claimParameters}) sql security invoker
-begin
-  declare answer longtext;
-  ${declareWait};
-  declare exit handler for sqlexception begin
-    set innodb_lock_wait_timeout = wait_s;
-    resignal;
-  end;
-  savepoint onceonly_here;
-  release savepoint onceonly_here;
-  set innodb_lock_wait_timeout = ${waitS};
-  call \`${procedureName(table, 'claim')}\`(
-    ${claimArguments}, false, answer
-  );
-  set innodb_lock_wait_timeout = wait_s;
-  select answer;
-end`
-}
-
-// Whatever is written after the claim, in a transaction that others have begun and will end. 'settle-within' is for a
-// transaction of the effect's, where an uncommitted entry cannot expire.
-// By token and fence: a claim that is delivered once more after its entry was forgotten begins a new life with the old token. A
-// release with fence 0 is by somebody who never heard of his claim, and hence of no fence: his token alone decides.
-function writeProcedure(table: string): string {
-  const read = `select e.state, e.token, e.fence, e.attempt, e.lease_until_ms + e.keep_ms,
-      e.lease_until_ms + e.keep_ms + e.tombstone_ms
-      into e_state, e_token, e_fence, e_attempt, e_expires_at_ms, e_forgotten_at_ms
-      from \`${table}\` e where ${keyed}`
-  return `(
-  in verb varchar(16), ${writeParameters}, out answer varchar(16)
-) sql security invoker
-begin
-  declare is_there, is_locked boolean default true;
-  declare is_held boolean;
-  declare e_state varbinary(1);
-  declare e_token varbinary(36);
-  declare e_attempt int;
-  declare now_ms, e_fence, e_expires_at_ms, e_forgotten_at_ms bigint;
-  declare continue handler for not found set is_there = false;
-  ${read} for update skip locked;
-  if not is_there then
-    set is_there = true, is_locked = false;
-    ${read};
-  end if;
-  set now_ms = ${clockSql} div 1000;
-  set is_held = is_there and e_token = a_token and (e_fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))
-    and (now_ms < e_expires_at_ms or verb = 'settle-within');
-  set answer = 'done';
-  if is_held and e_state = 'r' and not is_locked then
-    set answer = 'locked'; -- it is ours, and yet it was passed over
-  elseif is_held and e_state = 'r' and verb in ('settle', 'settle-within') then
-    update \`${table}\` e set
-      e.state = 's', e.outcome = an_outcome, e.lease_until_ms = now_ms, e.keep_ms = a_duration_ms,
-      e.tombstone_ms = a_tombstone_ms, e.sweep_at_ms = least(e.sweep_at_ms, now_ms + a_duration_ms)
-    where ${keyed};
-  elseif is_held and e_state = 'r' and verb = 'extend' then
-    update \`${table}\` e set e.lease_until_ms = now_ms + a_duration_ms where ${keyed};
-  elseif is_held and e_state = 'r' and verb = 'forget' and e_attempt = 1 then
-    delete from \`${table}\` where scope = a_scope and id = an_id;
-    -- Only if there is one: to delete what is not there locks the gap.
-    if exists (select 1 from \`${table}_operations\` o where o.scope = a_scope and o.id = an_id) then
-      ${forgetOperation(table)};
-    end if;
-  elseif is_held and e_state = 'r' then
-    update \`${table}\` e set
-      e.state = 'o', e.lease_until_ms = now_ms, e.sweep_at_ms = least(e.sweep_at_ms, now_ms + e.keep_ms)
-    where ${keyed};
-  elseif is_held and (e_state = 's' and verb like 'settle%' or e_state = 'o' and verb in ('open', 'forget')) then
-    set answer = 'done'; -- the same call once more, after its first reply was lost
-  elseif verb = 'forget' and (not is_there or now_ms >= e_forgotten_at_ms) then
-    set answer = 'done'; -- the trace is gone already
-  else
-    set answer = 'lost';
-  end if;
-end`
-}
-
-/** One write in a transaction of its own. */
-function putProcedure(table: string): string {
-  return `(in verb varchar(16), ${writeParameters}) sql security invoker
-begin
-  declare answer varchar(16);
-  ${declareWait};
-  ${rollbackOnError};
-  ${beginOwn};
-  call \`${procedureName(table, 'write')}\`(verb, ${writeArguments}, answer);
-  commit;
-  set innodb_lock_wait_timeout = wait_s;
-  select answer;
-end`
-}
-
-// Many at once, by statements from mysql/statements.ts: three times as fast as one by one in here. READ UNCOMMITTED, so that the
-// write sees, and leaves alone, what others have inserted and not committed; `lookups` is carried out when not all was written,
-// and sees only what is committed. The last row says how much was written (-1: others were in the way), and the fence.
-// Not promised: that a fence is greater than one which was given out and rolled back while this very statement was under way.
-function batchProcedure(): string {
-  return `(in expected int, in a_wait_s int, in writes longtext, in lookups longtext) sql security invoker
-begin
-  declare written int default 0;
-  ${declareWait};
-  ${rollbackOnError};
-  rollback;
-  set transaction isolation level read uncommitted;
-  set innodb_lock_wait_timeout = a_wait_s;
-  set @onceonly_statement = writes, @onceonly_fence = null;
-  prepare onceonly_statement from @onceonly_statement;
-  set @onceonly_now_us = ${clockSql};
-  begin
-    declare exit handler for 1062, 1205, 1213 set written = -1;
-    execute onceonly_statement;
-    set written = row_count(), @onceonly_fence = @onceonly_now_us;
-  end;
-  commit;
-  set innodb_lock_wait_timeout = wait_s;
-  if written < expected then
-    set @onceonly_statement = lookups;
-    prepare onceonly_statement from @onceonly_statement;
-    execute onceonly_statement;
-  end if;
-  deallocate prepare onceonly_statement;
-  set @onceonly_statement = null;
-  select concat(written, ' ', @onceonly_now_us) as answer;
-end`
-}
-
-// The end of what `begin` began. No handler: after an error nobody in here knows what became of it; the caller sees to it.
-function commitProcedure(table: string): string {
-  return `(${writeParameters}) sql security invoker
-begin
-  declare answer varchar(16);
-  call \`${procedureName(table, 'write')}\`('settle-within', ${writeArguments}, answer);
-  if answer = 'done' then
-    commit;
-  else
-    rollback;
-  end if;
-  set autocommit = @onceonly_autocommit;
-  select answer;
-end`
-}
-
-function rollbackProcedure(): string {
-  return `() sql security invoker
-begin
-  rollback;
-  set autocommit = coalesce(@onceonly_autocommit, @@autocommit);
-end`
-}
-
-function settleProcedure(table: string): string {
-  return `(${writeParameters}) sql security invoker
-begin
-  declare answer varchar(16);
-  call \`${procedureName(table, 'write')}\`('settle-within', ${writeArguments}, answer);
-  select answer;
-end`
-}
-
-function sweepProcedure(table: string): string {
-  return `(in at_most int) sql security invoker
-begin
-  declare now_ms bigint default ${clockSql} div 1000;
-  declare seen, tombstoned, forgotten int default 0;
-  declare is_over, is_filled boolean default false;
-  declare a_scope, an_id varbinary(255);
-  declare e_expires_at_ms, e_forgotten_at_ms bigint;
-  ${declareWait};
-  declare due cursor for select
-      e.scope, e.id, e.lease_until_ms + e.keep_ms, e.lease_until_ms + e.keep_ms + e.tombstone_ms,
-      e.outcome is not null or e.input is not null
-    from \`${table}\` e where e.sweep_at_ms <= now_ms order by e.sweep_at_ms limit at_most for update skip locked;
-  declare continue handler for not found set is_over = true;
-  ${rollbackOnError};
-  ${beginOwn};
-  open due;
-  sweeping: loop
-    fetch due into a_scope, an_id, e_expires_at_ms, e_forgotten_at_ms, is_filled;
-    if is_over then
-      leave sweeping;
-    end if;
-    set seen = seen + 1;
-    if now_ms >= e_forgotten_at_ms then
-      delete from \`${table}\` where scope = a_scope and id = an_id;
-      set forgotten = forgotten + 1;
-    elseif now_ms >= e_expires_at_ms then
-      update \`${table}\` e set e.outcome = null, e.input = null, e.sweep_at_ms = e_forgotten_at_ms where ${keyed};
-      set tombstoned = tombstoned + is_filled;
-    else
-      update \`${table}\` e set e.sweep_at_ms = e_expires_at_ms where ${keyed};
-    end if;
-  end loop;
-  close due;
-  commit;
-  set innodb_lock_wait_timeout = wait_s;
-  select concat_ws(' ', tombstoned, forgotten, seen = at_most) as answer;
-end`
-}
-
-/** What an entry is at that moment, from its times; null when it is over. */
-export function entryState(nowMs: string): string {
-  return `case
-      when ${nowMs} >= e.lease_until_ms + e.keep_ms + e.tombstone_ms then null
-      when ${nowMs} >= e.lease_until_ms + e.keep_ms then 'tombstone'
-      when e.state = 's' then 'settled'
-      when e.state = 'o' then 'open'
-      when ${nowMs} < e.lease_until_ms then 'running'
-      else 'abandoned'
-    end`
-}
-
-/** An entry as words; null when it is over. A dash stands for "none". */
-export function entryWords(nowMs: string): string {
-  const state = entryState(nowMs)
-  const bytes = (column: string): string =>
-    `if(${nowMs} < e.lease_until_ms + e.keep_ms, coalesce(concat('=', to_base64(e.${column})), '-'), '-')`
-  return `concat(${state}, ' ', concat_ws(' ', hex(e.scope), hex(e.id), e.attempt, e.fence, hex(e.fingerprint), e.version,
-      e.first_claimed_at_ms, e.lease_until_ms, e.keep_ms, e.tombstone_ms, ${bytes('outcome')}, ${bytes('input')}))`
-}
-
-// An open entry keeps its last token: a delayed claim of the holder that was pushed out still finds that it is over.
-function mendProcedure(table: string): string {
-  return `(in a_scope varbinary(255), in an_id varbinary(255), in an_action varbinary(16), in a_reason longblob)
-sql security invoker
-begin
-  declare answer longtext;
-  declare e_state varchar(16);
-  declare now_ms bigint;
-  declare is_there boolean default true;
-  ${declareWait};
-  declare continue handler for not found set is_there = false;
-  ${rollbackOnError};
-  ${beginOwn};
-  select 'locked' into answer from \`${table}\` e where ${keyed};
-  set is_there = true;
-  set now_ms = ${clockSql} div 1000;
-  select ${entryState('now_ms')}, ${entryWords('now_ms')} into e_state, answer
-    from \`${table}\` e where ${keyed} for update skip locked;
-  if is_there and (an_action = 'forget' and e_state is not null or e_state in ('running', 'abandoned')) then
-    insert into \`${table}_audit\` (scope, id, at_ms, action, reason, state_before)
-      values (a_scope, an_id, now_ms, an_action, a_reason, e_state);
-    if an_action = 'forget' then
-      delete from \`${table}\` where scope = a_scope and id = an_id;
-      ${forgetOperation(table)};
-    else
-      update \`${table}\` e set
-        e.state = 'o', e.lease_until_ms = now_ms, e.sweep_at_ms = least(e.sweep_at_ms, now_ms + e.keep_ms)
-      where ${keyed};
-    end if;
-  end if;
-  commit;
-  set innodb_lock_wait_timeout = wait_s;
-  select answer;
-end`
-}
-
-function clockProcedure(): string {
-  return `() sql security invoker
-select ${clockSql} div 1000 as answer`
+  // Destroyed, not released: that ends the lock, whatever happened.
+  try {
+    if (await isMigrated()) return
+    const [row] = await connection.run(
+      `select get_lock(concat('onceonly ', md5(concat_ws('.', database(), '${table}'))), ${migrationWaitS})`,
+    )
+    if (row![0] !== '1') throw new Error(`another process has been migrating ${table} for ${migrationWaitS} s`)
+    if (await isMigrated()) return
+    for (const statement of schemaStatements(table)) await connection.run(statement)
+  } catch (error) {
+    throw storeError(error, 'migration', 'no')
+  } finally {
+    connection.destroy()
+  }
 }

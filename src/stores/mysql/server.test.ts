@@ -332,7 +332,7 @@ needs('mariadb', { ours: true }).describe('the MySQL store and its server', () =
         () => store.sweep({ limit: 10 }),
         () => store.mend(key('server', 'settled'), 'forget', 'a test'),
         () => called(single, 'batch', `1, 1, 'nonsense', 'nonsense'`),
-        () => called(single, 'take', `null, 'id', 'token', 'f', 1, 1, 1, 1, 'run', 'refuse', null`),
+        () => called(single, 'take', `null, 'id', 'token', 'f', 1, 1, 1, 1, 'run', 'refuse', null, true`),
         () => called(single, 'begin', `null, 'id', 'token', 'f', 1, 1, 1, 1, 'run', 'refuse', null`),
       ]
       for (const work of works) {
@@ -580,7 +580,7 @@ needs('mariadb', { ours: true }).describe('other servers', () => {
     const pool = createPool(await createMysqlDatabase(server))
     const durability = 'relaxed'
     await expect(claimed(mysqlStore({ pool, durability }), 'one')).rejects.toMatchObject(unsafe)
-    await expect(claimed(mysqlStore({ pool, durability }), 'one')).rejects.toThrow('innodb_rollback_on_timeout is on')
+    await expect(claimed(mysqlStore({ pool, durability }), 'one')).rejects.toThrow('innodb_rollback_on_timeout is ON')
     await pool.query('alter table onceonly engine = MyISAM')
     await expect(claimed(mysqlStore({ pool, durability }), 'one')).rejects.toThrow('of the engine MyISAM')
     await pool.end()

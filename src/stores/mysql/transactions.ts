@@ -1,43 +1,27 @@
 // The store inside a transaction, the caller's (`within`) or one of its own (`begin`). Invariants: the settle and the COMMIT are
-// one call of a procedure that rolls back what is lost; it is sent once; a connection whose state is unknown never goes back to
+// one call of a procedure that rolls back what is lost. It is sent once. A connection whose state is unknown never goes back to
 // the pool.
 
-import { backoffMs } from '../../core/backoff.ts'
-import { sleep, systemRandom } from '../../core/clock.ts'
+import { sleep } from '../../core/clock.ts'
 import type { Clock } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { Began, Claim, ClaimRequest, Fenced, InTransaction, Retention } from '../../core/store.ts'
-import type { Connection, Connections, Session } from '../../clients/mysql.ts'
-import type { Readiness, ServerLimits } from './fitness.ts'
-import { isConflict, isSavepointMissing, messageOf, saysRolledBack, storeError } from './errors.ts'
+import type { MysqlHeldConnection, MysqlSession } from '../../clients/mysql.ts'
+import {
+  claimWhileLocked,
+  commitRefused,
+  commitUnknown,
+  conflictWithOthers,
+  fencedOf,
+  verdictOf,
+} from '../sql-answers.ts'
+import { retried } from './context.ts'
+import type { MysqlContext } from './context.ts'
+import { isConflict, isSavepointMissing, saysRolledBack, storeError } from './errors.ts'
+import type { ServerLimits } from './fitness.ts'
 import { callStatement, claimCall, savepoint, settleCall } from './statements.ts'
-import { claimWhileLocked, fencedOf, verdictOf } from '../sql-answers.ts'
-
-export interface MysqlGround<Client> {
-  readonly table: string
-  readonly clock: Clock
-  readonly connections: Connections<Client>
-  /** Refuses a server on which the promise would not hold; asks on this session, so that no second connection is needed. */
-  readonly ready: Readiness
-}
-
-/** A conflict before the effect costs one round trip; five in a row, with growing pauses, are not bad luck any more. */
-const conflictTriesMax = 5
-const conflictBackoff = { firstMs: 5, factor: 3, maxMs: 250 }
-
-/** Runs again what the server refused because of others. Only for work that has done nothing else. */
-export async function retried<T>(clock: Clock, work: () => Promise<T>): Promise<T> {
-  for (let tries = 1; ; tries++) {
-    try {
-      return await work()
-    } catch (error) {
-      if (tries === conflictTriesMax || !isConflict(error)) throw error
-      await sleep(clock, backoffMs(conflictBackoff, tries - 1, systemRandom))
-    }
-  }
-}
 
 /** Room for our own words around the values. */
 const packetRestBytes = 16 * 1024
@@ -51,22 +35,24 @@ export function refuseTooLarge(
 ): void {
   if (length + packetRestBytes <= limits.packetBytesMax) return
   const message =
-    `The ${what} of ${describeKey(key)} makes a statement of ${length} bytes, and the server takes ${limits.packetBytesMax} ` +
-    `(max_allowed_packet); nothing was written. Raise that to more than twice the largest ${what}, or store less.`
+    `The ${what} of ${describeKey(key)} makes a statement of ${length} bytes, and the server takes at most ` +
+    `${limits.packetBytesMax} (max_allowed_packet). Nothing was written. Raise max_allowed_packet to more than twice the ` +
+    `largest ${what}, or store less.`
   throw new OnceError(what === 'input' ? 'INVALID_ARGUMENT' : 'OUTCOME_NOT_STORED', { message })
 }
 
-export function within<Client>(ground: MysqlGround<Client>, session: Session): InTransaction {
-  const { table } = ground
+export function within<Client>(context: MysqlContext<Client>, session: MysqlSession): InTransaction {
+  const { table } = context
   const undo = (claim: Claim, before: 'claim' | 'effect'): Promise<void> =>
     session.run(`rollback to savepoint ${savepoint(claim.token, before)}`).then(
       () => {},
-      (error: unknown) => Promise.reject(storeError(error, 'rollback to a savepoint', 'unknown')),
+      (error: unknown) =>
+        Promise.reject(storeError(error, `roll back to a savepoint of ${describeKey(claim.key)}`, 'unknown')),
     )
   return {
     async claim(key, request) {
       const call = claimCall(key, request)
-      refuseTooLarge(call.length, await ground.ready(session), key, 'input')
+      refuseTooLarge(call.length, await context.ready(session), key, 'input')
       try {
         await session.run(`savepoint ${savepoint(request.token, 'claim')}`)
         const [row] = await session.run(callStatement(table, 'within', call.values))
@@ -74,18 +60,18 @@ export function within<Client>(ground: MysqlGround<Client>, session: Session): I
         if (verdict.is === 'granted') await session.run(`savepoint ${savepoint(request.token, 'effect')}`)
         return verdict
       } catch (error) {
-        throw storeError(error, `claim of ${describeKey(key)}`, 'no')
+        throw storeError(error, `claim ${describeKey(key)}`, 'no')
       }
     },
     async settle(claim, outcome, retention) {
       const call = settleCall(claim, outcome, retention)
-      refuseTooLarge(call.length, await ground.ready(session), claim.key, 'outcome')
+      refuseTooLarge(call.length, await context.ready(session), claim.key, 'outcome')
       try {
         const [row] = await session.run(callStatement(table, 'settle', call.values))
-        // Locked: the entry is there and locked by another transaction, hence not the one that was claimed here.
+        // Locked: the entry is locked by another transaction, hence not the one that was claimed here.
         return fencedOf(row![0]!) === 'done' ? 'done' : 'lost'
       } catch (error) {
-        throw storeError(error, `settle of ${describeKey(claim.key)}`, 'unknown')
+        throw storeError(error, `settle ${describeKey(claim.key)}`, 'unknown')
       }
     },
     undoEffect: (claim) => undo(claim, 'effect'),
@@ -95,29 +81,29 @@ export function within<Client>(ground: MysqlGround<Client>, session: Session): I
 
 /** BEGIN and claim in one round trip, settle and COMMIT in another: no more than a bare transaction has. */
 export async function begin<Client>(
-  ground: MysqlGround<Client>,
+  context: MysqlContext<Client>,
   key: Key,
   request: ClaimRequest,
 ): Promise<Began<Client>> {
   try {
-    const limits = await ground.ready(ground.connections)
+    const limits = await context.ready(context.connections)
     const call = claimCall(key, request)
     refuseTooLarge(call.length, limits, key, 'input')
-    const statement = callStatement(ground.table, 'begin', call.values)
+    const statement = callStatement(context.table, 'begin', call.values)
     let began: Began<Client> | undefined
-    await claimWhileLocked(ground.clock, async () => {
-      const begun = await retried(ground.clock, () => beginOnce(ground, key, request, statement, limits))
+    await claimWhileLocked(context.clock, async () => {
+      const begun = await retried(context.clock, () => beginOnce(context, key, request, statement, limits))
       began = begun.began
       return begun.answer
     })
     return began!
   } catch (error) {
-    throw storeError(error, `claim of ${describeKey(key)}`, 'no')
+    throw storeError(error, `claim ${describeKey(key)}`, 'no')
   }
 }
 
 async function beginOnce<Client>(
-  { table, clock, connections }: MysqlGround<Client>,
+  { table, clock, connections }: MysqlContext<Client>,
   key: Key,
   request: ClaimRequest,
   statement: string,
@@ -141,30 +127,31 @@ async function beginOnce<Client>(
   }
 }
 
-interface Granted<Client> {
+interface MysqlGranted<Client> {
   readonly table: string
   readonly clock: Clock
-  readonly connection: Connection<Client>
+  readonly connection: MysqlHeldConnection<Client>
   readonly limits: ServerLimits
   readonly claim: Claim
 }
 
-function granted<Client>(open: Granted<Client>): NonNullable<Began<Client>['granted']> {
-  const { table, clock, connection } = open
+function granted<Client>(open: MysqlGranted<Client>): NonNullable<Began<Client>['granted']> {
+  const { table, clock, connection, claim } = open
   return {
     tx: connection.client,
     commit: (outcome, retention) => commit(open, outcome, retention),
     undoEffect: () =>
       connection.run('rollback to savepoint onceonly_effect').then(
         () => {},
-        (error: unknown) => Promise.reject(storeError(error, 'rollback of an effect', 'unknown')),
+        (error: unknown) =>
+          Promise.reject(storeError(error, `roll back the effect of ${describeKey(claim.key)}`, 'unknown')),
       ),
     rollback: () => rollback(table, connection),
     abandon: () => abandon(clock, connection),
   }
 }
 
-async function commit<Client>(open: Granted<Client>, outcome: Uint8Array, retention: Retention): Promise<Fenced> {
+async function commit<Client>(open: MysqlGranted<Client>, outcome: Uint8Array, retention: Retention): Promise<Fenced> {
   const { table, connection, claim, limits } = open
   const answer = await commitLast(table, connection, claim.key, () => {
     const call = settleCall(claim, outcome, retention)
@@ -174,10 +161,10 @@ async function commit<Client>(open: Granted<Client>, outcome: Uint8Array, retent
   return answer === 'done' ? 'done' : 'lost'
 }
 
-/** Carries out a procedure that commits or rolls back, and gives its answer. */
+/** Carries out a procedure that commits or rolls back, and returns its answer. */
 export async function commitLast(
   table: string,
-  connection: Connection<unknown>,
+  connection: MysqlHeldConnection<unknown>,
   key: Key,
   statement: () => string,
 ): Promise<string> {
@@ -191,14 +178,14 @@ export async function commitLast(
       throw commitUnknown(key, error)
     }
     await rollback(table, connection)
-    throw commitRefused(key, error)
+    throw notCommitted(key, error)
   }
   connection.release()
   return answer
 }
 
-/** Never fails: a connection on which it does is destroyed, and the server rolls back what it had open. */
-export async function rollback(table: string, connection: Connection<unknown>): Promise<void> {
+/** Never fails: a connection on which ROLLBACK fails is destroyed, and the server rolls back what it had open. */
+export async function rollback(table: string, connection: MysqlHeldConnection<unknown>): Promise<void> {
   try {
     await connection.run(callStatement(table, 'rollback', []))
   } catch {
@@ -207,12 +194,12 @@ export async function rollback(table: string, connection: Connection<unknown>): 
   connection.release()
 }
 
-/** The effect may be in a statement that lasts, and ROLLBACK waits for its turn; the server sees a closed connection later. */
+/** The effect may be in a long statement, and ROLLBACK waits for its turn. The server notices a closed connection later. */
 const abandonMs = 1_000
 
-// autocommit is off: what the effect sends between the ROLLBACK and the end of the connection is in a transaction that nobody
-// commits.
-export async function abandon(clock: Clock, connection: Connection<unknown>): Promise<void> {
+// autocommit is off: what the effect sends between the ROLLBACK and the end of the connection is in a transaction that is never
+// committed.
+export async function abandon(clock: Clock, connection: MysqlHeldConnection<unknown>): Promise<void> {
   const ended = new AbortController()
   const rolledBack = connection.run('rollback').then(
     () => ended.abort(),
@@ -222,24 +209,16 @@ export async function abandon(clock: Clock, connection: Connection<unknown>): Pr
   connection.destroy()
 }
 
-function commitUnknown(key: Key, cause: unknown): OnceError {
-  const message =
-    `The connection was lost while the transaction for ${describeKey(key)} was being committed: ${messageOf(cause)}. ` +
-    `It is committed as a whole or not at all, and nobody can tell from here. Ask again with the same key: the answer will.`
-  return new OnceError('OUTCOME_UNKNOWN', { message, cause })
-}
-
-function commitRefused(key: Key, cause: unknown): OnceError {
+function notCommitted(key: Key, cause: unknown): OnceError {
   if (cause instanceof OnceError) {
     return new OnceError(cause.code, { message: `${cause.message} The transaction was rolled back.`, executed: 'no' })
   }
   if (isSavepointMissing(cause)) {
     const message =
       `The transaction for ${describeKey(key)} had ended before its commit, and nothing was recorded. Either a deadlock rolled it ` +
-      `back and the step went on (let the error out), or the step committed it (by hand, or by DDL, which commits by itself).`
+      `back and the step went on (rethrow the error), or the step committed it (manually, or by DDL, which commits by itself).`
     return new OnceError('INVALID_ARGUMENT', { message, cause, executed: 'unknown' })
   }
-  if (isConflict(cause)) return storeError(cause, `commit for ${describeKey(key)}`, 'no')
-  const message = `The transaction for ${describeKey(key)} could not be committed and was rolled back: ${messageOf(cause)}.`
-  return new OnceError('STORE_UNAVAILABLE', { message, cause })
+  if (isConflict(cause)) return conflictWithOthers('MySQL', `commit the transaction for ${describeKey(key)}`, cause)
+  return commitRefused(key, cause, 'The same transaction would be refused again.')
 }

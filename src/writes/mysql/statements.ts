@@ -1,7 +1,8 @@
-// The writes in the words of MySQL and MariaDB. MySQL has no RETURNING, and how many rows it calls affected depends on a flag of
-// the connection, so what happened is read from what does not: a duplicate key refuses an INSERT, an UPDATE tells how many rows
-// it changed, and an upsert leaves a mark in LAST_INSERT_ID. Reads lock, as others would come from an old snapshot.
+// The writes in the words of MySQL and MariaDB. MySQL has no RETURNING, and its number of affected rows depends on a flag of the
+// connection. So the answer is read from what does not: a duplicate key refuses an INSERT, an UPDATE reports how many rows it
+// changed, and an upsert leaves a mark in LAST_INSERT_ID. Reads lock, because a plain read may come from an old snapshot.
 
+import { errnoOf } from '../../clients/mysql.ts'
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 import { versionColumn } from '../requests.ts'
 import { join, name, sql } from '../../clients/sql-statement.ts'
@@ -30,8 +31,8 @@ export const mysqlStatements: SqlWrites = {
   appendOnce,
 }
 
-// A row that was a duplicate is locked by the INSERT for reading already; asking for more could end in a deadlock with another
-// duplicate that asks for the same.
+// The INSERT has locked a duplicate row for reading already. An exclusive lock could end in a deadlock with another duplicate that
+// asks for the same.
 const share = sql`lock in share mode`
 const update = sql`for update`
 
@@ -41,13 +42,13 @@ function* insertOnce(table: string, { key, set }: InsertOnce): Steps<Answers['in
     if (!duplicate) return 'applied'
     const found = yield sql`select 'already' as answer from ${name(table)} where ${where(key)} ${share}`
     if (answerOf(found)) return 'already'
-    // A duplicate of something else than the key is for the caller to know; one that was just deleted is not.
+    // A duplicate in another unique key is the caller's error. A duplicate that was just deleted is not.
     if (round === roundsMax - 1) throw duplicate.error
   }
   throw restless('insertOnce', table)
 }
 
-/** The error of a duplicate, if it was one. It undoes the statement, not the transaction. */
+/** Returns the error of a duplicate, if it was one. Such an error undoes the statement, not the transaction. */
 function* insert(table: string, row: Row): Steps<{ readonly error: unknown } | undefined> {
   try {
     yield sql`insert into ${name(table)} (${names(row)}) values (${values(row)})`
@@ -58,7 +59,7 @@ function* insert(table: string, row: Row): Steps<{ readonly error: unknown } | u
   }
 }
 
-// No auto-increment gets there, and every client reads it exactly.
+// No auto-increment gets this far, and every client reads these numbers exactly.
 const marks = {
   written: 9_007_199_254_740_991,
   same: 9_007_199_254_740_990,
@@ -77,7 +78,7 @@ function* upsert(table: string, { key, set, setOnInsert }: Upsert): Steps<Answer
     left: sql`case when ${where(key)} then ${mark('written')} else ${mark('otherRow')} end`,
   })
   refuseOtherRow('upsert', table, written)
-  // 2 is a row that was changed, with or without the flag; 1 and 0 are one that was not.
+  // With or without the flag, 2 is a row that was changed, and 1 and 0 are one that was not.
   return written.insertId === marks.written && written.affected! < 2 ? 'already' : 'applied'
 }
 
@@ -105,13 +106,13 @@ interface OnDuplicate {
   readonly key: Row
   readonly row: Row
   readonly set: readonly (readonly [column: string, value: Value])[]
-  /** When the row that is there is written at all: it may be that of another unique key. */
+  /** The condition on which the existing row is written. It may be the row of another unique key. */
   readonly guard: SqlStatement
   /** What is left in LAST_INSERT_ID. */
   readonly left: SqlStatement
 }
 
-// Assigns a column of the key to itself, to have somewhere to leave the mark.
+// Assigns a column of the key to itself, because the mark needs an expression that is evaluated.
 function onDuplicate(table: string, { key, row, set, guard, left }: OnDuplicate): SqlStatement {
   const first = name(Object.keys(key)[0]!)
   const changes = set.map(([column, value]) => sql`${name(column)} = if(${guard}, ${value}, ${name(column)})`)
@@ -123,7 +124,7 @@ function onDuplicate(table: string, { key, row, set, guard, left }: OnDuplicate)
 function refuseOtherRow(write: string, table: string, { insertId }: Result): void {
   if (insertId !== marks.otherRow) return
   throw invalidArgument(
-    `${write}: another row of ${table} holds one of these values, which another unique constraint allows once; nothing was ` +
+    `${write}: another row of ${table} holds one of these values, which another unique constraint allows once. Nothing was ` +
       'changed. Name the columns of that constraint as the key, or give other values.',
   )
 }
@@ -153,7 +154,7 @@ function* addOnce(table: string, { key, add, once }: AddOnce): Steps<Answers['ad
 function* appendOnce(table: string, request: AppendOnce): Steps<Answers['appendOnce']> {
   const { key, stream, after, set } = request
   const version = versionColumn(request)
-  // Events are never deleted: what is there now will be.
+  // Events are never deleted: what is there now stays there.
   const before = sql`select 'there' as answer from ${name(table)} where ${where({ ...stream, [version]: after })} ${share}`
   if (after === 0 || answerOf(yield before)) {
     const duplicate = yield* insert(table, { ...key, ...stream, [version]: after + 1, ...set })
@@ -166,8 +167,8 @@ function* appendOnce(table: string, request: AppendOnce): Steps<Answers['appendO
 }
 
 /**
- * The mark of an event and its count are two statements. Outside of a transaction each would be committed alone, and MySQL
- * forgets a savepoint at once there, which is how we find out.
+ * The mark of an event and its count are two statements. Outside of a transaction each would be committed alone. There MySQL
+ * forgets a savepoint at once, which is how we notice.
  */
 function* inTransaction<Answer>(steps: Steps<Answer>): Steps<Answer> {
   yield sql`savepoint onceonly_writes`
@@ -176,8 +177,8 @@ function* inTransaction<Answer>(steps: Steps<Answer>): Steps<Answer> {
   } catch (error) {
     if (errnoOf(error) !== 1305) throw error
     const message =
-      'addOnce: expected a connection inside a transaction, got one outside: the mark of the event and its count would be ' +
-      'two commits. Begin a transaction first; nothing was changed.'
+      'addOnce: expected a connection inside a transaction, got one outside. The mark of the event and its count would be two ' +
+      'commits. Nothing was changed. Begin a transaction first.'
     throw new OnceError('INVALID_ARGUMENT', { message, cause: error })
   }
   try {
@@ -188,7 +189,7 @@ function* inTransaction<Answer>(steps: Steps<Answer>): Steps<Answer> {
     try {
       yield sql`rollback to savepoint onceonly_writes`
     } catch {
-      // A deadlock has rolled back everything; the first error says so.
+      // A deadlock has rolled back everything, and the first error says so.
     }
     throw error
   }
@@ -206,16 +207,4 @@ function holds(row: Row): SqlStatement {
     Object.entries(row).map(([column, value]) => sql`${name(column)} <=> ${value}`),
     ' and ',
   )
-}
-
-/** What the server itself said. It may sit in a wrapper's cause (Drizzle). */
-function errnoOf(error: unknown): number | undefined {
-  let current = error
-  // Wrappers of wrappers exist, circles too.
-  for (let depth = 0; depth < 5 && typeof current === 'object' && current !== null; depth++) {
-    const { errno, cause } = current as { errno?: unknown; cause?: unknown }
-    if (typeof errno === 'number') return errno
-    current = cause
-  }
-  return undefined
 }
