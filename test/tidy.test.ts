@@ -1,20 +1,39 @@
 // How the project looks, as a test: what it forbids cannot creep in. The length of functions is oxlint's to check.
 
-import { existsSync, globSync, readFileSync } from 'node:fs'
-import { dirname, join, relative } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { errorCodes } from '../src/core/errors.ts'
+import { storeContractCases } from '../src/testing/store-contract.ts'
+import { exceptions } from './tidy/exceptions.ts'
+import {
+  codeIn,
+  commentsOf,
+  everyFile,
+  exists,
+  exportedFunctions,
+  files,
+  importedFiles,
+  importsOf,
+  isTidy,
+  programs,
+  reachedFrom,
+  read,
+  roomOf,
+  sources,
+  subpaths,
+  withoutText,
+} from './tidy/project.ts'
 
-const root = join(import.meta.dirname, '..')
-const read = (path: string): string => readFileSync(join(root, path), 'utf8')
-const files = (pattern: string): string[] =>
-  globSync(pattern, { cwd: root, exclude: (name) => name === 'node_modules' || name === 'dist' }).toSorted()
+/** Compares what breaks a rule with the list of what may still break it. The list must be exact, so it can only shrink. */
+function expectOnly(found: readonly string[], rule: keyof typeof exceptions, cure: string, of = ''): void {
+  const listed = exceptions[rule].filter((each) => each.startsWith(of))
+  const fresh = [...new Set(found)].filter((each) => !listed.includes(each)).toSorted()
+  expect(fresh, cure).toEqual([])
+  const gone = listed.filter((each) => !found.includes(each))
+  expect(gone, `these no longer break the rule: remove them from "${rule}" in test/tidy/exceptions.ts`).toEqual([])
+}
 
-const everyFile = files('{src,test,examples,scripts,bench}/**/*.ts')
-const sources = files('src/**/*.ts').filter((path) => !path.endsWith('.test.ts'))
-const manifest = JSON.parse(read('package.json')) as { exports: Record<string, { default: string } | string> }
-
-/** Folders of src and the siblings each may import besides core and itself. */
+/** Folders of src and the siblings each may import besides core and itself. `*` is every room but cli. */
 const arrows: Readonly<Record<string, readonly string[]>> = {
   core: [],
   clients: [],
@@ -27,34 +46,55 @@ const arrows: Readonly<Record<string, readonly string[]>> = {
   writes: ['clients'],
   telemetry: [],
   gateway: ['*'],
-  cli: ['*'],
   testing: ['*'],
+  cli: ['*', 'cli'],
 }
 
-/** Without doc comments: their examples import the package, and print. */
-const codeIn = (path: string): string => read(path).replaceAll(/^ *\/\*\*[^]*?\*\/$/gm, '')
+/** Files that run by their name: the demo's supervisor starts its service as a process. */
+const startedScripts = ['src/cli/demo/service.ts']
 
-function importsOf(path: string): string[] {
-  const found = codeIn(path).matchAll(/(?:^(?:import|export)\s(?:[^'";]*?\sfrom\s+)?|\bimport\()['"]([^'"]+)['"]/gm)
-  return Array.from(found, (match) => match[1]!)
-}
+/** Files of the user's project that the documents name. */
+const usersFiles = ['app/orders/route.ts']
 
-const folderOf = (path: string): string => (dirname(path) === 'src' ? 'src' : path.split('/')[1]!)
+/** Where a skip may stand. Each of these prints the reason in the title of the test. */
+const skipHomes = ['test/servers/needs.ts', 'src/testing/store-contract.ts', 'test/writes/contract-subject.ts']
 
 describe('import arrows', () => {
   test.each(sources)('%s imports only what its folder may', (path) => {
-    const folder = folderOf(path)
-    if (folder === 'src') return
-    expect(Object.keys(arrows), `src/${folder} is not a folder of the design`).toContain(folder)
-    const allowed = arrows[folder]!
-    for (const specifier of importsOf(path).filter((each) => each.startsWith('.'))) {
-      const target = folderOf(relative(root, join(root, dirname(path), specifier)))
-      const fine = target === folder || target === 'core' || allowed.includes('*') || allowed.includes(target)
-      expect(fine, `${path} imports ${specifier}, and src/${folder} may not import src/${target}`).toBe(true)
+    const room = roomOf(path)
+    if (room === 'src') return
+    expect(Object.keys(arrows), `src/${room} is not a folder of the design`).toContain(room)
+    const allowed = arrows[room]!
+    for (const target of importedFiles(path)) {
+      const to = roomOf(target)
+      const fine = to === room || to === 'core' || allowed.includes(to) || (allowed.includes('*') && to !== 'cli')
+      expect(fine, `${path} imports ${target}, and src/${room} may not import src/${to}`).toBe(true)
     }
   })
 
-  test.each(sources.filter((path) => ['core', 'clients', 'stores'].includes(folderOf(path))))(
+  test('no two rooms import each other', () => {
+    const pairs = new Set<string>()
+    for (const path of sources)
+      for (const target of importedFiles(path)) pairs.add(`${roomOf(path)} -> ${roomOf(target)}`)
+    const both = [...pairs].filter((pair) => {
+      const [from, to] = pair.split(' -> ')
+      return from! < to! && pairs.has(`${to} -> ${from}`)
+    })
+    expect(both).toEqual([])
+  })
+
+  // x.ts is the door, x/ is the inside. The rooms themselves (src/core, src/stores, …) are no inside: their files are doors.
+  test('a file behind a door is imported only by its door and from inside', () => {
+    const behind = everyFile.flatMap((path) =>
+      importedFiles(path)
+        .filter((target) => target.startsWith('src/') && target.split('/').length > 3)
+        .filter((target) => !path.startsWith(`${dirname(target)}/`) && !isDoorOf(path, dirname(target)))
+        .map((target) => `${path} -> ${target}`),
+    )
+    expectOnly(behind, 'behindDoors', 'import the door (x.ts), not a file behind it (x/y.ts)')
+  })
+
+  test.each(sources.filter((path) => ['core', 'clients', 'stores'].includes(roomOf(path))))(
     '%s has no dependency',
     (path) => {
       const outside = importsOf(path).filter((each) => !each.startsWith('.') && !each.startsWith('node:'))
@@ -70,14 +110,28 @@ describe('what has one home', () => {
     [/\bMath\.random\(|\brandomUUID\(|\bgetRandomValues\(/, 'randomness', (path) => path === 'src/core/clock.ts'],
     // The time-out of a socket is the system's, and no timer of ours.
     [/(?<!socket\.)\bset(Timeout|Interval)\(/, 'timers', (path) => path === 'src/core/clock.ts'],
-    [/\bconsole\./, 'the console', (path) => folderOf(path) === 'cli'],
-    [/\bprocess\.(env|exit|argv)\b/, 'the process', (path) => folderOf(path) === 'cli'],
+    [/\bconsole\./, 'the console', (path) => roomOf(path) === 'cli'],
+    [/\bprocess\.(env|exit|argv)\b/, 'the process', (path) => roomOf(path) === 'cli'],
   ]
   test.each(sources)('%s uses clocks, randomness, timers and the console only where they live', (path) => {
     const text = codeIn(path)
     for (const [pattern, what, home] of homes) {
       expect(pattern.test(text) && !home(path), `${path} uses ${what}`).toBe(false)
     }
+  })
+
+  test('no exported type name is declared twice', () => {
+    const homesOf = new Map<string, string[]>()
+    for (const path of sources)
+      for (const [, name] of read(path).matchAll(/^export (?:declare )?(?:abstract )?(?:interface|type|class) (\w+)/gm))
+        homesOf.set(name!, [...(homesOf.get(name!) ?? []), path])
+    const twice = Array.from(homesOf).filter(([, where]) => new Set(where).size > 1)
+    const cure = `a name says whose it is: PostgresContext, not Ground. ${twice.map((each) => each.join(': ')).join('; ')}`
+    expectOnly(
+      twice.map(([name]) => name),
+      'typeNamesTwice',
+      cure,
+    )
   })
 })
 
@@ -90,35 +144,64 @@ describe('files', () => {
     expect(everyFile.filter((path) => /(^|\/)(utils?|helpers?|common|misc|types)(\/|\.ts$)/.test(path))).toEqual([])
   })
 
-  test('no test is switched off or run alone', () => {
+  test('no x-y.ts lies beside an x.ts: that is x/y.ts', () => {
+    const every = new Set(everyFile)
+    const beside = everyFile.filter((path) => {
+      const words = basename(path)
+        .replace(/\.(test\.)?ts$/, '')
+        .split('-')
+      const shorter = words.slice(1).map((_, index) => words.slice(0, index + 1).join('-'))
+      return shorter.some((name) => every.has(join(dirname(path), `${name}.ts`)))
+    })
+    expectOnly(beside, 'besideTheirDoor', 'move it behind its door: x-y.ts becomes x/y.ts')
+  })
+
+  test('no folder of src has more than 20 source files', () => {
+    const counts = Map.groupBy(sources, (path) => dirname(path))
+    expect([...counts].filter(([, inside]) => inside.length > 20).map(([folder]) => folder)).toEqual([])
+  })
+
+  test('every source file is reached from an export, the program, or a script that is started by its name', () => {
+    const reached = reachedFrom([...subpaths.map(({ source }) => source), ...programs, ...startedScripts])
+    expectOnly(
+      sources.filter((path) => !reached.has(path)),
+      'unreached',
+      'nobody who installs the package can reach it: move it to test/, or remove it',
+    )
+  })
+
+  test.each(files('src/**/*.{sql,lua}.ts'))('%s holds the text of server code and no decisions of its own', (path) => {
+    const code = withoutText(read(path))
+    const decisions = code.match(/\b(async|await|if|for|while|switch|throw|try|new|class|let)\b|from 'node:[^']+'/g)
+    const found = new Set((decisions ?? []).map((each) => `${path}: ${each}`))
+    expectOnly([...found], 'serverTexts', 'a *.sql.ts or *.lua.ts file holds texts', path)
+  })
+
+  test('no test is switched off or run alone, and a skip goes through a helper that prints its reason', () => {
     const off = /\b(test|it|describe)\.(only|todo)\b|\b(xit|xtest|fit)\(/
-    expect(everyFile.filter((path) => path !== 'test/tidy.test.ts' && off.test(read(path)))).toEqual([])
+    const found = everyFile.filter((path) => !isTidy(path) && off.test(read(path)))
+    expect(found).toEqual([])
+    const skips = /\.(skip|skipIf|runIf)\b\s*[(<`]/
+    const skipping = everyFile.filter((path) => !isTidy(path) && !skipHomes.includes(path) && skips.test(read(path)))
+    expectOnly(skipping, 'skips', `use needs or needsTool of ${skipHomes[0]}`)
   })
 
   test('no enum, no any, no ignored type error', () => {
     const banned = /^\s*(export )?(const )?enum \w|\bas any\b|: any\b|@ts-(ignore|nocheck|expect-error)/m
-    expect(everyFile.filter((path) => path !== 'test/tidy.test.ts' && banned.test(read(path)))).toEqual([])
+    expect(everyFile.filter((path) => !isTidy(path) && banned.test(read(path)))).toEqual([])
   })
 
   test('nothing names a machine, and the project stands alone', () => {
     const tracked = [...everyFile, ...files('*.{md,json,yaml,ts}'), ...files('docs/*.md'), '.ci/run']
     const machine = /['"`\s(=](\/home|\/root|\/work|\/farm)\/|\.\.\/shared\b|registry\.npmjs|deb\.debian\.org/
-    const bad = tracked.filter(
-      (path) => path !== 'test/tidy.test.ts' && path !== 'package-lock.json' && machine.test(read(path)),
-    )
+    const bad = tracked.filter((path) => !isTidy(path) && path !== 'package-lock.json' && machine.test(read(path)))
     expect(bad).toEqual([])
   })
 })
 
 describe('what belongs together', () => {
-  const subpaths = Object.entries(manifest.exports).flatMap(([name, target]) =>
-    typeof target === 'string'
-      ? []
-      : [{ name, source: target.default.replace('./dist/', 'src/').replace(/\.js$/, '.ts') }],
-  )
-
   test.each(subpaths)('$name points at a source that exists', ({ source }) => {
-    expect(existsSync(join(root, source))).toBe(true)
+    expect(exists(source)).toBe(true)
   })
 
   test.each(subpaths)('$name has an example', ({ name }) => {
@@ -129,10 +212,20 @@ describe('what belongs together', () => {
     expect(users, `no example imports '${specifier}'`).not.toEqual([])
   })
 
-  test.each(subpaths.filter(({ source }) => source.startsWith('src/stores/')))(
-    '$name keeps the store contract',
-    ({ source }) => {
-      expect(read(source.replace(/\.ts$/, '/contract.test.ts'))).toContain('storeContract(')
+  test('every exported function of a subpath has a doc comment with an example', () => {
+    const silent = subpaths.flatMap(({ name, source }) =>
+      exportedFunctions(source)
+        .filter(({ comment }) => !comment.includes('@example'))
+        .map((each) => `${name} ${each.name}`),
+    )
+    expectOnly(silent, 'withoutExample', 'one or two sentences and an @example that compiles, before the function')
+  })
+
+  test.each(sources.filter((path) => /^src\/stores\/[^/]+\.ts$/.test(path) && path !== 'src/stores/sql-answers.ts'))(
+    '%s keeps the store contract',
+    (path) => {
+      expect(subpaths.map(({ source }) => source)).toContain(path)
+      expect(read(path.replace(/\.ts$/, '/contract.test.ts'))).toContain('storeContract(')
     },
   )
 
@@ -142,11 +235,45 @@ describe('what belongs together', () => {
   })
 
   test('every invariant of ARCHITECTURE.md names a test that exists', () => {
-    const named = Array.from(
-      read('ARCHITECTURE.md').matchAll(/^\| I\d+ \|.*\| `([^`]+)` — "([^"]+)" \|$/gm),
-      ([, file, name]) => ({ file: file!, name: name! }),
+    const contractNames = storeContractCases.map((each) => each.name)
+    const rows = Array.from(read('ARCHITECTURE.md').matchAll(/^\| I\w+ \|.*$/gm), ([row]) => row)
+    expect(rows.length).toBeGreaterThanOrEqual(11)
+    for (const row of rows) {
+      const [, file, name] = /\| `([^`]+)` — "([^"]+)" \|$/.exec(row) ?? []
+      expect(file && name, `no test is named in ${row}`).toBeTruthy()
+      const names = file!.startsWith('src/testing/store-contract/') ? contractNames : read(file!)
+      expect(names, `${file} has no test "${name}"`).toContain(name)
+    }
+  })
+
+  test('documents and comments name only files that exist', () => {
+    const isPath = /^(?:\.ci\/run|(?:[\w.*{},-]+\/)+[\w.*{},-]+\.(?:ts|js|md|json|pml|yaml|py)|[A-Z]{4,}\.md)$/
+    const named = [
+      ...[...files('*.md'), ...files('docs/*.md')].map((path) => ({ path, text: read(path) })),
+      ...everyFile.filter((path) => !isTidy(path)).map((path) => ({ path, text: commentsOf(path) })),
+    ].flatMap(({ path, text }) =>
+      Array.from(text.matchAll(/`([^`\s]+)`|(?<![\w./-])((?:[\w-]+\/)*[\w.-]+\.(?:ts|md)|DESIGN)(?![\w-])/g))
+        .map(([, quoted, plain]) => (quoted ?? plain)!)
+        .filter((name) => name === 'DESIGN' || isPath.test(name))
+        .filter((name) => !isThere(name) && !usersFiles.includes(name))
+        .map((name) => `${path}: ${name}`),
     )
-    expect(named.length).toBeGreaterThanOrEqual(10)
-    for (const { file, name } of named) expect(read(file), `${file} has no test "${name}"`).toContain(name)
+    expectOnly(named, 'missingFiles', 'no such file')
   })
 })
+
+test('what tidy takes for server text is the text of template literals, and no more', () => {
+  const source = ['const a = `if ${b({ c: `for ${d}` })} while` // if', 'if (x) e(`\\`new`) /* try */'].join('\n')
+  expect(withoutText(source)).toBe('const a = b({ c: d }) if (x) e() ')
+})
+
+/** A path is named in full, or by its end: postgres/statements.ts. */
+function isThere(name: string): boolean {
+  if (name.includes('*') || name.includes('{')) return files(name).length > 0 || files(`src/**/${name}`).length > 0
+  return exists(name) || everyFile.some((path) => path.endsWith(`/${name}`)) || exists(`docs/${name}`)
+}
+
+/** The test beside a door belongs to the door. */
+function isDoorOf(path: string, folder: string): boolean {
+  return path === `${folder}.ts` || path === `${folder}.test.ts`
+}

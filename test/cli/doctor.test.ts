@@ -13,7 +13,7 @@ import { createOnce } from '../../src/core/once.ts'
 import { startDynamodb } from '../servers/dynamodb.ts'
 import { startMariadb } from '../servers/mariadb.ts'
 import { startMongodb } from '../servers/mongodb.ts'
-import { needs } from '../servers/needs.ts'
+import { needs, needsTool } from '../servers/needs.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { redisCommand } from '../servers/redis-command.ts'
 import { startRedis, startReplica } from '../servers/redis.ts'
@@ -146,18 +146,22 @@ describe('sqlite', () => {
     })
   })
 
-  test.skipIf(!existsSync('/dev/shm'))('a file in memory is found', async () => {
-    const folder = mkdtempSync('/dev/shm/onceonly-cli-')
-    try {
-      const url = await migrated(`sqlite:${folder}/a.db`)
-      expect((await diagnose(url)).checks['sqlite-place']).toMatchObject({
-        verdict: 'violated',
-        found: 'tmpfs, in memory',
-      })
-    } finally {
-      rmSync(folder, { recursive: true, force: true })
-    }
-  })
+  const noMemoryFolder = { reason: 'this system has no such folder', cure: 'mount a tmpfs there' }
+  needsTool('/dev/shm', existsSync('/dev/shm') ? undefined : noMemoryFolder).test(
+    'a file in memory is found',
+    async () => {
+      const folder = mkdtempSync('/dev/shm/onceonly-cli-')
+      try {
+        const url = await migrated(`sqlite:${folder}/a.db`)
+        expect((await diagnose(url)).checks['sqlite-place']).toMatchObject({
+          verdict: 'violated',
+          found: 'tmpfs, in memory',
+        })
+      } finally {
+        rmSync(folder, { recursive: true, force: true })
+      }
+    },
+  )
 })
 
 needs('redis').describe('redis', () => {

@@ -8,6 +8,7 @@ import { FinalError, InDoubtError } from '../../src/core/errors.ts'
 import { createOnce } from '../../src/core/once.ts'
 import { sqliteStore } from '../../src/stores/sqlite.ts'
 import { findProgram } from '../servers/find-program.ts'
+import { needsTool } from '../servers/needs.ts'
 import { cleanEnvironment, type Ended, makeFolder, mainFile, onceonly, type TestFolder } from './program.ts'
 
 interface Keys extends Disposable {
@@ -152,7 +153,9 @@ describe('release and forget', () => {
 // util-linux has a program that gives another one a terminal.
 const script = findProgram('script')
 
-describe.skipIf(!script || process.platform !== 'linux')('at a terminal', () => {
+const noTerminal = { reason: 'not found, or not on Linux', cure: 'apt-get install util-linux' }
+
+needsTool('script', script && process.platform === 'linux' ? undefined : noTerminal).describe('at a terminal', () => {
   const atTerminal = async (path: string, typed: string): Promise<string> => {
     const forget = ['keys', 'forget', 'payments', 'settled', '--reason', 'x', '--store', `sqlite:${path}`]
     const command = [process.execPath, mainFile, ...forget].map((word) => `'${word}'`).join(' ')

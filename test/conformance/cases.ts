@@ -14,7 +14,7 @@ export interface Case {
   readonly expect: Readonly<Record<string, unknown>>
   readonly effects: number | string
   readonly invocations?: number
-  /** Where DESIGN.md decides otherwise than the case. */
+  /** Where the design decides otherwise than the case. */
   readonly deviation?: string
 }
 

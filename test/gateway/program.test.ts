@@ -7,6 +7,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { commandOptions } from '../../src/cli/gateway/config.ts'
 import { gatewayProblems } from '../../src/gateway/proxy/problem.ts'
 import { freePort } from '../servers/free-port.ts'
+import { needsTool } from '../servers/needs.ts'
 import { pollUntil } from '../servers/poll.ts'
 import { gatewayArguments, openPlace, type Place } from './programs.ts'
 
@@ -197,11 +198,11 @@ test('every option is in docs/gateway.md', () => {
 })
 
 const python = await promisify(execFile)('python3', ['--version']).then(
-  () => true,
-  () => false,
+  () => undefined,
+  () => ({ reason: 'python3 does not run', cure: 'apt-get install python3' }),
 )
 
-test.skipIf(!python)('examples/any-language: a service in Python is asked once', async () => {
+needsTool('python3', python).test('examples/any-language: a service in Python is asked once', async () => {
   const ledger = join(place.folder, 'ledger')
   const child = spawn('python3', [join(root, 'examples', 'any-language', 'payments.py'), '0', ledger], {
     stdio: ['ignore', 'pipe', 'inherit'],

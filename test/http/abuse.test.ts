@@ -16,6 +16,7 @@ import { memoryStore } from '../../src/stores/memory.ts'
 import { idempotency as onExpress } from '../../src/http/express.ts'
 import { idempotency } from '../../src/http/node.ts'
 import type { NodeListener } from '../../src/http/node.ts'
+import { needsTool } from '../servers/needs.ts'
 import type { HttpOptions } from '../../src/http/exchange/options.ts'
 
 const open: Server[] = []
@@ -226,10 +227,13 @@ const idleSockets = 5_000
 const bytesASocketMax = 40_000
 
 const filesNeeded = 2 * idleSockets + 500
-const whyNot = filesMax < filesNeeded ? ` [skipped: needs ${filesNeeded} open files, has ${filesMax}; ulimit -n]` : ''
+const tooFew =
+  filesMax < filesNeeded
+    ? { reason: `the test needs ${filesNeeded}, the limit is ${filesMax}`, cure: `ulimit -n ${filesNeeded}` }
+    : undefined
 
-test.skipIf(whyNot !== '')(
-  `five thousand idle sockets, each with half a request, cost little memory and others nothing${whyNot}`,
+needsTool('open files', tooFew).test(
+  'five thousand idle sockets, each with half a request, cost little memory and others nothing',
   async () => {
     const port = await serve(ok)
     const held = (): number => (collectGarbage(), process.memoryUsage().heapUsed + process.memoryUsage().external)

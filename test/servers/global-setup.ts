@@ -28,5 +28,5 @@ export function readSkips(run: string): Skip[] {
 export function summarize(skips: Skip[]): string {
   if (skips.length === 0) return ''
   const lines = skips.map((skip) => `   ${textOf(skip)}\n`).sort()
-  return `\n Skipped, because a server is missing or was not selected:\n${lines.join('')}\n`
+  return `\n Skipped, because a server or tool is missing or was not selected:\n${lines.join('')}\n`
 }

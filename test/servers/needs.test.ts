@@ -16,19 +16,22 @@ function runNested(env: NodeJS.ProcessEnv): { status: number | null; output: str
 }
 
 const redisMissing = /redis: neither redis-server nor valkey-server was found; cure: npm run servers/
+const programMissing = /a program: nobody wrote it; cure: write it/
 
 describe('a missing server', () => {
   test('skips its tests, and the run passes and ends with the reason and the cure', () => {
     const { status, output } = runNested({})
-    expect(output).toMatch(/1 passed \| 1 skipped/)
+    expect(output).toMatch(/1 passed \| 2 skipped/)
     expect(output.slice(output.indexOf('Duration'))).toMatch(redisMissing)
+    expect(output.slice(output.indexOf('Duration'))).toMatch(programMissing)
     expect(status).toBe(0)
   })
 
   test('is a failure if ONCEONLY_REQUIRE=all', () => {
     const { status, output } = runNested({ ONCEONLY_REQUIRE: 'all' })
-    expect(output).toMatch(/1 failed \| 1 passed/)
+    expect(output).toMatch(/2 failed \| 1 passed/)
     expect(output).toMatch(redisMissing)
+    expect(output).toMatch(programMissing)
     expect(status).toBe(1)
   })
 

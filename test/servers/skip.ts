@@ -8,7 +8,8 @@ export interface NeedOptions {
 }
 
 export interface Skip {
-  store: StoreName
+  // The store, program or device that is missing.
+  store: string
   reason: string
   cure: string | undefined
 }
