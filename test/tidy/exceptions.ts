@@ -166,7 +166,6 @@ export const exceptions: Readonly<
     'test/admin/stores.test.ts -> src/gateway/admin/journal.ts',
     'test/admin/stores.test.ts -> src/gateway/admin/operations.ts',
     'test/browser/dashboard.test.ts -> src/gateway/admin/operations.ts',
-    'test/cli/doctor.test.ts -> src/cli/doctor/check.ts',
     'test/contract-matrix.test.ts -> src/testing/store-contract/case.ts',
     'test/contract-matrix.ts -> src/testing/store-contract/case.ts',
     'test/fuzz/keys.test.ts -> src/http/exchange/options.ts',
