@@ -263,6 +263,8 @@ export const exceptions: Readonly<
     'test/torture/judge.ts -> src/testing/history-checker/linearizable.ts',
   ],
   typeNamesTwice: [
+    'Calls',
+
     'Answer',
     'Asked',
     'AttributeValue',
@@ -274,7 +276,6 @@ export const exceptions: Readonly<
     'DrizzleTransaction',
     'Entries',
     'EntryRow',
-    'Ground',
     'Item',
     'Journal',
     'KnexTransaction',
