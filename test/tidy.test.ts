@@ -41,9 +41,9 @@ function expectOnly(found: readonly string[], rule: keyof typeof exceptions, cur
 /** Takes exceptions that are gone out of their file. Nothing ever adds one. */
 function prune(gone: readonly string[]): void {
   const file = join(import.meta.dirname, 'tidy', 'exceptions.ts')
-  const lines = readFileSync(file, 'utf8').split('\n')
-  const kept = lines.filter((line) => !gone.some((each) => [`'${each}',`, `"${each}",`].includes(line.trim())))
-  writeFileSync(file, kept.join('\n'))
+  const listed = /\s*(['"])(.+?)\1(,|(?=\]))/g
+  const kept = readFileSync(file, 'utf8').replaceAll(listed, (all, _, each: string) => (gone.includes(each) ? '' : all))
+  writeFileSync(file, kept)
 }
 
 /** Folders of src and the siblings each may import besides core and itself. `*` is every room but cli. */

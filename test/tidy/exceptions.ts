@@ -274,7 +274,7 @@ export const exceptions: Readonly<
     'test/writes/contract-subject.ts',
     'test/writes/contract-transactions.ts',
   ],
-  serverTexts: ["src/stores/redis/decisions.lua.ts: from 'node:crypto'"],
+  serverTexts: [],
   withoutExample: [
     './redis isQuarantinable',
 
@@ -309,7 +309,7 @@ export const exceptions: Readonly<
     './writes sqliteWrites',
     './writes stateMachine',
   ],
-  missingFiles: ['src/stores/redis/entries.ts: DESIGN'],
+  missingFiles: [],
   skips: [],
   unreached: [],
 }
