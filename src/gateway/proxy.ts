@@ -117,7 +117,7 @@ function build(
     clock,
     upstream,
     published,
-    protectionOf: protectionBy(routesOf(once, settings), published),
+    protectionOf: protectionBy(routesOf(once, settings), published, settings.pathCase),
     pseudonym,
     profile,
     // The upstream would have been given up by then, and nothing else is waited for.

@@ -43,6 +43,7 @@ const members = {
   upstreamTimeout: duration,
   connectTimeout: duration,
   upstreamIdle: duration,
+  pathCase: choice('ignored', 'significant'),
   trustForwarded: flag,
   maxInFlight: count,
   drain: duration,
@@ -82,12 +83,21 @@ export function readConfig(
 }
 
 function gatewayOptions(given: Given): Omit<GatewayOptions, 'store' | 'upstream'> {
-  const { listen = { host: '127.0.0.1', port: 8080 }, tenantHeader, tenant, service, methods, trustForwarded } = given
+  const {
+    listen = { host: '127.0.0.1', port: 8080 },
+    tenantHeader,
+    tenant,
+    service,
+    methods,
+    pathCase,
+    trustForwarded,
+  } = given
   const renamed = {
     tenantHeader,
     tenant,
     service,
     methods,
+    pathCase,
     trustForwarded,
     upstreamTimeoutMs: given.upstreamTimeout,
     connectTimeoutMs: given.connectTimeout,

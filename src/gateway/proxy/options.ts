@@ -7,6 +7,7 @@ import {
   aString,
   checkOptions,
   nonNegativeMs,
+  oneOf,
   optional,
   positiveInteger,
   positiveMs,
@@ -16,6 +17,7 @@ import type { Rule } from '../../core/options.ts'
 import type { Store } from '../../core/store.ts'
 import type { HttpOptions } from '../../http/exchange/options.ts'
 import type { RequestRecord } from '../request-log.ts'
+import type { PathCase } from './routes.ts'
 
 /** What can be said for all requests and again for single routes. */
 export type ProtectionOptions = Pick<
@@ -60,6 +62,11 @@ export interface GatewayOptions extends ProtectionOptions {
   /** Default POST and PATCH. */
   readonly methods?: readonly string[]
   readonly routes?: readonly GatewayRoute[]
+  /**
+   * Whether the service tells `/orders` from `/ORDERS`. Many do not, so a rule holds whatever the letter case unless this says
+   * 'significant'. Default 'ignored'.
+   */
+  readonly pathCase?: PathCase
   /** Keep the Forwarded and X-Forwarded-* that came, because a proxy in front wrote them. Default: they are replaced. */
   readonly trustForwarded?: boolean
   /** How long the upstream may take to begin an answer, and to go on with it. Default 60 s. */
@@ -82,6 +89,7 @@ export interface GatewaySettings extends GatewayOptions {
   readonly service: string
   readonly methods: readonly string[]
   readonly routes: readonly GatewayRoute[]
+  readonly pathCase: PathCase
   readonly trustForwarded: boolean
   readonly upstreamTimeoutMs: number
   readonly connectTimeoutMs: number
@@ -135,6 +143,7 @@ const rules: Readonly<Record<keyof GatewayOptions, Rule>> = {
   tenantHeader: optional(headerName),
   tenant: optional((value) => (value === 'shared' ? undefined : '"shared"')),
   routes: optional(aList),
+  pathCase: optional(oneOf('ignored', 'significant')),
   trustForwarded: optional(aBoolean),
   upstreamTimeoutMs: optional(positiveMs),
   connectTimeoutMs: optional(positiveMs),
@@ -165,6 +174,7 @@ export function readGatewayOptions(options: GatewayOptions): GatewaySettings {
     service: options.service ?? 'default',
     methods: options.methods ?? ['POST', 'PATCH'],
     routes: options.routes ?? [],
+    pathCase: options.pathCase ?? 'ignored',
     trustForwarded: options.trustForwarded ?? false,
     // Long enough for a slow payment provider behind the service, short enough that a client is still there.
     upstreamTimeoutMs: options.upstreamTimeoutMs ?? 60_000,

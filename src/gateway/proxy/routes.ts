@@ -1,31 +1,51 @@
-// Which route a request is on. Paths are compared in a normal form, so that `/orders//1`, `/%6frders/1` and `/x/../orders/1`,
-// which many services take for the same, cannot leave the rules of `/orders/*`.
+// Which route a request is on. Paths are compared in a normal form, so that `/orders//1`, `/%6frders/1`, `/x/../orders/1`,
+// `/ORDERS/1` and `/orders;x=1/1`, which many services take for the same, cannot leave the rules of `/orders/*`.
 
 export type PathPattern = (path: string) => boolean
 
+/** Does the service behind the gateway tell `/orders` from `/ORDERS`? Express, IIS and others do not. */
+export type PathCase = 'ignored' | 'significant'
+
 /** `*` is one segment, a final `**` is any rest. */
-export function pathPattern(pattern: string): PathPattern {
-  const segments = normalSegments(pattern)
+export function pathPattern(pattern: string, pathCase: PathCase = 'ignored'): PathPattern {
+  const segments = normalSegments(pattern, pathCase)
   const open = segments.at(-1) === '**'
   if (open) segments.pop()
   return (path) => {
-    const asked = normalSegments(path)
+    const asked = normalSegments(path, pathCase)
     if (open ? asked.length < segments.length : asked.length !== segments.length) return false
     return segments.every((segment, at) => segment === '*' || segment === asked[at])
   }
 }
 
-function normalSegments(path: string): string[] {
+function normalSegments(path: string, pathCase: PathCase): string[] {
   const segments: string[] = []
   for (const raw of path.split('/')) {
-    const segment = raw.includes('%') ? raw.replace(/%[0-9a-fA-F]{2}/g, normalEscape) : raw
+    const segment = normalSegment(raw, pathCase)
     if (segment === '..') segments.pop()
     else if (segment !== '' && segment !== '.') segments.push(segment)
   }
   return segments
 }
 
-/** RFC 3986, 6.2.2: %7e, %7E and ~ are the same; an escaped slash is not the bare one. */
+function normalSegment(raw: string, pathCase: PathCase): string {
+  // Servlet containers route `/orders;x=1` as `/orders`.
+  const [name = ''] = raw.split(';', 1)
+  const segment = name.includes('%') ? name.replace(/%[0-9a-fA-F]{2}/g, normalEscape) : name
+  return pathCase === 'ignored' ? decoded(segment).toLowerCase() : segment
+}
+
+/** Letters beyond ASCII have a case only when they are not escaped. What is no UTF-8 stays escaped. */
+function decoded(segment: string): string {
+  if (!segment.includes('%')) return segment
+  try {
+    return decodeURIComponent(segment)
+  } catch {
+    return segment
+  }
+}
+
+/** RFC 3986, 6.2.2: %7e, %7E and ~ are the same. An escaped slash is not the bare one. */
 function normalEscape(escape: string): string {
   const character = String.fromCharCode(Number.parseInt(escape.slice(1), 16))
   return /[A-Za-z0-9._~-]/.test(character) ? character : escape.toUpperCase()
