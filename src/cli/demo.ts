@@ -119,7 +119,16 @@ async function startParts(
   const token = systemRandom.uuid()
   const { once } = gateway
   const listen = on(ports['admin-port'])
-  const admin = opened(await startAdmin({ once, store, metrics, listen, token, ready: () => gateway.ready }))
+  const admin = opened(
+    await startAdmin({
+      once,
+      store,
+      metrics,
+      listen,
+      token,
+      notReady: () => (gateway.ready ? undefined : 'it drains'),
+    }),
+  )
   const network = opened(
     await startNetwork({
       port: ports['page-port'] ?? 0,

@@ -11,6 +11,7 @@ import type { GatewayConfig } from './gateway/config.ts'
 import { startGateway } from '../gateway/proxy.ts'
 import type { Gateway } from '../gateway/proxy.ts'
 import { createMetrics } from '../gateway/metrics.ts'
+import { watchReadiness } from '../gateway/readiness.ts'
 import { createLog } from '../gateway/request-log.ts'
 import type { Log } from '../gateway/request-log.ts'
 import { parseCommand, text } from './arguments.ts'
@@ -30,6 +31,7 @@ Where requests come from and go to
   --connect-timeout 5s
   --upstream-idle 1s         an idle connection to the service is kept this long
   --trust-forwarded          a proxy in front writes Forwarded and X-Forwarded-*: keep them
+  --path-case ignored        ignored | significant: does the service tell /orders from /ORDERS?
   --max-in-flight 2048       one more is 503
   --drain 25s                how long SIGTERM waits for what is under way
 
@@ -100,18 +102,34 @@ async function serve(config: GatewayConfig, opened: OpenedStore, log: Log, token
     if ('show' in store) await started.once.get('start')
     let admin: string | undefined
     if (config.admin && metrics) {
-      const ready = (): boolean => started.ready
+      const readiness = watchReadiness({
+        store,
+        scope: started.once.scope,
+        storeTimeoutMs: started.once.settings.storeTimeoutMs,
+        clock: systemClock,
+        onChange: (why) => (why === undefined ? log.say('info', 'ready', {}) : log.say('error', 'not-ready', { why })),
+      })
+      // With onStoreDown: 'run' a keyed request is served without the store, unprotected.
+      const storeMissing = (): string | undefined =>
+        config.gateway.onStoreDown === 'run' ? undefined : readiness.notReady()
+      const notReady = (): string | undefined => (started.ready ? storeMissing() : 'it drains')
+      metrics.gauge('onceonly_gateway_ready', 'Whether a keyed request could be served.', () =>
+        notReady() === undefined ? 1 : 0,
+      )
       const running = await startAdmin({
         once: started.once,
         store,
         metrics,
         listen: config.admin,
-        ready,
+        notReady,
         sections: [operationsSection(started.once, store)],
         ...(token !== undefined && { token }),
       })
       admin = running.url
-      closeAdmin = () => running.close()
+      closeAdmin = async () => {
+        await readiness.close()
+        await running.close()
+      }
     }
     log.say('info', 'listening', { url: started.url, upstream: config.gateway.upstream, store: describe, admin })
     return await untilSignalled(config, started, log)

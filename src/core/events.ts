@@ -7,6 +7,7 @@ import type { ErrorCode } from './errors.ts'
 import { hashKey } from './key.ts'
 import type { Key } from './key.ts'
 import type { StepState } from './operations.ts'
+import type { MendingName } from './store.ts'
 
 export interface Events {
   claimed: { attempt: number; how: 'fresh' | 'reopened' | 'taken-over'; durationMs: number }
@@ -31,8 +32,10 @@ export interface Events {
     code: ErrorCode
     cause?: string
   }
+  /** The store lost what it had acknowledged, and noticed. `quarantined`: it refuses new keys until a person has looked. */
+  'data-loss': { store: string; register: string; evidence: 'emptied' | 'replaced' | 'went-back'; quarantined: boolean }
   swept: { tombstoned: number; forgotten: number }
-  mended: { action: 'release' | 'forget' }
+  mended: { action: MendingName }
   /** A step of an operation came to this. Its name is the code's, not the caller's. */
   step: { operation: string; step: string; state: StepState; attempt: number }
   /** What is stored of an operation does not fit the code that runs it. */
@@ -44,7 +47,7 @@ export interface Events {
 }
 
 export type EventName = keyof Events
-/** `swept` concerns no single key and has neither. */
+/** `swept` and `data-loss` concern no single key and have neither. */
 export type PublishedEvent<Name extends EventName> = Events[Name] & {
   readonly scope?: string
   readonly keyHash?: string
@@ -62,6 +65,7 @@ export const eventNames: readonly EventName[] = [
   'waited',
   'doubted',
   'store-failed',
+  'data-loss',
   'swept',
   'mended',
   'step',

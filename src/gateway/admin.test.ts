@@ -1,3 +1,5 @@
+import { connect } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { request } from 'node:http'
 import type { IncomingHttpHeaders } from 'node:http'
 import { expect, describe, test } from 'vitest'
@@ -26,7 +28,7 @@ async function withAdmin(given: Partial<AdminOptions>, body: (world: World) => P
   const once = createOnce({ store, scope: 'shop' })
   const listen = { host: '127.0.0.1', port: 0 }
   const metrics = { text: () => 'requests_total 1\n' }
-  const admin = await startAdmin({ once, store, metrics, listen, ready: () => true, ...given })
+  const admin = await startAdmin({ once, store, metrics, listen, notReady: () => undefined, ...given })
   try {
     await body({ admin, once, port: Number(new URL(admin.url).port) })
   } finally {
@@ -123,6 +125,14 @@ describe('who may ask', () => {
     await withAdmin({}, async ({ port }) => {
       const { text } = await ask(port, '/')
       expect(text).not.toMatch(/<script>|<style|style=|\son\w+=|https?:/)
+    })
+  })
+
+  test('a request with two Host lines is refused, as two readers could believe either', async () => {
+    await withAdmin({}, async ({ port }) => {
+      const socket = connect(port, '127.0.0.1')
+      socket.end(`GET /api/entries HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n`)
+      expect(await text(socket)).toMatch(/^HTTP\/1\.1 400 /)
     })
   })
 
@@ -337,11 +347,11 @@ describe('what is shown', () => {
   })
 
   test('metrics, health and readiness', async () => {
-    let ready = true
-    await withAdmin({ ready: () => ready }, async ({ port }) => {
+    let why: string | undefined
+    await withAdmin({ notReady: () => why }, async ({ port }) => {
       expect((await ask(port, '/metrics')).text).toBe('requests_total 1\n')
       expect((await ask(port, '/readyz')).status).toBe(200)
-      ready = false
+      why = 'Redis has lost data'
       expect((await ask(port, '/readyz')).status).toBe(503)
       expect((await ask(port, '/healthz')).status).toBe(200)
       expect((await ask(port, '/healthz', { method: 'HEAD' })).text).toBe('')

@@ -32,8 +32,8 @@ export interface AdminOptions {
   readonly listen: Listen
   /** Allows changes, for whoever sends it. Needed on any address that other machines can reach. */
   readonly token?: string | undefined
-  /** Does the gateway take requests? */
-  ready(): boolean
+  /** Why no keyed request can be served now, or undefined. */
+  notReady(): string | undefined
   /** More to show: operations, outbox, inbox, sessions. Each is there only if the store has it. */
   readonly sections?: readonly AdminSection[] | undefined
 }
@@ -52,7 +52,7 @@ const rules = {
       ? undefined
       : 'an object with host and port',
   token: optional(aString),
-  ready: aFunction,
+  notReady: aFunction,
   sections: optional((value) => (Array.isArray(value) ? undefined : 'a list of sections')),
 }
 
@@ -148,7 +148,7 @@ async function answer(
   }
 }
 
-function plainRoutes({ metrics, ready, token }: AdminOptions): Record<string, Route> {
+function plainRoutes({ metrics, notReady, token }: AdminOptions): Record<string, Route> {
   const text = (response: ServerResponse, status: number, body: string): void => {
     response.writeHead(status, { 'Content-Type': 'text/plain; charset=utf-8' }).end(body)
   }
@@ -157,7 +157,9 @@ function plainRoutes({ metrics, ready, token }: AdminOptions): Record<string, Ro
     '/healthz': { ...open, handle: (_request, response) => text(response, 200, 'ok\n') },
     '/readyz': {
       ...open,
-      handle: (_request, response) => (ready() ? text(response, 200, 'ready\n') : text(response, 503, 'not ready\n')),
+      // Anybody may ask: the reason, which may name hosts, is on the dashboard and in the log.
+      handle: (_request, response) =>
+        notReady() === undefined ? text(response, 200, 'ready\n') : text(response, 503, 'not ready\n'),
     },
     '/metrics': {
       ...open,

@@ -1,4 +1,7 @@
+import { readFileSync } from 'node:fs'
 import { afterEach, expect, test } from 'vitest'
+import { publish } from '../core/events.ts'
+import type { EventName } from '../core/events.ts'
 import { createOnce } from '../core/once.ts'
 import { memoryStore } from '../stores/memory.ts'
 import { createMetrics } from './metrics.ts'
@@ -21,10 +24,49 @@ test('counts what happens to keys, in the text that Prometheus reads, without na
   expect(text).toContain('onceonly_expired_total 0\n')
   expect(text).toContain('onceonly_claim_seconds_bucket{le="+Inf"} 1\n')
   expect(text).toContain('onceonly_gateway_in_flight 7\n')
+  expect(text).toMatch(/^process_resident_memory_bytes \d+$/m)
   expect(text).not.toContain('secret')
   // Every line is a comment or a sample.
   const sample = /^(?:# (?:HELP|TYPE) [a-z_]+ .+|[a-z_]+(?:\{[a-z]+="[^"{}\\]*"(?:,[a-z]+="[^"{}\\]*")*\})? [\d.e+-]+)$/
   for (const line of text.trimEnd().split('\n')) expect(line).toMatch(sample)
+})
+
+test.each<[line: string, name: EventName, event: object]>([
+  ['onceonly_claims_total{how="taken-over"} 1', 'claimed', { attempt: 2, how: 'taken-over', durationMs: 3 }],
+  ['onceonly_claim_seconds_bucket{le="0.005"} 1', 'claimed', { attempt: 1, how: 'fresh', durationMs: 3 }],
+  ['onceonly_replays_total 1', 'replayed', { attempt: 1, durationMs: 1 }],
+  ['onceonly_settles_total{kind="failure"} 1', 'settled', { attempt: 1, kind: 'failure', durationMs: 2 }],
+  ['onceonly_settle_seconds_bucket{le="0.0025"} 1', 'settled', { attempt: 1, kind: 'value', durationMs: 2 }],
+  ['onceonly_releases_total{how="left-to-lease"} 1', 'released', { attempt: 1, how: 'left-to-lease', durationMs: 1 }],
+  ['onceonly_claims_lost_total 1', 'lost', { attempt: 1, durationMs: 1 }],
+  ['onceonly_mismatches_total 1', 'mismatched', {}],
+  ['onceonly_expired_total 1', 'expired', {}],
+  ['onceonly_waits_total{ended="in-flight"} 1', 'waited', { durationMs: 1, ended: 'in-flight' }],
+  ['onceonly_doubts_total 1', 'doubted', { attempt: 1 }],
+  [
+    'onceonly_store_failures_total{during="claim",code="STORE_UNAVAILABLE"} 1',
+    'store-failed',
+    { during: 'claim', code: 'STORE_UNAVAILABLE' },
+  ],
+  [
+    'onceonly_data_loss_total{evidence="emptied"} 1',
+    'data-loss',
+    { store: 'redis', register: 'r', evidence: 'emptied', quarantined: true },
+  ],
+  ['onceonly_swept_total{what="tombstoned"} 4', 'swept', { tombstoned: 4, forgotten: 2 }],
+  ['onceonly_swept_total{what="forgotten"} 2', 'swept', { tombstoned: 4, forgotten: 2 }],
+  ['onceonly_mended_total{action="resolve"} 1', 'mended', { action: 'resolve' }],
+])('%s after %s', (line, name, event) => {
+  metrics = createMetrics()
+  publish(name, undefined, event as never)
+  expect(metrics.text().split('\n')).toContain(line)
+})
+
+test('every family of the page is tested above, or is the gateway’s own', () => {
+  metrics = createMetrics()
+  const families = Array.from(metrics.text().matchAll(/^# TYPE (\S+)/gm), ([, name]) => name!)
+  const tested = readFileSync(import.meta.filename, 'utf8')
+  expect(families.filter((name) => !tested.includes(name))).toEqual([])
 })
 
 test('the buckets of a histogram add up', () => {

@@ -63,6 +63,7 @@ const counted: { readonly [Name in EventName]?: (event: PublishedEvent<Name>, ad
   waited: ({ ended }, add) => add('onceonly_waits_total', { ended }),
   doubted: (_event, add) => add('onceonly_doubts_total'),
   'store-failed': ({ during, code }, add) => add('onceonly_store_failures_total', { during, code }),
+  'data-loss': ({ evidence }, add) => add('onceonly_data_loss_total', { evidence }),
   swept({ tombstoned, forgotten }, add) {
     add('onceonly_swept_total', { what: 'tombstoned' }, tombstoned)
     add('onceonly_swept_total', { what: 'forgotten' }, forgotten)
@@ -82,6 +83,7 @@ const helps: Readonly<Record<string, string>> = {
   onceonly_waits_total: 'Duplicates that waited for a running effect, by what ended the wait.',
   onceonly_doubts_total: 'Requests that were refused because an attempt never reported.',
   onceonly_store_failures_total: 'Calls to the store that failed.',
+  onceonly_data_loss_total: 'Times the store was found to have lost what it had acknowledged.',
   onceonly_swept_total: 'Entries that were swept.',
   onceonly_mended_total: 'Entries that were changed by hand.',
   onceonly_gateway_requests_total: 'Requests through the gateway, by what became of them.',

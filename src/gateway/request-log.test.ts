@@ -1,4 +1,6 @@
 import { expect, test } from 'vitest'
+import { publish } from '../core/events.ts'
+import type { EventName } from '../core/events.ts'
 import { createOnce } from '../core/once.ts'
 import { memoryStore } from '../stores/memory.ts'
 import { manualClock } from '../testing/manual-clock.ts'
@@ -36,6 +38,22 @@ test('a line is JSON, whatever is in it, and one line', () => {
     path: '/a\n{"level":"error"}',
     durationMs: 1.2,
   })
+})
+
+test.each<[EventName, object, 'warn' | 'error']>([
+  ['store-failed', { during: 'claim', code: 'STORE_UNAVAILABLE' }, 'error'],
+  ['data-loss', { store: 'redis', register: 'r', evidence: 'emptied', quarantined: true }, 'error'],
+  ['lost', { attempt: 1, durationMs: 3 }, 'warn'],
+  ['taken-over', { attempt: 2 }, 'warn'],
+  ['mended', { action: 'release' }, 'warn'],
+])('%s is a line of the log', (name, event, level) => {
+  const lines: string[] = []
+  const log = createLog({ level: 'info', clock: manualClock(), write: (line) => void lines.push(line) })
+  const stop = log.followEvents()
+  publish(name, undefined, event as never)
+  stop()
+  publish(name, undefined, event as never)
+  expect(lines.map((line) => JSON.parse(line) as object)).toMatchObject([{ level, event: name, ...event }])
 })
 
 test('what goes wrong with the store is written down, without the key', async () => {

@@ -11,6 +11,8 @@ export type RequestResult =
   | 'passed'
   /** The upstream was asked, and its answer given. */
   | 'executed'
+  /** The store was down, and the upstream was asked all the same (`onStoreDown: 'run'`). */
+  | 'unprotected'
   | 'replayed'
   /** Answered by the rules: no key, a wrong one, in progress, gone, store down, … */
   | 'refused'
@@ -76,6 +78,7 @@ export function createLog({ level, clock, write }: LogOptions): Log {
 
 const followed: readonly (readonly [EventName, 'warn' | 'error'])[] = [
   ['store-failed', 'error'],
+  ['data-loss', 'error'],
   ['lost', 'warn'],
   ['taken-over', 'warn'],
   ['mended', 'warn'],
@@ -83,5 +86,5 @@ const followed: readonly (readonly [EventName, 'warn' | 'error'])[] = [
 
 function levelOf({ result, status }: RequestRecord): Exclude<LogLevel, 'silent'> {
   if (result === 'in-doubt') return 'error'
-  return result === 'unreachable' || status >= 500 ? 'warn' : 'info'
+  return result === 'unreachable' || result === 'unprotected' || status >= 500 ? 'warn' : 'info'
 }

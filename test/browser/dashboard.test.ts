@@ -179,7 +179,7 @@ needs('chromium').describe('the dashboard in a browser', () => {
       metrics: { text: () => '' },
       listen: { host: '127.0.0.1', port: 0 },
       token: demo.token,
-      ready: () => true,
+      notReady: () => undefined,
       sections: [operationsSection(shop, store)],
     })
     const { page, trouble } = await openPage(browser, admin.url)

@@ -157,6 +157,20 @@ test('with the store down and onStoreDown run, a broken answer is 502 all the sa
   expect(upstream.seen).toHaveLength(1)
 })
 
+test('a request that passes while the store is down is unprotected: in its record, in the metrics and in its answer', async () => {
+  const upstream = closing(
+    await rawUpstream((socket) => void socket.end('HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok')),
+  )
+  const down = async (): Promise<never> => {
+    throw new Error('down')
+  }
+  const store = { name: 'down', claim: down, extend: down, settle: down, release: down }
+  const ground = await startGround(upstream.url, { store, onStoreDown: 'run' })
+  const answer = await ground.post('k')
+  expect([answer.status, answer.headers.get('idempotency-status')]).toEqual([201, 'unprotected'])
+  expect(ground.records).toMatchObject([{ result: 'unprotected', status: 201 }])
+})
+
 test('an answer that ends with its connection is passed on and not stored: nobody can tell whether it is complete', async () => {
   const upstream = closing(
     await rawUpstream((socket) => void socket.end('HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall of it, or not')),

@@ -65,6 +65,9 @@ export function createGuard(listenHost: string, token: string | undefined, clock
   const refuseToken = tokenRefusal(token, clock)
   return {
     refuse(request) {
+      // Node keeps the first of two lines. A proxy in front may have looked at the other.
+      if ((request.headersDistinct['host']?.length ?? 0) > 1)
+        return { status: 400, message: 'There are two Host lines.' }
       const host = request.headers.host?.toLowerCase() ?? ''
       // Elsewhere the name that people use is not known here, and the token does what this check does on loopback.
       if (local && !names.has(host.replace(/:\d+$/, '')))

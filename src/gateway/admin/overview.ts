@@ -34,7 +34,7 @@ export interface SectionRow {
 interface OverviewOptions {
   readonly once: Once
   readonly store: Store
-  readonly ready: () => boolean
+  readonly notReady: () => string | undefined
   readonly sections?: readonly AdminSection[] | undefined
   readonly clock: Clock
   readonly entries: Entries
@@ -55,7 +55,7 @@ const latestEvents = 12
 const sectionRowsMax = 50
 
 export function overviewOf(options: OverviewOptions): () => Promise<string> {
-  const { once, store, journal, clock, ready } = options
+  const { once, store, journal, clock, notReady } = options
   let fromStore: FromStore = { sections: [] }
   let nextMs = 0
   // Nobody waits for it: what this process has seen is shown at once, also when the store is slow or down.
@@ -70,7 +70,7 @@ export function overviewOf(options: OverviewOptions): () => Promise<string> {
     return JSON.stringify({
       store: store.name,
       scope: once.scope,
-      ready: ready(),
+      notReady: notReady(),
       countMax,
       totals: journal.totals(),
       slices: journal.slices(),

@@ -28,8 +28,8 @@ function complain(id, error) {
 // ── live ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 function onOverview(overview) {
-  const { totals, waiting, slices, latest, store, scope, countMax, problem, sections, ready } = overview
-  setText(byId('where'), `${store} store, scope ${scope}${ready ? '' : ', not ready'}`)
+  const { totals, waiting, slices, latest, store, scope, countMax, problem, sections, notReady } = overview
+  setText(byId('where'), `${store} store, scope ${scope}${notReady === undefined ? '' : ', not ready'}`)
   for (const name of ['absorbed', 'run', 'failed']) setText(byId(name), totals[name].toLocaleString())
   for (const name of ['running', 'inDoubt', 'parked', 'open']) {
     const count = waiting?.[name]
@@ -40,7 +40,8 @@ function onOverview(overview) {
   }
   byId('doubt-number').classList.toggle('alarm', (waiting?.inDoubt ?? 0) > 0)
   byId('parked-number').classList.toggle('alarm', (waiting?.parked ?? 0) > 0)
-  complain('problem', problem === undefined ? undefined : new Error(problem))
+  const trouble = notReady === undefined ? problem : `Not ready: ${notReady}`
+  complain('problem', trouble === undefined ? undefined : new Error(trouble))
   drawPlot(byId('plot'), byId('plot-words'), slices)
   byId('events').replaceChildren(...latest.map(eventItem))
   showSections(sections)

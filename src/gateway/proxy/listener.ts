@@ -15,7 +15,7 @@ import type { Call } from './call.ts'
 import { gatewayProblem, gatewayProblems } from './problem.ts'
 import { readRequest } from './requests.ts'
 import { pathPattern, withEscapedSlashes } from './routes.ts'
-import type { PathPattern } from './routes.ts'
+import type { PathCase, PathPattern } from './routes.ts'
 import type { Upstream } from './upstream.ts'
 
 /** Undefined is a route that is not protected. */
@@ -48,11 +48,12 @@ export interface RouteProtection {
 export function protectionBy(
   routes: readonly RouteProtection[],
   otherwise: Protection,
+  pathCase: PathCase,
 ): ListenerOptions['protectionOf'] {
   if (routes.length === 0) return () => otherwise
   const compiled = routes.map(
     ({ path, methods, protection }): readonly [PathPattern, ReadonlySet<string> | undefined, Protection] => [
-      pathPattern(path),
+      pathPattern(path, pathCase),
       methods && new Set(methods),
       protection,
     ],
@@ -186,9 +187,14 @@ function inDoubt({ settings }: Exchange<Call>, call: Call, leaseMs: number): Del
   return { is: 'answer', answer: { ...answer, headers: [...answer.headers, window] } }
 }
 
+/** The store was down, and `onStoreDown` is 'run': the exchange says so in a header. */
+function isUnprotected(headers: Extract<Delivery, { is: 'handler' }>['headers']): boolean {
+  return headers.some(([name, value]) => name === 'Idempotency-Status' && value === 'unprotected')
+}
+
 function conclude(exchange: Exchange<Call>, call: Call, delivery: Delivery): Delivery {
   if (delivery.is === 'handler') {
-    if (call.result === 'passed') call.result = 'executed'
+    if (call.result === 'passed') call.result = isUnprotected(delivery.headers) ? 'unprotected' : 'executed'
     return delivery
   }
   const mark = exchange.settings.replayHeader
