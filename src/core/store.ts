@@ -217,10 +217,10 @@ export interface AuditRecord {
  */
 export interface StepLedger {
   /**
-   * As `claim`, with an input that is kept. What is granted becomes due (see Recoverable) when its lease ends, unless it is
-   * parked; a fresh life of the key begins without records.
+   * As `claim`, with an input that is kept. A request without an input leaves the one that is there. What is granted becomes due
+   * (see Recoverable) when its lease ends, unless it is parked; a fresh life of the key begins without records.
    */
-  enlist(key: Key, request: ClaimRequest & { readonly input: Uint8Array }): Promise<Verdict>
+  enlist(key: Key, request: ClaimRequest): Promise<Verdict>
   /** What is recorded of the operation now; undefined when it was never enlisted, or is forgotten. */
   ledger(key: Key): Promise<Ledger | undefined>
   /** One atomic write under the token. The same call repeated after a lost reply is `done` again. */

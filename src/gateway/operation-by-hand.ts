@@ -63,7 +63,8 @@ const noteLeaseMs = 60_000
 async function note(store: OperationStore, entry: Entry, reason: string): Promise<void> {
   const { key, fingerprint, version, input, leaseUntilMs, expiresAtMs, forgottenAtMs } = entry
   if (!input) return
-  const { is } = await store.enlist(key, {
+  // Without the input: an operation that expired after `show` is not begun by this.
+  const verdict = await store.enlist(key, {
     token: systemRandom.uuid(),
     fingerprint,
     leaseMs: noteLeaseMs,
@@ -71,9 +72,9 @@ async function note(store: OperationStore, entry: Entry, reason: string): Promis
     version,
     onTakeover: 'run',
     onExpired: 'refuse',
-    input,
   })
-  if (is !== 'granted') {
+  if (verdict.is === 'granted' && verdict.how === 'fresh') return void (await store.release(verdict.claim, 'forget'))
+  if (verdict.is !== 'granted') {
     throw new OnceError('IN_FLIGHT', { message: `Somebody holds the operation ${key.id} at this moment. Ask again.` })
   }
   await store.mend(key, 'release', `resume: ${reason}`)

@@ -7,6 +7,7 @@ const inMemory = 'src/stores/memory/contract.test.ts'
 const inSteps = 'src/core/operations/steps.test.ts'
 const inUndo = 'src/core/operations/undo.test.ts'
 const inDoubts = 'src/core/operations/doubts.test.ts'
+const inWorker = 'src/core/operations/worker.test.ts'
 export const operationBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/operations/undo.ts', 'operations', [
     {
@@ -91,6 +92,48 @@ export const operationBugs: readonly SeededBug[] = [
       find: 'if (!record || tookNoEffect || record.fingerprint === asked) return',
       replace: 'if (!record || tookNoEffect || record.fingerprint !== undefined || asked !== undefined) return',
       caughtBy: byTest(inSteps, 'a step asked with another fingerprint is a MISMATCH, and runs nothing'),
+    },
+  ]),
+  ...bugsIn('src/core/operations/resume.ts', 'operations', [
+    {
+      id: 'a worker goes on with a life that it began itself',
+      find: `    if (enlisted.verdict.how === 'fresh') {`,
+      replace: `    if (enlisted.verdict.how !== enlisted.verdict.how) {`,
+      caughtBy: byTest(inWorker, 'a worker begins no operation that has expired since it looked: nothing is left'),
+    },
+    {
+      id: 'a person who resumes an operation that is gone begins it',
+      find: `  if (verdict.how === 'fresh') {`,
+      replace: `  if (verdict.how !== verdict.how) {`,
+      caughtBy: byTest(inWorker, 'resume begins no operation that has expired since it looked: nothing is left'),
+    },
+    {
+      id: 'what a dead worker began by mistake is kept for ever',
+      find: `  if (!hasInput(entry)) return expireUnasked(context, entry)`,
+      replace: `  if (!hasInput(entry)) return 'over'`,
+      caughtBy: byTest(
+        inWorker,
+        'a worker that dies before it has forgotten what it began by mistake leaves nothing that another would run',
+      ),
+    },
+  ]),
+  ...bugsIn('src/core/operations/attempt.ts', 'operations', [
+    {
+      id: 'a worker runs an expired operation anew where a caller may',
+      find: `request: { ...requestOf(context, asked), onExpired: 'refuse' },`,
+      replace: `request: { ...requestOf(context, asked), input },`,
+      caughtBy: byTest(
+        inWorker,
+        'a worker that dies before it has forgotten what it began by mistake leaves nothing that another would run',
+      ),
+    },
+  ]),
+  ...bugsIn('src/core/operations/operation.ts', 'operations', [
+    {
+      id: 'an operation that was forgotten meanwhile is shown in a state that it never was in',
+      find: `  if (!ledger && isUnfinished && entry.input) return undefined\n`,
+      replace: '',
+      caughtBy: byTest(inWorker, 'the status of an operation that was forgotten after the first look is none'),
     },
   ]),
   ...bugsIn('src/core/operations/asked.ts', 'operations', [

@@ -520,7 +520,7 @@ async function finishAll(stage: Stage, running: Running): Promise<void> {
   const untilMs = clock.elapsed() + patienceMs
   for (let isOver = false; !isOver && clock.elapsed() <= untilMs;) {
     await sleep(clock, plan.leaseMs)
-    isOver = true
+    isOver = !isUnderWay(stage)
     for (const index of plan.operations.keys()) {
       const name = keyString(keyFor(index))
       const entry = server.data.entries.get(name)
@@ -538,6 +538,11 @@ async function finishAll(stage: Stage, running: Running): Promise<void> {
     const status = await running.checkout.status(`${index}`).catch(() => undefined)
     if (status) present.end = { state: status.state, text: '', results: {}, atMs: Infinity }
   }
+}
+
+/** A request that the network delivers once more may begin a life after everything else is over, and a worker must be there. */
+function isUnderWay({ history }: Stage): boolean {
+  return history.store.operations.some(({ repeated, decidedAtMs }) => repeated && decidedAtMs === undefined)
 }
 
 /** The last life of the operation. */

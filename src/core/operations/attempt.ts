@@ -20,7 +20,7 @@ import { valueOf } from '../once/call.ts'
 import type { Call, Calls, Result } from '../once/call.ts'
 import type { OnceOptions, Settings } from '../settings.ts'
 import { callStore } from '../store-call.ts'
-import type { Change, Inspectable, Ledger, Recoverable, StepLedger, Store, Verdict } from '../store.ts'
+import type { Change, Claim, Entry, Inspectable, Ledger, Recoverable, StepLedger, Store, Verdict } from '../store.ts'
 
 export type OperationStore = Store & StepLedger & Recoverable & Inspectable
 
@@ -35,8 +35,8 @@ export interface OperationContext {
   readonly definition: Definition
 }
 
-/** A call with the input in its request. */
-export type OperationCall = Call & { readonly request: { readonly input: Uint8Array } }
+/** A call, and the input that the function is given. */
+export type OperationCall = Call & { readonly input: Uint8Array }
 
 /** What the store says to an operation that is asked for: this process may work on it, or what there is to tell the caller. */
 export type Enlisted = GrantedOperation | { readonly is: 'answered'; readonly result: Result<unknown> }
@@ -60,23 +60,37 @@ export function callOf(context: OperationContext, subject: Key, given: unknown):
     throw invalidArgument(`operation "${context.definition.name}": its input cannot be stored: ${outcome.reason}`)
   }
   // A codec may encode the same input differently each time (encryption). The fingerprint is of the input itself.
-  return storedCall(context, subject, fingerprint(given), bytes)
-}
-
-export function storedCall(
-  { settings }: OperationContext,
-  subject: Key,
-  asked: string,
-  input: Uint8Array,
-): OperationCall {
-  const { leaseMs, keepMs, tombstoneMs, version, onExpired } = settings
-  const retention = { keepMs: Math.max(keepMs, unfinishedKeepMs), tombstoneMs }
+  const request = requestOf(context, fingerprint(given))
   return {
     key: subject,
-    settings,
-    request: { fingerprint: asked, leaseMs, retention, version, onTakeover: 'run', onExpired, input },
-    group: ['operation', keyString(subject), asked].join('\n'),
+    settings: context.settings,
+    request: { ...request, input: bytes },
+    input: bytes,
+    group: ['operation', keyString(subject), request.fingerprint].join('\n'),
   }
+}
+
+/**
+ * The call of a process that only goes on with what a caller asked for. It brings no input, so that a life which it should begin
+ * by mistake (the entry expired after `show`) has none, and no worker ever runs it.
+ */
+export function continuingCall(
+  context: OperationContext,
+  { key, fingerprint: asked, input }: Entry & { readonly input: Uint8Array },
+): OperationCall {
+  return {
+    key,
+    settings: context.settings,
+    request: { ...requestOf(context, asked), onExpired: 'refuse' },
+    input,
+    group: ['continued operation', keyString(key), asked].join('\n'),
+  }
+}
+
+function requestOf({ settings }: OperationContext, asked: string): Call['request'] {
+  const { leaseMs, keepMs, tombstoneMs, version, onExpired } = settings
+  const retention = { keepMs: Math.max(keepMs, unfinishedKeepMs), tombstoneMs }
+  return { fingerprint: asked, leaseMs, retention, version, onTakeover: 'run', onExpired }
 }
 
 /** Asks for the operation. What is granted is carried out by `carryOut`. */
@@ -97,9 +111,13 @@ export function askFor(
   { runtime, calls, store }: OperationContext,
   call: OperationCall,
 ): Promise<{ readonly verdict: Verdict; readonly askedMs: number }> {
-  const { input } = call.request
-  const enlisting = byLease(runtime, call.key, (request) => store.enlist(call.key, { ...request, input }))
+  const enlisting = byLease(runtime, call.key, (request) => store.enlist(call.key, request))
   return claim(calls, call, enlisting)
+}
+
+/** Gives back what began by mistake, before anything runs: a first attempt that is forgotten leaves no trace. */
+export async function forgetUnasked(context: OperationContext, granted: Claim): Promise<void> {
+  await inStore(context, 'release', granted.key, () => context.store.release(granted, 'forget'))
 }
 
 /** An operation counts its own versions, and `upgrade` knows those of `createOnce`: its result is replayed as it was. */
@@ -123,7 +141,7 @@ async function attempt(
 ): Promise<Result<unknown>> {
   const { held, ledger } = await hold(context, granted)
   try {
-    const { journal, input } = await readRecorded(context, held, { ledger, input: call.request.input })
+    const { journal, input } = await readRecorded(context, held, { ledger, input: call.input })
     await mayGoOn(context, held, { journal, ledger })
     const { runtime, definition, once } = context
     const steps = createSteps({ runtime, journal, settings: call.settings, codec: once.codec })

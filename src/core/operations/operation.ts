@@ -199,7 +199,11 @@ function checkReason(reason: unknown): void {
 async function readStatus(context: OperationContext, subject: Key): Promise<OperationStatus | undefined> {
   const entry = await inStore(context, 'inspect', subject, () => context.store.show(subject))
   if (!entry) return undefined
-  return statusOf(entry, await readLedger(context, subject), context.once.codec)
+  const ledger = await readLedger(context, subject)
+  // The entry was forgotten after `show`: put together, the two would tell a state that the operation never was in.
+  const isUnfinished = entry.state !== 'settled' && entry.state !== 'tombstone'
+  if (!ledger && isUnfinished && entry.input) return undefined
+  return statusOf(entry, ledger, context.once.codec)
 }
 
 function operationStore(store: Store, what: string): OperationStore {

@@ -1,17 +1,28 @@
 // Resuming an operation: by a worker, without its caller, and by a person who has found out about its steps in doubt. The person's
 // process claims the operation for the moment of writing, so that no worker works on it meanwhile, and leaves it due at once.
+// Neither begins an operation: what has expired or was forgotten since they looked, only a caller can ask for again.
 
 import { invalidArgument, OnceError } from '../errors.ts'
 import { describeKey } from '../key.ts'
 import type { Key } from '../key.ts'
-import { askFor, carryOut, enlist, hold, inStore, readRecorded, storedCall } from './attempt.ts'
+import {
+  askFor,
+  carryOut,
+  continuingCall,
+  enlist,
+  forgetUnasked,
+  hold,
+  inStore,
+  readLedger,
+  readRecorded,
+} from './attempt.ts'
 import type { OperationContext } from './attempt.ts'
 import type { Journal } from './journal.ts'
 import { storable } from './records.ts'
 import type { StepRecord } from './records.ts'
 import { checkLookup } from './step.ts'
 import { checkGiven } from '../options.ts'
-import type { Ledger } from '../store.ts'
+import type { Entry, Ledger } from '../store.ts'
 
 export interface ResumeOptions {
   /** By the name of the step: it took effect and this is its result, or it did not. */
@@ -24,31 +35,64 @@ export async function recover(
   subject: Key,
 ): Promise<'recovered' | 'busy' | 'over' | 'newer'> {
   const entry = await inStore(context, 'recover', subject, () => context.store.show(subject))
-  const alive = entry && entry.state !== 'settled' && entry.state !== 'tombstone'
-  if (!alive || !entry.input) return 'over'
+  if (!entry || entry.state === 'settled' || entry.state === 'tombstone') return 'over'
+  if (!hasInput(entry)) return expireUnasked(context, entry)
   if (entry.version > context.definition.version) return 'newer'
-  const call = storedCall(context, subject, entry.fingerprint, entry.input)
+  const call = continuingCall(context, entry)
   try {
     const enlisted = await enlist(context, { ...call, settings: { ...call.settings, waitMs: 0 } })
     if (enlisted.is !== 'granted') return 'over'
+    if (enlisted.verdict.how === 'fresh') {
+      await forgetUnasked(context, enlisted.verdict.claim)
+      return 'over'
+    }
     await carryOut(context, call, enlisted)
   } catch (error) {
     // How the attempt ended is recorded, and there is no caller.
     if (error instanceof OnceError && error.code === 'IN_FLIGHT') return 'busy'
+    if (error instanceof OnceError && error.code === 'EXPIRED') return 'over'
   }
   return 'recovered'
+}
+
+function hasInput(entry: Entry): entry is Entry & { readonly input: Uint8Array } {
+  return entry.input !== undefined
+}
+
+/**
+ * A worker has begun this life by mistake, and died before it could forget it. No caller has asked for it, so nothing runs: it
+ * gets the retention of something finished, instead of that of something that must not be lost.
+ */
+async function expireUnasked(context: OperationContext, entry: Entry): Promise<'busy' | 'over'> {
+  const { runtime, settings, store } = context
+  const { key, fingerprint, version } = entry
+  if (entry.state === 'running') return 'busy'
+  // A key of `once.run` in this scope is no operation.
+  if (!(await readLedger(context, key))) return 'over'
+  const { leaseMs, keepMs, tombstoneMs } = settings
+  const request = { fingerprint, leaseMs, retention: { keepMs, tombstoneMs }, version, onExpired: 'refuse' } as const
+  const verdict = await inStore(context, 'recover', key, () =>
+    store.claim(key, { ...request, onTakeover: 'run', token: runtime.random.uuid() }),
+  )
+  if (verdict.is === 'busy') return 'busy'
+  if (verdict.is === 'granted') await forgetUnasked(context, verdict.claim)
+  return 'over'
 }
 
 /** False when there is nothing to resume: the operation is over, or never was. */
 export async function resume(context: OperationContext, subject: Key, options: ResumeOptions): Promise<boolean> {
   checkGiven('resume', options, { decide: () => undefined })
   const entry = await inStore(context, 'inspect', subject, () => context.store.show(subject))
-  if (!entry?.input || entry.state === 'settled' || entry.state === 'tombstone') return false
-  const call = storedCall(context, subject, entry.fingerprint, entry.input)
+  if (!entry || !hasInput(entry) || entry.state === 'settled' || entry.state === 'tombstone') return false
+  const call = continuingCall(context, entry)
   const { verdict, askedMs } = await askFor(context, call)
   if (verdict.is !== 'granted') {
     // Settled meanwhile. Every other verdict is an error.
     if (verdict.is !== 'settled') context.calls.answer(call, verdict, 0)
+    return false
+  }
+  if (verdict.how === 'fresh') {
+    await forgetUnasked(context, verdict.claim)
     return false
   }
   const { held, ledger } = await hold(context, { is: 'granted', verdict, askedMs })

@@ -9,9 +9,11 @@ import {
   parkAtCharge,
   thrown,
 } from '../../../test/operations/shop.ts'
-import type { Body } from '../../../test/operations/shop.ts'
+import type { Body, Shop } from '../../../test/operations/shop.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import { FinalError } from '../errors.ts'
+import type { Once } from '../once.ts'
+import type { OperationOptions } from './operation.ts'
 
 describe('the worker', () => {
   test('a worker finishes what a dead process began, though no client retries', async () => {
@@ -185,5 +187,118 @@ describe('the worker', () => {
     await clock.advance(1_000)
     expect(await thrown(checkout.run('1', {}))).toBeInstanceOf(FinalError)
     expect(undone).toHaveBeenCalledTimes(1)
+  })
+})
+
+describe('what no caller has asked for', () => {
+  interface Late {
+    readonly here: Shop
+    readonly once: Once
+    readonly checkout: ReturnType<typeof define>
+    /** How often the step ran. */
+    readonly charge: ReturnType<typeof vi.fn>
+    /** From now on a release is not carried out. */
+    breakRelease(isBroken: boolean): void
+  }
+
+  /** An operation that failed once. The process that looks at it next is so late that it has ended elsewhere and has expired. */
+  async function expiresAfterShow(options: OperationOptions): Promise<Late> {
+    const here = openShop()
+    const charge = vi.fn(() => {
+      if (charge.mock.calls.length === 1) throw new Error('down')
+      return 'charged'
+    })
+    const body: Body = (op) => op.step('charge', charge)
+    const given = { ...options, backoff: { firstMs: 1, maxMs: 1 } }
+    const elsewhere = define(here.process(), body, given)
+    await thrown(elsewhere.run('1', {}))
+    await here.clock.advance(10)
+    const store = memoryStore({ data: here.data })
+    let isFirst = true
+    let isBroken = false
+    const late: Partial<typeof store> = {
+      async show(key) {
+        const entry = await store.show(key)
+        if (isFirst) {
+          isFirst = false
+          await elsewhere.run('1', {})
+          await here.clock.advance(2_000)
+        }
+        return entry
+      },
+      async release(claim, how) {
+        if (isBroken) throw new Error('the process died')
+        return store.release(claim, how)
+      },
+    }
+    const once = here.process({ store: { ...store, ...late } as typeof store, storeTimeoutMs: 60_000 })
+    return { here, once, checkout: define(once, body, given), charge, breakRelease: (is) => (isBroken = is) }
+  }
+
+  async function leftOver({ here }: Late): Promise<number> {
+    await here.clock.advance(7_200_000)
+    await memoryStore({ data: here.data }).sweep({ limit: 100 })
+    return here.data.entries.size + here.data.operations.size
+  }
+
+  const expired = [
+    ['a tombstone is left, and onExpired is run', { keepMs: 1_000, tombstoneMs: 3_600_000, onExpired: 'run' }],
+    ['nothing is left', { keepMs: 1_000, tombstoneMs: 0 }],
+  ] as const
+
+  test.each(expired)('a worker begins no operation that has expired since it looked: %s', async (_what, options) => {
+    const late = await expiresAfterShow(options)
+    const worker = late.once.recover([late.checkout], { everyMs: 1_000 })
+    await late.here.clock.advance(700_000)
+    expect(late.charge).toHaveBeenCalledTimes(2)
+    expect(await leftOver(late)).toBe(0)
+    await worker.stop()
+  })
+
+  test.each(expired)('resume begins no operation that has expired since it looked: %s', async (_what, options) => {
+    const late = await expiresAfterShow(options)
+    await late.checkout.resume('1').catch(() => {})
+    const worker = late.once.recover([late.checkout], { everyMs: 1_000 })
+    await late.here.clock.advance(700_000)
+    expect(late.charge).toHaveBeenCalledTimes(2)
+    expect(await leftOver(late)).toBe(0)
+    await worker.stop()
+  })
+
+  test('a worker that dies before it has forgotten what it began by mistake leaves nothing that another would run', async () => {
+    const late = await expiresAfterShow({ keepMs: 1_000, tombstoneMs: 0 })
+    late.breakRelease(true)
+    const worker = late.once.recover([late.checkout], { everyMs: 1_000 })
+    await late.here.clock.advance(5_000)
+    expect(late.here.data.entries.size).toBe(1)
+    late.breakRelease(false)
+    await late.here.clock.advance(700_000)
+    expect(late.charge).toHaveBeenCalledTimes(2)
+    expect(await leftOver(late)).toBe(0)
+    await worker.stop()
+  })
+
+  test('a caller who asks again for what a dead worker began by mistake is given a first run of it', async () => {
+    const late = await expiresAfterShow({ keepMs: 1_000, tombstoneMs: 0 })
+    late.breakRelease(true)
+    const worker = late.once.recover([late.checkout], { everyMs: 1_000 })
+    await late.here.clock.advance(5_000)
+    await worker.stop()
+    await late.here.clock.advance(60_000)
+    expect(await late.checkout.run('1', {})).toMatchObject({ value: 'charged', replayed: false })
+    expect(late.charge).toHaveBeenCalledTimes(3)
+  })
+
+  test('the status of an operation that was forgotten after the first look is none', async () => {
+    const here = openShop()
+    await leaveChargeInDoubt(here, parkAtCharge)
+    const store = memoryStore({ data: here.data })
+    const show: typeof store.show = async (key) => {
+      const entry = await store.show(key)
+      await store.mend(key, 'forget', 'by plan')
+      return entry
+    }
+    const checkout = define(here.process({ store: Object.assign({}, store, { show }) }), parkAtCharge)
+    expect(await checkout.status('1')).toBe(undefined)
   })
 })

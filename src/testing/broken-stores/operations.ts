@@ -49,6 +49,11 @@ const records: readonly BrokenStore[] = [
     (store, data) => afterEnlisting(store, data, (key) => edit(data, key, { input: new Uint8Array(0) })),
   ),
   broken(
+    'gives a life that a worker began by mistake an input',
+    'a worker enlists without an input: the one that is there stays, and what it should begin by mistake has none',
+    (store) => ({ enlist: (key, request) => store.enlist(key, { input: new Uint8Array(0), ...request }) }),
+  ),
+  broken(
     'does not compare what an operation is enlisted with',
     'an operation is enlisted once; a retry is told what became of it, and its input is kept',
     (store, data) => ({

@@ -3,6 +3,7 @@
 export const assertions = [
   'answer-after-settle',
   'answer-has-effect',
+  'asked-for',
   'attempts-grow',
   'began-before-run',
   'calm-is-free',

@@ -108,6 +108,22 @@ const records: readonly ContractCase[] = [
     },
   },
   {
+    name: 'a worker enlists without an input: the one that is there stays, and what it should begin by mistake has none',
+    guarantee: 'operations',
+    async run({ store, ...subject }) {
+      const inspectable = inspectableOf({ store, ...subject })
+      const withoutInput = (subjectKey: Key): Promise<Verdict> => operationsOf(store).enlist(subjectKey, request())
+      assert.equal(await advance(store, await enlisted(store), [], { to: 'open', afterMs: 0 }), 'done')
+      assertGranted(await withoutInput(anOperation), 'reopened', 2)
+      assert.deepEqual(Buffer.from((await inspectable.show(anOperation))!.input!), Buffer.from(input))
+      const never = key(scope, 'never asked for')
+      const claim = assertGranted(await withoutInput(never), 'fresh', 1)
+      assert.equal((await inspectable.show(never))?.input, undefined)
+      assert.equal(await store.release(claim, 'forget'), 'done')
+      assert.equal(await inspectable.show(never), undefined)
+    },
+  },
+  {
     name: 'of 100 that enlist one operation at once through two instances, one is granted',
     guarantee: 'operations',
     async run({ store, another }) {

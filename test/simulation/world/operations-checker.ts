@@ -103,12 +103,30 @@ export function checkOperations(history: OperationHistory): Violation[] {
       if (!isOf(operation, invocation) || invocation.does === 'lookup') continue
       checkInvocation(operation, invocation, trail, report)
     }
+    checkAskedFor(history, operation, report)
     checkParked(history, operation, report)
     checkEffects(history, operation, report)
     checkEnd(history, operation, trail, report)
   }
   checkAnswers(history, (violation) => violations.push(violation))
   return violations
+}
+
+/** What runs, a caller has asked for: only a caller's claim brings an input. A worker goes on with what is there. */
+function checkAskedFor(
+  { store, operations, invocations }: OperationHistory,
+  life: OperationRecord,
+  report: Report,
+): void {
+  if (!invocations.some((each) => isOf(life, each))) return
+  const next = operations.find((each) => each.key === life.key && each.life === life.life + 1)
+  const isAskedFor = store.operations.some((each) => {
+    if (each.call !== 'claim' || each.key !== life.key || !each.request.input || each.answer?.is !== 'granted')
+      return false
+    const { fence } = each.answer.claim
+    return fence >= life.lifeFence && fence < (next?.lifeFence ?? Infinity)
+  })
+  if (!isAskedFor) report('asked-for', `life ${life.life} of it ran, and no caller had asked for it`)
 }
 
 function isOf({ key, life }: OperationRecord, invocation: Invocation): boolean {
