@@ -1,12 +1,13 @@
-// A saga: reserve, charge, ship. When shipping is refused for good, the charge is refunded and the reservation released, the last
-// first, each once. DATABASE_URL=… OUTSIDE_URL=… node checkout.ts ORDER DESTINATION; KILL_AT="charge, after" kills it there.
+// A saga: reserve, charge, ship. When shipping is refused for good, or the order is cancelled, the charge is refunded and the
+// reservation released, the last first, each once. DATABASE_URL=… OUTSIDE_URL=… node checkout.ts ORDER DESTINATION [cancel].
+// KILL_AT="charge, after" kills the process there.
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { createOnce, FinalError, OnceError } from 'onceonly'
 import { postgresStore } from 'onceonly/postgres'
 
-const [order = 'order-1', to = 'earth'] = process.argv.slice(2)
+const [order = 'order-1', to = 'earth', how = 'run'] = process.argv.slice(2)
 const pool = new pg.Pool({ connectionString: process.env['DATABASE_URL'] })
 const store = postgresStore({ pool })
 const once = createOnce({ store, scope: 'shop', leaseMs: 1_000 })
@@ -36,16 +37,18 @@ const checkout = once.operation('checkout', {}, async (op, destination: string) 
       dieAt('release, before the commit')
     },
   })
-  // At the bank: an undo has a key of its own, and is told whether the charge is known to have happened.
+  // At the bank: an undo has a key of its own, and names the charge by the charge's key. The bank refunds what it finds under
+  // that key, and refuses it from then on, so that a charge whose answer never came is refunded as well.
   await op.step('charge', {
     run: ({ key }) => ask('charge', key),
-    undo: ({ key, forward }) => ask(forward === 'done' ? 'refund' : 'refund-if-charged', key),
+    undo: ({ key, forwardKey }) => ask('refund', key, `/${forwardKey}`),
   })
   return op.step('ship', ({ key }) => ask('ship', key, `/${destination}`))
 })
 
 for (;;) {
   try {
+    if (how === 'cancel') await checkout.cancel(order, 'the customer has changed her mind')
     const { value } = await checkout.run(order, to)
     console.log(`shipped ${value}`)
     break
@@ -54,7 +57,7 @@ for (;;) {
       console.log(`failed: ${error.message}`)
       break
     }
-    // Whoever was killed holds it for another moment.
+    // The process that was killed holds it until its lease ends.
     if (!(error instanceof OnceError && error.retryable)) throw error
     await sleep(100)
   }

@@ -1,5 +1,6 @@
 // A checkout to Earth and one to the Moon, killed at every place in turn and asked for again: shipped and paid for, or refunded and
-// back in stock, and nothing twice. DATABASE_URL=postgres://… node examples/checkout-saga/story.ts
+// back in stock, and nothing twice. And one that is cancelled after the kill, when nobody knows whether the charge took effect.
+// DATABASE_URL=postgres://… node examples/checkout-saga/story.ts
 
 import { spawn } from 'node:child_process'
 import { once as heard } from 'node:events'
@@ -18,6 +19,7 @@ const places = {
     'refund, after',
     'release, before the commit',
   ],
+  cancelled: ['charge, before', 'charge, after', 'ship, before'],
 }
 
 const pool = new pg.Pool({ connectionString: process.env['DATABASE_URL'] })
@@ -34,8 +36,13 @@ process.once('SIGTERM', () => {
 const [port] = (await heard(outside.stdout, 'data')) as [Buffer]
 const outsideUrl = `http://127.0.0.1:${port.toString().trim()}`
 
-async function checkout(order: string, to: string, killAt?: string): Promise<string> {
-  const child = spawn(process.execPath, [join(import.meta.dirname, 'checkout.ts'), order, to], {
+interface Asked {
+  readonly killAt?: string
+  readonly how?: 'run' | 'cancel'
+}
+
+async function checkout(order: string, to: string, { killAt, how = 'run' }: Asked = {}): Promise<string> {
+  const child = spawn(process.execPath, [join(import.meta.dirname, 'checkout.ts'), order, to, how], {
     stdio: ['ignore', 'pipe', 'inherit'],
     env: { ...process.env, OUTSIDE_URL: outsideUrl, ...(killAt && { KILL_AT: killAt }) },
   })
@@ -51,11 +58,15 @@ for (const [to, killedAt] of Object.entries(places)) {
   for (const [index, place] of killedAt.entries()) {
     const order = `${to}-${index + 1}`
     const before = await stock()
-    const told = [await checkout(order, to, place), await checkout(order, to), await checkout(order, to)]
+    const how = to === 'cancelled' ? 'cancel' : 'run'
+    const told = [await checkout(order, to, { killAt: place })]
+    for (let asked = 0; asked < 2; asked++) told.push(await checkout(order, to, { how }))
     const done = (await (await fetch(outsideUrl)).json()) as { what: string; order: string }[]
     const effects = done.filter((each) => each.order === order).map((each) => each.what)
     const taken = before - (await stock())
-    console.log(`${to}, at "${place}": ${told.join(', then ')}; ${effects.join(', ')}; ${taken} taken from stock`)
+    console.log(
+      `${to}, at "${place}": ${told.join(', then ')}; ${effects.join(', ') || 'nothing'}; ${taken} taken from stock`,
+    )
   }
 }
 outside.kill()

@@ -32,6 +32,15 @@ export const operationBugs: readonly SeededBug[] = [
       ),
     },
     {
+      id: 'an undo is told its own key as that of its step',
+      find: 'forwardKey: stepKey(journal.claim.key, record.name),',
+      replace: 'forwardKey: key,',
+      caughtBy: byTest(
+        inUndo,
+        'an undo is given the key of its step beside its own, also when the result of the step is unknown',
+      ),
+    },
+    {
       id: 'undo twice: that it was done is not written down',
       find: `  await asked.step.undo!(told)\n  await journal.write({ step: { ...kept, forward, state: 'undone' } })`,
       replace: `  await asked.step.undo!(told)`,

@@ -19,8 +19,10 @@ export interface StepContext {
   readonly signal: AbortSignal
 }
 
-/** What the `undo` of a step is given. */
+/** What the `undo` of a step is given. `key` is the undo's own: the same on every attempt, and another than the step's. */
 export interface UndoContext<T> extends StepContext {
+  /** The key that the step's `run` was given: what names its effect to the outside system, also when `result` is unknown. */
+  readonly forwardKey: string
   /** Whether the step is known to have taken effect. */
   readonly forward: 'done' | 'unknown'
   /** The step's result, if it is known. */

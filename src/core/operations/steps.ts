@@ -262,6 +262,11 @@ async function settleDoubt<T>(context: RunningSteps, name: string, step: Step<T>
   throw new Error(`Step "${name}" of ${describeKey(journal.claim.key)} is in doubt, and its lookup cannot tell yet.`)
 }
 
+/** The key that the `run` of a step is given. */
+export function stepKey(operation: Key, name: string): string {
+  return deriveKey(operation, `step:${name}`)
+}
+
 export function contextOf({ journal, op }: RunningSteps, part: string): StepContext {
   const { token, fence, attempt, key } = journal.claim
   return {

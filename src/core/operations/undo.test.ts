@@ -107,6 +107,32 @@ describe('going back', () => {
     expect(log).toEqual(['undo a', 'undo b'])
   })
 
+  test('an undo is given the key of its step beside its own, also when the result of the step is unknown', async () => {
+    const here = openShop()
+    const keys: string[] = []
+    const undo = vi.fn()
+    const body: Body = async (op) => {
+      await op.step('reserve', { run: ({ key }) => void keys.push(key), undo })
+      await op.step('charge', {
+        run({ key }) {
+          keys.push(key)
+          throw new Error('no answer came')
+        },
+        undo,
+      })
+    }
+    const checkout = define(here.process(), body)
+    await thrown(checkout.run('1', {}))
+    await checkout.cancel('1', 'enough')
+    const [reserve, charge] = keys
+    const told = undo.mock.calls.map(([{ key, forwardKey, forward, result }]) => ({ key, forwardKey, forward, result }))
+    expect(told).toEqual([
+      { key: expect.any(String), forwardKey: charge, forward: 'unknown', result: undefined },
+      { key: expect.any(String), forwardKey: reserve, forward: 'done', result: undefined },
+    ])
+    expect(new Set([...told.map(({ key }) => key), reserve, charge]).size).toBe(4)
+  })
+
   test('undos wait for parallel siblings to end', async () => {
     const { process, clock } = openShop()
     const log: string[] = []

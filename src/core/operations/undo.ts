@@ -10,7 +10,7 @@ import { messageOf, storable } from './records.ts'
 import type { StepRecord } from './records.ts'
 import { checkLookup } from './step.ts'
 import type { UndoContext } from './step.ts'
-import { contextOf, resultOf } from './steps.ts'
+import { contextOf, resultOf, stepKey } from './steps.ts'
 import type { AskedStep, RunningSteps, Steps } from './steps.ts'
 
 /** Three tries ride out a short failure. What fails longer is left to a person, and to the next resume. */
@@ -103,6 +103,7 @@ function undoContext(context: RunningSteps, record: StepRecord): UndoContext<unk
   const { key, token, fence, attempt } = contextOf(context, `undo:${record.name}`)
   return {
     key,
+    forwardKey: stepKey(journal.claim.key, record.name),
     token,
     fence,
     attempt,
