@@ -40,7 +40,7 @@ export function claimCall(key: Key, request: ClaimRequest): MysqlCall {
 }
 
 /** The names of those values, for a table of them. */
-export const claimColumns = [
+export const claimColumns: readonly string[] = [
   'scope',
   'id',
   'token',
@@ -59,7 +59,7 @@ export function settleCall(claim: Claim, outcome: Uint8Array, retention: Retenti
   return callOf(claim.key, [...claimLiterals(claim), ...times, hex(outcome)])
 }
 
-export const settleColumns = ['scope', 'id', 'token', 'fence', 'keep_ms', 'tombstone_ms', 'outcome']
+export const settleColumns: readonly string[] = ['scope', 'id', 'token', 'fence', 'keep_ms', 'tombstone_ms', 'outcome']
 
 export function writeCall(claim: Claim, durationMs: number): MysqlCall {
   return callOf(claim.key, [...claimLiterals(claim), integer('a duration', durationMs), '0', 'null'])

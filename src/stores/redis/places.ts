@@ -37,7 +37,19 @@ const uuid = 36
 const fingerprint = 43
 
 /** An entry. After it comes a line feed and the input, or in a settled entry the outcome if that is small. */
-export const entryPlaces = inARow({
+export const entryPlaces: Places<
+  | 'state'
+  | 'how'
+  | 'lease'
+  | 'expires'
+  | 'forgotten'
+  | 'attempt'
+  | 'fence'
+  | 'first'
+  | 'token'
+  | 'fingerprint'
+  | 'version'
+> = inARow({
   state: 7,
   how: 10,
   lease: number,
@@ -55,21 +67,31 @@ export const entryPlaces = inARow({
 export const entryLength: number = lengthOf(entryPlaces)
 
 /** The words of a claim: the end of the entry that it asks for. */
-export const claimWords = inARow({ token: uuid, fingerprint, version: counter })
+export const claimWords: Places<'token' | 'fingerprint' | 'version'> = inARow({
+  token: uuid,
+  fingerprint,
+  version: counter,
+})
 /** The words of a write. The verb is the first letter of settle, extend, open or forget. */
-export const writeWords = inARow({ verb: 1, fence: number, token: uuid })
+export const writeWords: Places<'verb' | 'fence' | 'token'> = inARow({ verb: 1, fence: number, token: uuid })
 /** The words of an inspection: look, release, forget, resolve or keep. */
-export const inspectWords = inARow({ action: 7 })
+export const inspectWords: Places<'action'> = inARow({ action: 7 })
 
 /** What follows the words in a record: which of the durations it has, and how many of the bytes. */
-export const recordTail = inARow({ durations: 3, bytes: counter })
+export const recordTail: Places<'durations' | 'bytes'> = inARow({ durations: 3, bytes: counter })
 /** In the place of a number of bytes, for a call that brings none. */
 export const noBytes: string = '-'.repeat(recordTail.bytes.width)
 
 /** The durations of a claim. A settle has the first three, an extend the first. */
-export const durationPlaces = inARow({ lease: number, keep: number, tombstone: number, onTakeover: 6, onExpired: 6 })
+export const durationPlaces: Places<'lease' | 'keep' | 'tombstone' | 'onTakeover' | 'onExpired'> = inARow({
+  lease: number,
+  keep: number,
+  tombstone: number,
+  onTakeover: 6,
+  onExpired: 6,
+})
 /** The durations of a mending: how long and how many audit records stay, how many bytes are the reason, and the retention. */
-export const mendingPlaces = inARow({
+export const mendingPlaces: Places<'auditKeep' | 'auditRecords' | 'reason' | 'keep' | 'tombstone'> = inARow({
   auditKeep: number,
   auditRecords: counter,
   reason: counter,
@@ -77,10 +99,14 @@ export const mendingPlaces = inARow({
   tombstone: number,
 })
 /** A record of the audit. After it comes a blank and the reason. */
-export const auditPlaces = inARow({ at: number, action: inspectWords.action.width, before: entryLength })
+export const auditPlaces: Places<'at' | 'action' | 'before'> = inARow({
+  at: number,
+  action: inspectWords.action.width,
+  before: entryLength,
+})
 
 /** The register of a dataset: see data-loss.ts. `hold` is `-`, `on`, or until when. */
-export const registerPlaces = inARow({
+export const registerPlaces: Places<'lineage' | 'before' | 'hold' | 'since' | 'evidence'> = inARow({
   lineage: uuid + 1 + number,
   before: uuid + 1 + number,
   hold: number,
@@ -89,7 +115,7 @@ export const registerPlaces = inARow({
 })
 
 /** What every script returns first. */
-export const headingPlaces = inARow({
+export const headingPlaces: Places<'now' | 'lineage' | 'mark' | 'evidence'> = inARow({
   now: number,
   lineage: registerPlaces.lineage.width,
   mark: number,
