@@ -93,8 +93,8 @@ async function examinationOf(ground: Ground, store: object, longestMs: number): 
       return { checks: (nowMs) => sqliteChecks(ground, nowMs) }
     }
     case 'postgres': {
-      const { postgresChecks, postgresTimeMs } = await import('./doctor/postgres.ts')
-      return { timeMs: () => postgresTimeMs(ground.pool), checks: () => postgresChecks(ground.pool, ground, longestMs) }
+      const { postgresFitness } = await import('../stores/postgres.ts')
+      return postgresFitness({ ...ground, longestMs })
     }
     case 'redis': {
       const { redisChecks, redisTimeMs } = await import('./doctor/redis.ts')

@@ -47,6 +47,8 @@ import { begin, within } from './postgres/transactions.ts'
 import { askForClaim, askForWrite } from './sql-answers.ts'
 
 export type { PostgresTransaction } from '../clients/postgres.ts'
+export { postgresFitness } from './postgres/fitness.ts'
+export type { PostgresFitnessOptions } from './postgres/fitness.ts'
 
 export interface PostgresStoreOptions<Pool extends PgPool | PostgresJs = PgPool | PostgresJs> {
   /** A `Pool` of pg, or the `sql` of postgres.js. */

@@ -5,14 +5,15 @@ import type { SeededBug } from './bug.ts'
 
 const inPostgres = 'src/stores/postgres/contract.test.ts'
 const inPeriods = 'src/stores/postgres/periods.test.ts'
+const inServer = 'src/stores/postgres/server.test.ts'
 const twoLives = 'of two lives of a token that write at once, the old one is lost and the new one is served'
 const lateStep = 'a step of a holder whose claim came again after its operation was forgotten does not begin'
 export const postgresBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/postgres/decisions.sql.ts', 'stores', [
     {
       id: 'postgres: commit without a fence',
-      find: `h.id = an_id and h.token = a_token\n      and h.state = 'r' and \${ofClaim('h')}`,
-      replace: `h.id = an_id\n      and h.state = 'r'`,
+      find: `h.state = 'r'\n      and h.token = a_token and (h.fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))`,
+      replace: `h.state = 'r'`,
       caughtBy: byTest(inPostgres, "after a takeover the old holder's settle is lost and changes nothing", 'postgres'),
     },
     {
@@ -45,8 +46,8 @@ export const postgresBugs: readonly SeededBug[] = [
     },
     {
       id: 'postgres: token without fence: a claim delivered once more revives the holder of a life that is over',
-      find: `(\${row}.fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))`,
-      replace: `(\${row}.fence = a_fence or true)`,
+      find: `h.token = a_token and (h.fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))`,
+      replace: `h.token = a_token`,
       caughtBy: byTest(
         inPostgres,
         'a claim that comes again after its entry is over does not revive the old holder',
@@ -61,9 +62,37 @@ export const postgresBugs: readonly SeededBug[] = [
     },
     {
       id: 'postgres: who was written in a batch is told by the token alone',
-      find: `if tokens[n] = written_tokens[turn] and fences[n] = written_fences[turn] then`,
-      replace: `if tokens[n] = written_tokens[turn] then`,
+      find: `if written[turn] = n then`,
+      replace: `if tokens[written[turn]] = tokens[n] then`,
       caughtBy: byTest(inPostgres, twoLives, 'postgres'),
+    },
+    {
+      id: 'postgres: who was written in a batch is told by token and fence, whatever the verb',
+      find: `if written[turn] = n then`,
+      replace: `if tokens[written[turn]] = tokens[n] and fences[written[turn]] = fences[n] then`,
+      caughtBy: byTest(inServer, 'a release beside a heartbeat of the same claim is carried out', 'postgres'),
+    },
+    {
+      id: 'postgres: an effect that ended its transaction itself is told success',
+      find: `  if \${ownKey} is distinct from \${lockNumber(names, 'a_scope', 'an_id')}::text then
+    raise exception using errcode = '\${endedState}', message = 'onceonly: the transaction had ended';
+  end if;
+  if not`,
+      replace: `  if not`,
+      caughtBy: byTest(
+        inServer,
+        'an effect that ends its transaction itself is told that its outcome is unknown, fresh or taken over',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: a key is claimed once more inside of its own transaction',
+      find: `  if \${ownKey} = \${lockNumber(names, 'a_scope', 'an_id')}::text then
+    return 'held';
+  end if;
+`,
+      replace: '',
+      caughtBy: byTest(inServer, 'a key is in flight inside of its own transaction', 'postgres'),
     },
     {
       id: 'postgres: a claim waits for a transaction that has its key',
@@ -137,8 +166,8 @@ export const postgresBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/postgres/fitness.ts', 'stores', [
     {
       id: 'postgres: a server that does not sync its commits is accepted',
-      find: `...(found.synchronous_commit === 'off' ? ['synchronous_commit is off'] : []),`,
-      replace: '',
+      find: `judge(value === 'off' ? 'violated' : 'ok', value, mend)`,
+      replace: `judge('ok', value, mend)`,
       caughtBy: byTest(
         'src/stores/postgres/server.test.ts',
         'synchronous_commit = off, an unlogged table and another encoding are refused',
@@ -148,6 +177,12 @@ export const postgresBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/stores/postgres/names.ts', 'stores', [
     {
+      id: 'postgres: two versions of a function share a name when the table has a long one',
+      find: `if (table.length + suffix.length <= nameBytesMax) return`,
+      replace: `if (table.length <= nameBytesMax) return`,
+      caughtBy: byTest(inServer, 'two versions of a table with the longest name share no function', 'postgres'),
+    },
+    {
       id: 'postgres: now() for clock_timestamp()',
       find: 'extract(epoch from clock_timestamp())',
       replace: 'extract(epoch from now())',
@@ -156,6 +191,14 @@ export const postgresBugs: readonly SeededBug[] = [
         'a key whose lease is over is taken over: next attempt, new token, greater fence',
         'postgres',
       ),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres/errors.ts', 'stores', [
+    {
+      id: 'postgres: a server that shuts down at COMMIT is taken at its word that nothing was committed',
+      find: `/^(40|23|25|22|42|54|55|P0|OO)/`,
+      replace: `/^(40|23|25|22|42|54|55|57|P0|OO)/`,
+      caughtBy: byTest(inServer, 'a server that ends the session at COMMIT leaves the outcome unknown', 'postgres'),
     },
   ]),
   ...bugsIn('src/stores/postgres/transactions.ts', 'stores', [

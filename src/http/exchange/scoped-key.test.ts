@@ -36,6 +36,12 @@ test('different owners never share a key, whatever they are called and however l
   )
 })
 
+test('two services with names too long to be spelt out never share a key', () => {
+  const scopes = ['a', 'b'].map((end) => scopedKey(owner(`${'s'.repeat(250)}${end}`, 'acme'), 'k', 'plain').scope)
+  expect(new Set(scopes).size).toBe(2)
+  scopes.forEach((scope) => expect(scope).toMatch(/^#/))
+})
+
 test('with hashed keys neither tenant nor key is in the store', () => {
   const key = scopedKey(owner('shop', 'acme', 'POST /x'), 'secret-key', 'hashed')
   expect(JSON.stringify(key)).not.toMatch(/acme|secret|POST/)

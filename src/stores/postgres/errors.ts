@@ -7,6 +7,9 @@ import { conflictWithOthers, messageOf, schemaMissing, unavailable } from '../sq
 /** Our functions raise it when a commit must not happen. Its class is none of the standard's, so no other code raises it. */
 export const lostState = 'OO001'
 
+/** Our functions raise it when the transaction is not the one that claimed any more. */
+export const endedState = 'OO002'
+
 /** Another transaction had the lock for longer than lock_timeout. */
 export const lockNotAvailable = '55P03'
 

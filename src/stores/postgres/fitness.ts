@@ -1,76 +1,334 @@
-// Before the first promise: is this a database on which it can be kept? Asked once a store, with one query, and again only
-// while the answer is no.
+// Is this a database on which the promise can be kept? An acknowledged commit must be on its disk, the tables must be ours and
+// logged, and no transaction may keep old rows alive. The store asks before its first call, with one query, and again only while
+// the answer is no. The doctor prints every check.
 
+import { span } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
-import type { PostgresSession } from '../../clients/postgres.ts'
+import { check, judge, judgeUnswept, unsweptMax } from '../../core/fitness.ts'
+import type { Fitness, FitnessCheck, Judgement } from '../../core/fitness.ts'
+import type { PgPool, PostgresSession } from '../../clients/postgres.ts'
 import { checkedOnce, schemaMissing } from '../sql-answers.ts'
 import { storeError } from './errors.ts'
-import { qualified } from './names.ts'
+import { clockMs, functionName, qualified, schemaVersion } from './names.ts'
 import type { SchemaNames } from './names.ts'
-import { checkStatement } from './statements.ts'
+import { literal } from './statements.ts'
 
-interface Found {
+/** What the store reads of its server before the first call. */
+export interface PostgresFacts {
   readonly fsync: string
-  readonly full_page_writes: string
-  readonly synchronous_commit: string
-  readonly server_encoding: string
-  readonly default_transaction_isolation: string
-  /** 'p' for a permanent table, 'u' for an unlogged one, null when there is none. */
-  readonly persistence: string | null
+  readonly fullPageWrites: string
+  readonly synchronousCommit: string
+  readonly encoding: string
+  /** The default of the sessions: 'read committed', or stricter. */
+  readonly isolation: string
+  readonly there: boolean
+  /** The tables of the entries that a crash would empty. */
+  readonly unlogged: readonly string[]
   readonly migrated: boolean
 }
 
-/** What a store must know of its server once it has been found fit. */
-export interface PostgresFacts {
-  /** The default of the sessions: 'read committed', or stricter. */
-  readonly isolation: string
+const settings = {
+  fsync: 'fsync',
+  fullPageWrites: 'full_page_writes',
+  synchronousCommit: 'synchronous_commit',
+  encoding: 'server_encoding',
+  isolation: 'default_transaction_isolation',
+} as const
+
+function factsStatement(names: SchemaNames): string {
+  const current = Object.entries(settings).map(([fact, setting]) => `'${fact}', current_setting('${setting}')`)
+  return `select json_build_object(
+    ${current.join(', ')}, 'there', ${isThere(names)}, 'unlogged', ${unloggedTables(names)},
+    'migrated', to_regproc(${literal(functionName(names, 'claim'))}) is not null
+  )::text as answer`
 }
 
-export type Readiness = (session: PostgresSession) => Promise<PostgresFacts>
+const regclass = (names: SchemaNames): string => `to_regclass(${literal(qualified(names))})`
+const isThere = (names: SchemaNames): string => `${regclass(names)} is not null`
 
-export function readiness(names: SchemaNames, durability: 'full' | 'relaxed'): Readiness {
-  return checkedOnce((session) => check(names, durability, session))
-}
+/** The table itself, or the tables that it consists of when it is in periods. */
+const tablesOf = (names: SchemaNames): string =>
+  `(select case when c.relkind = 'p' then t.relid::oid else c.oid end as oid
+      from pg_class c left join pg_partition_tree(c.oid) t on t.isleaf where c.oid = ${regclass(names)})`
 
-async function check(
+const unloggedTables = (names: SchemaNames): string =>
+  `(select coalesce(json_agg(c.relname), '[]'::json) from pg_class c join ${tablesOf(names)} t on t.oid = c.oid
+      where c.relpersistence <> 'p')`
+
+/** Refuses a database that is not fit, and resolves to the facts of one that is. */
+export function readiness(
   names: SchemaNames,
   durability: 'full' | 'relaxed',
-  session: PostgresSession,
-): Promise<PostgresFacts> {
-  const found = await look(names, session)
-  if (found.persistence === null) throw schemaMissing(`There is no table ${qualified(names)}.`)
-  if (!found.migrated) throw schemaMissing(`The table ${qualified(names)} is of another version than this code.`)
-  if (found.server_encoding !== 'UTF8') {
-    const message = `The database is encoded in ${found.server_encoding}, which cannot hold every key. Use a database in UTF8.`
-    throw new OnceError('STORE_UNSAFE', { message })
-  }
-  const dangers = dangersOf(names, found)
-  if (dangers.length > 0) {
-    const message = `A crash of the database would lose acknowledged outcomes, and effects would run twice: ${dangers.join(', ')}.`
-    if (durability === 'full') {
-      throw new OnceError('STORE_UNSAFE', {
-        message: `${message} Change that, or say durability: 'relaxed' to accept it.`,
-      })
-    }
-    process.emitWarning(message, { type: 'OnceonlyWarning', code: 'STORE_UNSAFE' })
-  }
-  return { isolation: found.default_transaction_isolation }
+): (session: PostgresSession) => Promise<PostgresFacts> {
+  return checkedOnce(async (session) => {
+    const facts = await factsOf(names, session)
+    refuseUnfit(names, durability, facts)
+    return facts
+  })
 }
 
-async function look(names: SchemaNames, session: PostgresSession): Promise<Found> {
+async function factsOf(names: SchemaNames, session: PostgresSession): Promise<PostgresFacts> {
   try {
-    const [result] = await session.run([checkStatement(names)])
-    return JSON.parse(result!.answers[0]!) as Found
+    const [result] = await session.run([factsStatement(names)])
+    return JSON.parse(result!.answers[0]!) as PostgresFacts
   } catch (error) {
     throw storeError(error, 'read its settings', 'no')
   }
 }
 
-function dangersOf(names: SchemaNames, found: Found): string[] {
-  return [
-    ...(found.fsync === 'off' ? ['fsync is off'] : []),
-    ...(found.full_page_writes === 'off' ? ['full_page_writes is off'] : []),
-    ...(found.synchronous_commit === 'off' ? ['synchronous_commit is off'] : []),
-    ...(found.persistence === 'p' ? [] : [`the table ${qualified(names)} is unlogged`]),
-  ]
+function refuseUnfit(names: SchemaNames, durability: 'full' | 'relaxed', facts: PostgresFacts): void {
+  if (!facts.there) throw schemaMissing(`There is no table ${qualified(names)}.`)
+  if (!facts.migrated) throw schemaMissing(`The table ${qualified(names)} is of another version than this code.`)
+  const encoding = judgeEncoding(facts.encoding)
+  if (encoding.verdict !== 'ok') {
+    throw new OnceError('STORE_UNSAFE', { message: `The database is encoded in ${encoding.found}. ${encoding.mend}` })
+  }
+  const dangers = [
+    { what: 'fsync', ...judgeSetting('fsync', facts.fsync) },
+    { what: 'full_page_writes', ...judgeSetting('full_page_writes', facts.fullPageWrites) },
+    { what: 'synchronous_commit', ...judgeCommit(facts.synchronousCommit) },
+    { what: `the table ${qualified(names)}`, ...judgeTables(facts.unlogged) },
+  ].filter(({ verdict }) => verdict !== 'ok')
+  if (dangers.length === 0) return
+  const found = dangers.map((danger) => `${danger.what} is ${danger.found}`).join(', ')
+  const message = `A crash of the database would lose acknowledged outcomes, and their effects would run twice: ${found}.`
+  if (durability === 'full') {
+    const cures = dangers.map(({ mend }) => mend).join(' ')
+    throw new OnceError('STORE_UNSAFE', { message: `${message} ${cures} Or accept it with durability: 'relaxed'.` })
+  }
+  process.emitWarning(message, { type: 'OnceonlyWarning', code: 'STORE_UNSAFE' })
+}
+
+function judgeSetting(name: 'fsync' | 'full_page_writes', value: string): Judgement {
+  return judge(value === 'on' ? 'ok' : 'violated', value, `alter system set ${name} = on; select pg_reload_conf();`)
+}
+
+function judgeCommit(value: string): Judgement {
+  const mend = 'Set synchronous_commit = on for the server, the database and the user (alter role … set …).'
+  return judge(value === 'off' ? 'violated' : 'ok', value, mend)
+}
+
+function judgeTables(unlogged: readonly string[]): Judgement {
+  if (unlogged.length === 0) return { verdict: 'ok', found: 'logged' }
+  const mend = unlogged.map((name) => `alter table "${name}" set logged;`).join(' ')
+  return judge('violated', `unlogged: ${unlogged.join(', ')}`, mend)
+}
+
+function judgeEncoding(encoding: string): Judgement {
+  return judge(
+    encoding === 'UTF8' ? 'ok' : 'violated',
+    encoding,
+    'Not every key can be stored in it. Use a database in UTF8.',
+  )
+}
+
+type Look = (sql: string) => Promise<readonly FoundRow[]>
+type FoundRow = Readonly<Record<string, string | number | boolean | null | readonly string[]>>
+
+export interface PostgresFitnessOptions {
+  readonly pool: PgPool
+  /** 'onceonly' unless given. */
+  readonly table?: string
+  readonly schema?: string | undefined
+  /** How long an attempt may take, and so a transaction that serves one: 20 leases unless an attempt has its own limit. */
+  readonly longestMs: number
+}
+
+/**
+ * What `onceonly doctor` checks of a PostgreSQL server.
+ *
+ * @example
+ * import { postgresFitness } from 'onceonly/postgres'
+ * import pg from 'pg'
+ *
+ * const pool = new pg.Pool({ connectionString: process.env['DATABASE_URL'] })
+ * const checks = await postgresFitness({ pool, longestMs: 600_000 }).checks(0)
+ * const violated = checks.filter(({ verdict }) => verdict === 'violated')
+ */
+export function postgresFitness({ pool, table = 'onceonly', schema, longestMs }: PostgresFitnessOptions): Fitness {
+  const names = { table, schema }
+  const look: Look = async (sql) => ((await pool.query(sql)) as { rows: FoundRow[] }).rows
+  return {
+    async timeMs() {
+      const [row] = await look('select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms')
+      return Number(row!['ms'])
+    },
+    checks: async () => [
+      await primaryCheck(look),
+      await settingCheck(look, 'fsync', 'Without it a power cut corrupts or loses what was committed.'),
+      await settingCheck(look, 'full_page_writes', 'A page that is half written in a power cut cannot be repaired.'),
+      await commitCheck(look),
+      await encodingCheck(look),
+      await standbyCheck(look),
+      await tableCheck(look, names),
+      await schemaCheck(look, names),
+      await indexCheck(look, names),
+      await sweepCheck(look, names),
+      await bloatCheck(look, names),
+      await snapshotCheck(look, longestMs),
+    ],
+  }
+}
+
+function primaryCheck(look: Look): Promise<FitnessCheck> {
+  const why = 'A standby takes no writes, and its data is behind.'
+  return check({ name: 'postgres-primary', lookedAt: 'pg_is_in_recovery()', why }, async () => {
+    const [row] = await look(`select pg_is_in_recovery() as standby, current_setting('server_version') as version`)
+    const found = `${row!['standby'] ? 'a standby' : 'a primary'}, PostgreSQL ${row!['version']}`
+    return judge(row!['standby'] ? 'violated' : 'ok', found, 'Give the URL of the primary.')
+  })
+}
+
+async function current(look: Look, name: string): Promise<string> {
+  const [row] = await look(`select current_setting('${name}') as value`)
+  return String(row!['value'])
+}
+
+function settingCheck(look: Look, name: 'fsync' | 'full_page_writes', why: string): Promise<FitnessCheck> {
+  const question = { name: `postgres-${name.replaceAll('_', '-')}`, lookedAt: name, why }
+  return check(question, async () => judgeSetting(name, await current(look, name)))
+}
+
+function commitCheck(look: Look): Promise<FitnessCheck> {
+  const why =
+    'With off, the server confirms a COMMIT before it is on disk: a crash loses confirmed outcomes, and their retries run again.'
+  const lookedAt = 'synchronous_commit, as this user gets it'
+  return check({ name: 'postgres-synchronous-commit', lookedAt, why }, async () =>
+    judgeCommit(await current(look, 'synchronous_commit')),
+  )
+}
+
+function encodingCheck(look: Look): Promise<FitnessCheck> {
+  const why = 'A key is any Unicode text, and a database in another encoding refuses some of them.'
+  return check({ name: 'postgres-encoding', lookedAt: 'server_encoding', why }, async () =>
+    judgeEncoding(await current(look, 'server_encoding')),
+  )
+}
+
+function standbyCheck(look: Look): Promise<FitnessCheck> {
+  const why =
+    'A standby that is promoted without having been waited for lacks the last commits, and their retries run again.'
+  const lookedAt = 'pg_stat_replication, synchronous_standby_names'
+  return check({ name: 'postgres-failover', lookedAt, why }, async () => {
+    const [row] = await look(
+      `select count(*)::int as standbys, current_setting('synchronous_standby_names') as waited,
+        current_setting('synchronous_commit') as commits from pg_stat_replication`,
+    )
+    const standbys = Number(row!['standbys'])
+    if (standbys === 0) return { verdict: 'ok', found: 'no standby is connected: nothing to fail over to' }
+    const waits = row!['waited'] !== '' && row!['commits'] !== 'local'
+    const found = `${standbys} standbys, ${waits ? `waits for ${row!['waited']}` : 'commits wait for none of them'}`
+    return judge(waits ? 'ok' : 'warning', found, 'Set synchronous_standby_names, or accept the loss at a failover.')
+  })
+}
+
+function tableCheck(look: Look, names: SchemaNames): Promise<FitnessCheck> {
+  const why = 'An unlogged table is emptied after a crash: every key would be new again.'
+  return check({ name: 'postgres-table', lookedAt: `the table ${qualified(names)}`, why }, async () => {
+    const [row] = await look(`select ${isThere(names)} as there, ${unloggedTables(names)} as unlogged`)
+    if (row!['there'] !== true) return judge('violated', 'the table is missing', 'onceonly migrate')
+    return judgeTables(row!['unlogged'] as string[])
+  })
+}
+
+function schemaCheck(look: Look, names: SchemaNames): Promise<FitnessCheck> {
+  const why = 'The decisions are functions in the database; a service of another version refuses to work.'
+  return check(
+    { name: 'postgres-schema', lookedAt: `the comment on ${qualified(names)}, its functions`, why },
+    async () => {
+      const [row] = await look(
+        `select coalesce(obj_description(${regclass(names)}, 'pg_class'),
+          obj_description(to_regclass('${qualified(names, '_rest')}'), 'pg_class')) as comment,
+        to_regproc('${functionName(names, 'claim')}') is not null as callable`,
+      )
+      const comment = String(row!['comment'] ?? 'no version')
+      const version = Number(/^onceonly schema version (\d+)/.exec(comment)?.[1] ?? -1)
+      const fit = version >= schemaVersion && row!['callable'] === true
+      const found = `${comment}, functions of version ${schemaVersion} ${row!['callable'] === true ? 'there' : 'missing'}`
+      return judge(fit ? 'ok' : 'violated', found, 'onceonly migrate, of the version that the services have')
+    },
+  )
+}
+
+function indexCheck(look: Look, names: SchemaNames): Promise<FitnessCheck> {
+  const why = 'Without its primary key nothing keeps two claims apart; without its index a sweep reads the whole table.'
+  return check({ name: 'postgres-indexes', lookedAt: `the indexes of ${qualified(names)}`, why }, async () => {
+    const found = await look(
+      `select c.relname as name, bool_or(coalesce(i.indisprimary, false)) as primary,
+        bool_or(coalesce(x.relname = '${names.table}_sweep_at', false)) as sweep
+      from ${tablesOf(names)} t join pg_class c on c.oid = t.oid
+        left join pg_index i on i.indrelid = t.oid and i.indisvalid left join pg_class x on x.oid = i.indexrelid
+      group by c.relname`,
+    )
+    const lacking = found.filter((row) => row['primary'] !== true).map((row) => String(row['name']))
+    const mend = 'onceonly migrate makes the index; a primary key that is missing was dropped by hand: (scope, id).'
+    if (found.length === 0) return judge('violated', 'there is no table', 'onceonly migrate')
+    if (lacking.length > 0) return judge('violated', `no primary key: ${lacking.join(', ')}`, mend)
+    const sweep = found.some((row) => row['sweep'] === true)
+    return judge(sweep ? 'ok' : 'warning', sweep ? 'all there' : `${names.table}_sweep_at is missing`, mend)
+  })
+}
+
+function sweepCheck(look: Look, names: SchemaNames): Promise<FitnessCheck> {
+  const why =
+    'What has expired stays on disk until it is swept: the table grows for ever, and with it everything it holds.'
+  return check({ name: 'unswept', lookedAt: `entries of ${qualified(names)} due for a sweep`, why }, async () => {
+    // Entries in periods go with their table, which is due when its period is over.
+    const [row] = await look(
+      `select count(*)::int as due, (${clockMs} - min(at_ms))::float8 as age_ms from (
+        (select sweep_at_ms as at_ms from ${qualified(names)}
+          where slot = 0 and sweep_at_ms <= ${clockMs} order by sweep_at_ms limit ${unsweptMax})
+        union all select ends_at_ms from ${qualified(names, '_periods')} where ends_at_ms <= ${clockMs}) e`,
+    )
+    return judgeUnswept(Number(row!['due']), Number(row!['age_ms'] ?? 0))
+  })
+}
+
+// Every claim and settle leaves one dead row, and autovacuum begins at a fifth of the table: more than half is a vacuum that
+// cannot keep up or is not allowed to. Small tables do not matter.
+const deadShareMax = 0.5
+const deadRowsMin = 10_000
+
+function bloatCheck(look: Look, names: SchemaNames): Promise<FitnessCheck> {
+  const why = 'Dead rows that are not vacuumed make every look-up slower, and the table larger.'
+  return check({ name: 'postgres-bloat', lookedAt: 'pg_stat_user_tables, autovacuum', why }, async () => {
+    const [row] = await look(
+      `select sum(n_live_tup)::float8 as live, sum(n_dead_tup)::float8 as dead, current_setting('autovacuum') as autovacuum,
+        bool_or(exists (select from unnest(c.reloptions) o where o = 'autovacuum_enabled=false')) as refused
+      from pg_stat_user_tables s join pg_class c on c.oid = s.relid join ${tablesOf(names)} t on t.oid = s.relid`,
+    )
+    if (!row || row['live'] === null) return { verdict: 'unknown', found: 'there are no statistics of it' }
+    const [live, dead] = [Number(row['live']), Number(row['dead'])]
+    const vacuums = row['autovacuum'] === 'on' && row['refused'] !== true
+    const bloated = dead > deadRowsMin && dead > (live + dead) * deadShareMax
+    const found = `${live} live rows, ${dead} dead, autovacuum ${vacuums ? 'on' : 'off'}`
+    return judge(
+      vacuums && !bloated ? 'ok' : 'warning',
+      found,
+      `Turn autovacuum on, and once: vacuum ${qualified(names)};`,
+    )
+  })
+}
+
+function snapshotCheck(look: Look, longestMs: number): Promise<FitnessCheck> {
+  const why =
+    'While an old transaction is open, no dead row of any table can be removed; a claim it holds is busy for as long.'
+  return check({ name: 'postgres-old-snapshots', lookedAt: 'pg_stat_activity, pg_prepared_xacts', why }, async () => {
+    const [row] = await look(
+      `select (select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0) * 1000 from pg_stat_activity
+          where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend')::float8 as open_ms,
+        (select coalesce(max(extract(epoch from clock_timestamp() - prepared)), 0) * 1000 from pg_prepared_xacts)::float8
+          as prepared_ms,
+        (select count(*) from pg_stat_activity where datname = current_database() and query = '<insufficient privilege>')::int
+          as hidden`,
+    )
+    const oldestMs = Math.max(Number(row!['open_ms']), Number(row!['prepared_ms']))
+    const hidden = Number(row!['hidden'])
+    const found = `the oldest transaction is open for ${span(oldestMs)}${hidden > 0 ? `; ${hidden} sessions cannot be seen` : ''}`
+    const mend = 'End it (pg_terminate_backend, rollback prepared), and set idle_in_transaction_session_timeout.'
+    if (oldestMs > longestMs) return judge('warning', found, mend)
+    return hidden > 0
+      ? { verdict: 'unknown', found, mend: 'grant pg_read_all_stats to this user.' }
+      : { verdict: 'ok', found }
+  })
 }

@@ -1,6 +1,6 @@
 // Reading entries, and changing them manually. A change and its audit record are one statement, hence one transaction.
 
-import { releaseOrForget } from '../../core/entry.ts'
+import { mendingName } from '../../core/entry.ts'
 import type { Clock } from '../../core/clock.ts'
 import { describeKey, key as makeKey } from '../../core/key.ts'
 import type { AuditRecord, Entry, EntryState, Inspectable } from '../../core/store.ts'
@@ -17,13 +17,9 @@ export function inspection(names: SchemaNames, clock: Clock, alone: Alone): Insp
     },
     list: async (filter) => (await alone(listStatement(names, filter), 'list entries')).map(entryOf),
     async mend(key, mending, reason) {
-      const action = releaseOrForget(mending)
-      const statement = mendStatement(names, key, action, reason)
-      const answer = await mendWhileLocked(
-        clock,
-        key,
-        async () => (await alone(statement, `${action} ${describeKey(key)}`))[0],
-      )
+      const statement = mendStatement(names, key, mending, reason)
+      const what = `${mendingName(mending)} ${describeKey(key)}`
+      const answer = await mendWhileLocked(clock, key, async () => (await alone(statement, what))[0])
       return answer === undefined ? undefined : entryOf(answer)
     },
     async audit(key) {

@@ -1,23 +1,36 @@
 // What things are called in the database, and the few expressions that all functions share.
 
+import { hash } from 'node:crypto'
+
 export interface SchemaNames {
   readonly table: string
   readonly schema: string | undefined
 }
 
-/** The functions carry it in their names: during a rolling deployment old and new code each find their own. */
-export const schemaVersion = 2
+/** The functions carry it in their names, so that old and new code each find their own during a rolling deployment. */
+export const schemaVersion = 3
 
-export function qualified({ table, schema }: SchemaNames, suffix = ''): string {
-  return schema === undefined ? `"${table}${suffix}"` : `"${schema}"."${table}${suffix}"`
+/** PostgreSQL cuts a longer name off without a word: two versions of a function would be one. */
+const nameBytesMax = 63
+
+/** What belongs to a table is named after it. Where that is too long, a hash of the table's name stands for its end. */
+export function nameOf({ table }: SchemaNames, suffix: string): string {
+  if (table.length + suffix.length <= nameBytesMax) return `${table}${suffix}`
+  const digest = hash('sha256', table).slice(0, 8)
+  return `${table.slice(0, nameBytesMax - suffix.length - digest.length - 1)}_${digest}${suffix}`
+}
+
+export function qualified(names: SchemaNames, suffix = ''): string {
+  const name = `"${nameOf(names, suffix)}"`
+  return names.schema === undefined ? name : `"${names.schema}".${name}`
 }
 
 /**
  * IF NOT EXISTS waits for every transaction that writes to the table even when the index is there, and claims would wait behind
- * it: a migration to the next version would stop them for as long as somebody's transaction lasts.
+ * it. A migration to the next version would stop them for as long as a transaction of others lasts.
  */
 export function createIndex(names: SchemaNames, suffix: string, table: string, columns: string): string {
-  const index = `${names.table}${suffix}`
+  const index = nameOf(names, suffix)
   return `do $$ begin
   if not exists (
     select from pg_class i join pg_class t on t.relnamespace = i.relnamespace
@@ -34,6 +47,7 @@ export type FunctionName =
   | 'write'
   | 'writes'
   | 'begin'
+  | 'join'
   | 'record'
   | 'probe'
   | 'sweep'
@@ -51,21 +65,27 @@ export function functionName(names: SchemaNames, verb: FunctionName): string {
   return qualified(names, `_${verb}_v${schemaVersion}`)
 }
 
-/** What the comment on the table says; migrate() reads it to see whether there is anything to do. */
+/** The comment on the table. migrate() reads it to see whether there is anything to do. */
 export const schemaComment: string = `onceonly schema version ${schemaVersion}`
 
-// clock_timestamp(), not now(): now() is when the transaction began, and a lease counted from there may be over already.
+// clock_timestamp(), not now(): now() is when the transaction began, and a lease counted from there may have ended already.
 export const clockMicroseconds = `(extract(epoch from clock_timestamp()) * 1000000)::bigint`
 export const clockMs: string = `(${clockMicroseconds} / 1000)`
 
-// The planner must not be left the choice: a plan that was made while the table was empty, and is kept, would read all of it
-// for every claim once it is large. So each look-up is one descent of the primary key. (0.7 µs a call.)
+// The planner must not have the choice: a plan that was made while the table was empty, and is kept, would read all of it for
+// every claim once it is large. So each look-up is one descent of the primary key. (0.7 µs per call.)
 export const pinnedPlan = `set enable_seqscan = off`
 
 /**
- * A table's number is part of it: the same key in another table, or in another tenant's schema, is another lock. It is the
- * number of the audit table: the table of the entries becomes another one when it is put into periods.
+ * A table's number is part of it: the same key in another table, or in another tenant's schema, is another lock. It is the number
+ * of the audit table, because the table of the entries becomes another one when it is put into periods.
  */
 export function lockNumber(names: SchemaNames, scope: string, id: string): string {
   return `hashtextextended(${scope} || E'\\n' || ${id}, '${qualified(names, '_audit')}'::regclass::oid::bigint)`
 }
+
+/**
+ * The lock number of the key for which `begin` or `beginStep` opened the transaction. The server drops it at every end of a
+ * transaction, so it tells whether the transaction is still the one that was opened.
+ */
+export const ownKey = `current_setting('onceonly.transaction', true)`

@@ -1,16 +1,17 @@
-// The tables of operations, beside the entries, and the functions that write them. Every function here leaves the decision to the one
-// that decides for entries and writes in the same transaction, so a record is there just when the decision about its entry was.
+// The tables of operations, beside the entries, and the functions that write them. Every function here leaves the decision to the
+// one that decides for entries, and writes in the same transaction. So a record is there exactly when the decision about its entry
+// is.
 
-import { lostState } from './errors.ts'
-import { clockMs, createIndex, functionName, pinnedPlan, qualified } from './names.ts'
+import { endedState, lostState } from './errors.ts'
+import { clockMs, createIndex, functionName, lockNumber, ownKey, pinnedPlan, qualified } from './names.ts'
 import type { SchemaNames } from './names.ts'
 
-// due_at_ms is the only indexed thing that changes while an operation is not settled; the index of what is unfinished is 128 bytes
-// of WAL an enlisting, and lists the few among millions that are settled. sweep_at_ms is when a sweep should see whether
-// the entry is over; it is written with the first claim, and again when the operation is settled and is to be kept for less.
+// due_at_ms is the only indexed column that changes while an operation is not settled. The index of unfinished operations is 128
+// bytes of WAL per enlisting, and finds the few among millions that are settled. sweep_at_ms is when a sweep should check whether
+// the entry has expired. It is written with the first claim, and again when the operation is settled and is to be kept for less.
 export function operationTables(names: SchemaNames): string {
   const name = qualified(names, '_operations')
-  return `create table if not exists ${name} (
+  return /* sql */ `create table if not exists ${name} (
   scope text collate "C" not null,
   id text collate "C" not null,
   life_fence bigint not null,
@@ -35,21 +36,23 @@ create table if not exists ${qualified(names, '_steps')} (
 }
 
 export function operationFunctions(names: SchemaNames): string {
-  return [
-    enlistFunctions(names),
-    advancedFunction(names),
-    advanceFunctions(names),
-    sweepOperationsFunction(names),
-  ].join('\n')
+  const functions = [
+    enlistedFunction,
+    enlistFunction,
+    enlistsFunction,
+    advancedFunction,
+    advanceFunction,
+    advancesFunction,
+    sweepOperationsFunction,
+  ]
+  return functions.map((create) => create(names)).join('\n')
 }
 
-const claimArguments = `a_scope text, an_id text, a_token uuid, a_fingerprint text, lease_ms bigint, a_keep_ms bigint,
-  a_tombstone_ms bigint, a_version integer, on_takeover text, on_expired text, an_input text`
-
-// A claim that is only repeated has the fence of its life, and must not clear what was recorded since.
-function enlistFunctions(names: SchemaNames): string {
+// What an enlisting writes for claims that were granted. A claim that is only repeated has the fence of its life, and must not
+// clear what was recorded since.
+function enlistedFunction(names: SchemaNames): string {
   const [name, steps] = [qualified(names, '_operations'), qualified(names, '_steps')]
-  return `create or replace function ${functionName(names, 'enlisted')}(
+  return /* sql */ `create or replace function ${functionName(names, 'enlisted')}(
   answers text[], scopes text[], ids text[], leases_ms bigint[], keeps_ms bigint[]
 ) returns void language plpgsql ${pinnedPlan} as $$
 declare
@@ -73,8 +76,13 @@ begin
   where c.answer like 'granted %' order by c.scope, c.id
   on conflict (scope, id) do update set
     due_at_ms = case when not o.settled and o.due_at_ms is null then null else excluded.due_at_ms end, settled = false;
-end $$;
-create or replace function ${functionName(names, 'enlist')}(${claimArguments}
+end $$;`
+}
+
+function enlistFunction(names: SchemaNames): string {
+  return /* sql */ `create or replace function ${functionName(names, 'enlist')}(
+  a_scope text, an_id text, a_token uuid, a_fingerprint text, lease_ms bigint, a_keep_ms bigint, a_tombstone_ms bigint,
+  a_version integer, on_takeover text, on_expired text, an_input text
 ) returns text language plpgsql ${pinnedPlan} as $$
 declare
   answer text := ${functionName(names, 'claim')}(
@@ -87,8 +95,11 @@ begin
     );
   end if;
   return answer;
-end $$;
-create or replace function ${functionName(names, 'enlists')}(
+end $$;`
+}
+
+function enlistsFunction(names: SchemaNames): string {
+  return /* sql */ `create or replace function ${functionName(names, 'enlists')}(
   scopes text[], ids text[], tokens uuid[], fingerprints text[], leases_ms bigint[], keeps_ms bigint[],
   tombstones_ms bigint[], versions integer[], takeovers text[], expireds text[], inputs text[]
 ) returns setof text language plpgsql ${pinnedPlan} as $$
@@ -103,11 +114,11 @@ begin
 end $$;`
 }
 
-// Of one record that comes twice in a batch (a write that is repeated beside the next one) only the later revision is written: ON
-// CONFLICT refuses a row that it meets twice, and with it the batch of everybody.
+// What an advance writes for writes that were done. Of one record that comes twice in a batch (a write that is repeated beside the
+// next one) only the later revision is written. ON CONFLICT refuses a row that it meets twice, and with it the whole batch.
 function advancedFunction(names: SchemaNames): string {
   const [name, steps] = [qualified(names, '_operations'), qualified(names, '_steps')]
-  return `create or replace function ${functionName(names, 'advanced')}(
+  return /* sql */ `create or replace function ${functionName(names, 'advanced')}(
   answers text[], verbs text[], scopes text[], ids text[], durations_ms bigint[], records text[], afters_ms bigint[]
 ) returns text[] language plpgsql ${pinnedPlan} as $$
 declare
@@ -143,10 +154,10 @@ begin
 end $$;`
 }
 
-// 'or-fail' is for a transaction: it waits for the row, which a heartbeat may have for a moment, and raises instead of
-// answering 'lost', so that a COMMIT sent along with it is not carried out.
-function advanceFunctions(names: SchemaNames): string {
-  return `create or replace function ${functionName(names, 'advance')}(
+// 'or-fail' is for the transaction of a step. It waits for the row, which a heartbeat may have for a moment, and raises instead of
+// returning 'lost', so that a COMMIT sent along with it is not carried out.
+function advanceFunction(names: SchemaNames): string {
+  return /* sql */ `create or replace function ${functionName(names, 'advance')}(
   verb text, a_scope text, an_id text, a_token uuid, a_fence bigint, duration_ms bigint, a_tombstone_ms bigint,
   an_outcome text, a_records text, after_ms bigint
 ) returns text language plpgsql ${pinnedPlan} as $$
@@ -155,6 +166,9 @@ declare
   answers text[];
 begin
   if verb <> plain_verb then
+    if ${ownKey} is distinct from ${lockNumber(names, 'a_scope', 'an_id')}::text then
+      raise exception using errcode = '${endedState}', message = 'onceonly: the transaction had ended';
+    end if;
     perform from ${qualified(names)} e where e.scope = a_scope and e.id = an_id for update;
   end if;
   answers := array[${functionName(names, 'write')}(
@@ -169,8 +183,11 @@ begin
     );
   end if;
   return answers[1];
-end $$;
-create or replace function ${functionName(names, 'advances')}(
+end $$;`
+}
+
+function advancesFunction(names: SchemaNames): string {
+  return /* sql */ `create or replace function ${functionName(names, 'advances')}(
   verbs text[], scopes text[], ids text[], tokens uuid[], fences bigint[], durations_ms bigint[], tombstones_ms bigint[],
   outcomes text[], records text[], afters_ms bigint[]
 ) returns setof text language plpgsql ${pinnedPlan} as $$
@@ -184,10 +201,11 @@ begin
 end $$;`
 }
 
-// What is due to be looked at and whose entry is over goes; the others are looked at again when their entry may be over.
+// An operation that is due for a look and whose entry has expired is deleted. The others are looked at again when their entry may
+// have expired.
 function sweepOperationsFunction(names: SchemaNames): string {
   const [name, steps] = [qualified(names, '_operations'), qualified(names, '_steps')]
-  return `create or replace function ${functionName(names, 'sweep_operations')}(at_most integer)
+  return /* sql */ `create or replace function ${functionName(names, 'sweep_operations')}(at_most integer)
 returns text language plpgsql ${pinnedPlan} as $$
 declare
   operation record;
@@ -204,7 +222,7 @@ begin
       from ${qualified(names)} e where e.scope = operation.scope and e.id = operation.id for update skip locked;
     if not found then
       perform from ${qualified(names)} e where e.scope = operation.scope and e.id = operation.id;
-      continue when found; -- somebody has it; the next sweep sees
+      continue when found; -- another session has it; the next sweep sees
     end if;
     if expires_at_ms is null or expires_at_ms <= now_ms then
       delete from ${steps} s where s.scope = operation.scope and s.id = operation.id;

@@ -18,7 +18,7 @@ import { askForAdvance, askForClaim, bytesOf, openStep } from '../sql-answers.ts
 import type { Alone, Batched } from './batches.ts'
 import type { PostgresContext } from './context.ts'
 import { storeError } from './errors.ts'
-import { clockMs, functionName, qualified } from './names.ts'
+import { clockMs, functionName, lockNumber, qualified } from './names.ts'
 import type { SchemaNames } from './names.ts'
 import { advanceCall, callStatement, claimCall, integer, literal, token } from './statements.ts'
 import { commitLast, rollback } from './transactions.ts'
@@ -115,7 +115,8 @@ function heldStatement(names: SchemaNames, { key, token: held, fence }: Claim): 
       select from ${qualified(names)} e where e.scope = ${literal(key.scope)} and e.id = ${literal(key.id)}
         and e.token = ${literal(token(held))} and e.fence = ${integer('fence', fence)}
         and e.state = 'r' and ${clockMs} < e.lease_until_ms + e.keep_ms
-    ) then 'held' else 'lost' end as answer`
+    ) and set_config('onceonly.transaction', ${lockNumber(names, literal(key.scope), literal(key.id))}::text, true) <> ''
+    then 'held' else 'lost' end as answer`
 }
 
 function ledgerStatement(names: SchemaNames, { scope, id }: Key): string {

@@ -1,8 +1,9 @@
 // Retention at scale: entries that are forgotten in the same period lie in one table, and the table is emptied at once. The
-// tables are a ring of partitions behind the one name; what is kept for longer than the ring reaches lies in the table beside
-// it (slot 0), which is swept row by row and is the whole of it when no period was asked for.
+// tables are a ring of partitions behind the one name. What is kept for longer than the ring reaches lies in the table beside
+// it (slot 0), which is swept row by row. Without `periodMs` that table is all there is, and nothing here has to be read: an entry
+// then has slot 0, `periodFor` finds no row, and `stayOrMove` only sets sweep_at_ms.
 // Invariant: no entry in a table of the ring outlives the `sweep_at_ms` of its row, and none of those is later than the end
-// of the table's period. So a table whose period is over holds nothing that anybody must be told of.
+// of the table's period. So a table whose period has ended holds nothing that a caller must be told of.
 
 import { clockMs, functionName, lockNumber, qualified, schemaComment } from './names.ts'
 import type { SchemaNames } from './names.ts'
@@ -16,23 +17,23 @@ const ringSize = 5
 
 const ring: readonly number[] = Array.from({ length: ringSize }, (_, index) => index + 1)
 
-/** Where an entry goes that is forgotten then: the table whose period ends first after it. No row: to slot 0. */
-export function homeFor(names: SchemaNames, forgottenAtMs: string): string {
+/** Where an entry goes that is forgotten at this time: the table whose period ends first after it. No row: to slot 0. */
+export function periodFor(names: SchemaNames, forgottenAtMs: string): string {
   return `(select p.slot, p.ends_at_ms from ${qualified(names, '_periods')} p
         where p.ends_at_ms >= ${forgottenAtMs} order by p.ends_at_ms limit 1)`
 }
 
 /**
- * For the variable `entry`, whose times have been set anew: sets its slot and sweep_at_ms so that the invariant holds. It
- * moves only when it would outlive the end of its period, which is rare: that was chosen for a whole lease and the retention
- * after it. In slot 0, sweep_at_ms is when a sweep should look at it, never later than its expiry.
+ * For the variable `entry`, whose times have changed: sets its slot and sweep_at_ms so that the invariant holds. It moves only
+ * when it would outlive the end of its period. That is rare, as the period was chosen for a whole lease and the retention after
+ * it. In slot 0, sweep_at_ms is when a sweep should look at it, never later than its expiry.
  */
-export function settleIn(names: SchemaNames): string {
+export function stayOrMove(names: SchemaNames): string {
   return `if entry.slot = 0 then
     entry.sweep_at_ms := least(entry.sweep_at_ms, entry.lease_until_ms + entry.keep_ms);
   elsif entry.lease_until_ms + entry.keep_ms + entry.tombstone_ms > entry.sweep_at_ms then
     select h.slot, h.ends_at_ms into entry.slot, entry.sweep_at_ms
-      from ${homeFor(names, 'entry.lease_until_ms + entry.keep_ms + entry.tombstone_ms')} h;
+      from ${periodFor(names, 'entry.lease_until_ms + entry.keep_ms + entry.tombstone_ms')} h;
     if not found then
       entry.slot := 0;
       entry.sweep_at_ms := entry.lease_until_ms + entry.keep_ms;
@@ -40,17 +41,14 @@ export function settleIn(names: SchemaNames): string {
   end if;`
 }
 
-// Above READ COMMITTED a snapshot may be older than the lock on the key, and a look-up does not see what was inserted since.
-// Only a unique index does, and each table has its own. So the key is put into every table for a moment: where it is already,
-// PostgreSQL answers with a serialization failure, and the transaction runs again.
+// Above READ COMMITTED a snapshot may be older than the lock on the key, and a look-up does not see what was inserted since. Only a
+// unique index does, and each table has its own. So the key is put into every table for a moment. Where it is there already,
+// PostgreSQL raises a serialization failure, and the transaction runs again.
 export function probeFunction(names: SchemaNames): string {
   const [name, periods] = [qualified(names), qualified(names, '_periods')]
-  return `create or replace function ${functionName(names, 'probe')}(a_scope text, an_id text)
+  return /* sql */ `create or replace function ${functionName(names, 'probe')}(a_scope text, an_id text)
 returns void language plpgsql as $$
 begin
-  if not exists (select from ${periods}) then
-    return; -- there is one table, and the insert itself will see it
-  end if;
   insert into ${name} (fence, lease_until_ms, keep_ms, tombstone_ms, sweep_at_ms, attempt, version, state, how, slot, token,
       fingerprint, scope, id)
     select 0, 0, 0, 0, 0, 1, 1, 'r', 'f', each.slot, '00000000-0000-0000-0000-000000000000', '', a_scope, an_id
@@ -60,14 +58,14 @@ begin
 end $$;`
 }
 
-// TRUNCATE wants the table for itself for a moment, and whoever comes meanwhile waits behind it. 50 ms are more than our own
-// statements take, and bearable when somebody's open transaction is in the way; then the next sweep tries again, and what
-// would have gone to this table goes to slot 0 until one succeeds. One at a time, so that no two periods get the same end.
-// Ends only grow: an insert that chose the table before it was emptied is as good after that.
+// TRUNCATE needs the table for itself for a moment, and every other statement waits behind it meanwhile. 50 ms are more than our
+// own statements take, and bearable when an open transaction of others is in the way. Then the next sweep tries again, and what
+// would have gone to this table goes to slot 0 until a sweep succeeds. One sweep at a time, so that no two periods get the same
+// end. Ends only grow: an insert that chose the table before it was emptied is as good after that.
 export function rotateFunction(names: SchemaNames): string {
   const periods = qualified(names, '_periods')
   const tables = ring.map((slot) => `'${qualified(names, `_${slot}`)}'`)
-  return `create or replace function ${functionName(names, 'rotate')}()
+  return /* sql */ `create or replace function ${functionName(names, 'rotate')}()
 returns boolean language plpgsql set lock_timeout = '50ms' as $$
 declare
   now_ms bigint := ${clockMs};
@@ -98,14 +96,14 @@ end $$;`
 }
 
 /**
- * Puts the table into periods, in steps that each are one transaction: no entry is copied, and no claim waits for more than
- * a moment. A table that is in periods already only learns how long the next ones are to be.
+ * Puts the table into periods, in steps that each are one transaction. No entry is copied, and no claim waits for more than a
+ * moment. A table that is in periods already only gets the length of the next ones.
  */
 export function periodsSteps(names: SchemaNames, periodMs: number): readonly string[] {
   const name = qualified(names)
   const [slotCheck, rest] = [`"${names.table}_slot"`, qualified(names, '_rest')]
   return [
-    // What the partition needs to be sure of is found out beforehand, while others work; else it would lock them out for that.
+    // The constraint that the partition needs is validated beforehand, while others work. Otherwise it would lock them out.
     unlessDone(
       names,
       `alter table ${name} drop constraint if exists ${slotCheck};
@@ -143,12 +141,12 @@ end $$;`
 }
 
 function ringTable(names: SchemaNames, slot: number): string {
-  return `create table ${qualified(names, `_${slot}`)} partition of ${qualified(names)} (primary key (scope, id))
+  return /* sql */ `create table ${qualified(names, `_${slot}`)} partition of ${qualified(names)} (primary key (scope, id))
     for values in (${slot}) with (fillfactor = 30);`
 }
 
-// The name now stands for another table: whoever was allowed to use the one before must be allowed to use this one at once.
-// Whoever may delete may empty.
+// The name now stands for another table. Every role that was allowed to use the one before must be allowed to use this one at
+// once. A role that may delete may also truncate.
 function sameGrants(names: SchemaNames): string {
   const rest = qualified(names, '_rest')
   return `for granted in

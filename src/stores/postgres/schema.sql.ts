@@ -1,17 +1,27 @@
-// The tables, the functions of their upkeep (sweep, mend), and the whole schema as SQL.
+// The tables, the functions of their upkeep (sweep, mend), and the whole schema as SQL. Each function of the server is one text.
 
 import {
   beginFunction,
   claimFunction,
   claimsFunction,
+  joinFunction,
   recordFunction,
   writeFunction,
   writesFunction,
 } from './decisions.sql.ts'
-import { clockMs, createIndex, functionName, lockNumber, pinnedPlan, qualified, schemaComment } from './names.ts'
+import {
+  clockMicroseconds,
+  clockMs,
+  createIndex,
+  functionName,
+  lockNumber,
+  pinnedPlan,
+  qualified,
+  schemaComment,
+} from './names.ts'
 import type { SchemaNames } from './names.ts'
 import { operationFunctions, operationTables } from './operations.sql.ts'
-import { probeFunction, rotateFunction, settleIn } from './periods.sql.ts'
+import { probeFunction, rotateFunction, stayOrMove } from './periods.sql.ts'
 
 export function schemaSql(names: SchemaNames): string {
   const functions = [
@@ -20,6 +30,7 @@ export function schemaSql(names: SchemaNames): string {
     writeFunction,
     writesFunction,
     beginFunction,
+    joinFunction,
     recordFunction,
     probeFunction,
     sweepFunction,
@@ -37,9 +48,9 @@ export function schemaSql(names: SchemaNames): string {
 
 // collate "C": keys are compared byte for byte, and the index does not depend on a version of the system's locales.
 // sweep_at_ms is when a sweep should look at the entry, never later than its expiry. A settle leaves it as it is, like every
-// indexed column, so that it is a HOT update. fillfactor 30: a settled entry is two to three times as large as a running
-// one, and finds its room on the same page (with outcomes of 300 bytes all updates are HOT, and 90 leaves 9 % of them HOT, a
-// fifth more WAL and a table no smaller). No check constraints: they are read anew for every row, 8 µs each time.
+// indexed column, so that it is a HOT update. fillfactor 30: a settled entry is two to three times as large as a running one, and
+// finds its room on the same page. With outcomes of 300 bytes all updates are HOT. A fillfactor of 90 leaves 9 % of them HOT, with
+// a fifth more WAL and a table no smaller. No check constraints: the server reads them anew for every row, 8 µs each time.
 function tables(names: SchemaNames): string {
   const name = qualified(names)
   return `${names.schema === undefined ? '' : createSchema(names.schema)}\
@@ -82,14 +93,14 @@ create table if not exists ${qualified(names, '_audit')} (
 );`
 }
 
-// IF NOT EXISTS would ask for the right to create schemas although it is there.
+// IF NOT EXISTS would need the right to create schemas even when the schema is there.
 function createSchema(schema: string): string {
   return `do $$ begin if to_regnamespace('"${schema}"') is null then create schema "${schema}"; end if; end $$;\n`
 }
 
 function sweepFunction(names: SchemaNames): string {
   const name = qualified(names)
-  return `create or replace function ${functionName(names, 'sweep')}(at_most integer)
+  return /* sql */ `create or replace function ${functionName(names, 'sweep')}(at_most integer)
 returns setof text language plpgsql ${pinnedPlan} as $$
 declare
   entry record;
@@ -117,13 +128,13 @@ begin
       update ${name} e set sweep_at_ms = entry.expires_at_ms where e.slot = 0 and e.ctid = entry.ctid;
     end if;
   end loop;
-  -- Last, as it is what others wait for until the end of this transaction.
+  -- Last, because others wait for it until the end of this transaction.
   rotated := ${functionName(names, 'rotate')}();
   return next concat(tombstoned, ' ', forgotten, ' ', (seen > at_most or rotated)::integer);
 end $$;`
 }
 
-/** What an entry is at this moment, from its times; null when it is over. */
+/** The state of an entry at this moment, from its times; null when it is forgotten. */
 export const entryState: string = `case
     when ${clockMs} >= e.lease_until_ms + e.keep_ms + e.tombstone_ms then null
     when ${clockMs} >= e.lease_until_ms + e.keep_ms then 'tombstone'
@@ -143,49 +154,81 @@ export const entryJson = `json_build_object(
     'input', case when s.state <> 'tombstone' then encode(e.input, 'base64') end
   )::text`
 
-// An open entry keeps its last token: a delayed claim of the holder that was pushed out still finds that it is over.
+// A manual change. Only 'keep' leaves the holder alone: an open entry is no longer running, and a resolved one has a new fence, so
+// that a settle of the holder is not taken for a repetition of this one. An open entry keeps its last token, and a delayed claim of
+// the holder that was pushed out still finds that it has ended.
 function mendFunction(names: SchemaNames): string {
-  const name = qualified(names)
-  return `create or replace function ${functionName(names, 'mend')}(
-  mended_scope text, mended_id text, action text, reason text
+  const entries = qualified(names)
+  return /* sql */ `create or replace function ${functionName(names, 'mend')}(
+  mended_scope text, mended_id text, action text, reason text, an_outcome text, a_keep_ms bigint, a_tombstone_ms bigint
 ) returns setof text language plpgsql ${pinnedPlan} as $$
 declare
   before_state text;
   before_json text;
-  entry ${name};
+  entry ${entries};
   home_slot smallint;
+  now_us bigint;
+  now_ms bigint;
 begin
   if not pg_try_advisory_xact_lock(${lockNumber(names, 'mended_scope', 'mended_id')}) then
     return next 'locked';
     return;
   end if;
   select s.state, ${entryJson} into before_state, before_json
-    from ${name} e cross join lateral (select ${entryState} as state) s
+    from ${entries} e cross join lateral (select ${entryState} as state) s
     where e.scope = mended_scope and e.id = mended_id for update of e skip locked;
   if before_state is null then
-    perform from ${name} e where e.scope = mended_scope and e.id = mended_id and (${entryState}) is not null;
+    perform from ${entries} e where e.scope = mended_scope and e.id = mended_id and (${entryState}) is not null;
     if found then
       return next 'locked';
     end if;
     return;
   end if;
-  if action = 'forget' or before_state in ('running', 'abandoned') then
-    insert into ${qualified(names, '_audit')} (scope, id, at_ms, action, reason, before)
-      values (mended_scope, mended_id, ${clockMs}, action, reason, before_state);
+  if before_state <> all (case action
+    when 'release' then array['running', 'abandoned']
+    when 'resolve' then array['running', 'abandoned', 'open']
+    when 'keep' then array['abandoned', 'open', 'settled']
+    else array[before_state]
+  end) then
+    return next before_json;
+    return;
   end if;
+
+  now_us := ${clockMicroseconds};
+  now_ms := now_us / 1000;
+  insert into ${qualified(names, '_audit')} (scope, id, at_ms, action, reason, before)
+    values (mended_scope, mended_id, now_ms, action, reason, before_state);
   if action = 'forget' then
-    delete from ${name} e where e.scope = mended_scope and e.id = mended_id;
+    delete from ${entries} e where e.scope = mended_scope and e.id = mended_id;
     delete from ${qualified(names, '_steps')} s where s.scope = mended_scope and s.id = mended_id;
     delete from ${qualified(names, '_operations')} o where o.scope = mended_scope and o.id = mended_id;
-  elsif before_state in ('running', 'abandoned') then
-    select * into entry from ${name} e where e.scope = mended_scope and e.id = mended_id;
-    home_slot := entry.slot;
-    entry.lease_until_ms := ${clockMs};
-    ${settleIn(names)}
-    update ${name} e set
-      state = 'o', lease_until_ms = entry.lease_until_ms, sweep_at_ms = entry.sweep_at_ms, slot = entry.slot
-    where e.slot = home_slot and e.scope = mended_scope and e.id = mended_id;
+    return next before_json;
+    return;
   end if;
+  select * into entry from ${entries} e where e.scope = mended_scope and e.id = mended_id;
+  home_slot := entry.slot;
+  if action = 'keep' then
+    entry.keep_ms := greatest(entry.keep_ms, now_ms + a_keep_ms - entry.lease_until_ms);
+  elsif action = 'release' then
+    entry.state := 'o';
+    entry.lease_until_ms := now_ms;
+  else
+    entry.state := 's';
+    entry.outcome := decode(an_outcome, 'base64');
+    entry.lease_until_ms := now_ms;
+    entry.keep_ms := a_keep_ms;
+    entry.tombstone_ms := a_tombstone_ms;
+    entry.first_claimed_at_ms := coalesce(entry.first_claimed_at_ms, entry.fence / 1000);
+    entry.fence := greatest(now_us, entry.fence + 1);
+    update ${qualified(names, '_operations')} o
+      set settled = true, due_at_ms = null, sweep_at_ms = least(o.sweep_at_ms, now_ms + a_keep_ms)
+      where o.scope = mended_scope and o.id = mended_id;
+  end if;
+  ${stayOrMove(names)}
+  update ${entries} e set
+    state = entry.state, outcome = entry.outcome, fence = entry.fence, first_claimed_at_ms = entry.first_claimed_at_ms,
+    lease_until_ms = entry.lease_until_ms, keep_ms = entry.keep_ms, tombstone_ms = entry.tombstone_ms, sweep_at_ms = entry.sweep_at_ms, slot = entry.slot
+  where e.slot = home_slot and e.scope = mended_scope and e.id = mended_id;
   return next before_json;
 end $$;`
 }

@@ -8,7 +8,8 @@ import { createPool, inTransaction, type PostgresGround, startPostgresGround } f
 import { needs } from '../../../test/servers/needs.ts'
 import { startPostgres } from '../../../test/servers/postgres.ts'
 import { key, newId } from '../../core/key.ts'
-import type { Claim, ClaimRequest, Store } from '../../core/store.ts'
+import { createOnce } from '../../core/once.ts'
+import type { Change, Claim, ClaimRequest, Store } from '../../core/store.ts'
 import { schemaComment, schemaVersion } from './names.ts'
 import { postgresStore } from '../postgres.ts'
 
@@ -148,6 +149,23 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
       expect(await store.sweep({ limit: 1 })).toMatchObject({ more: false })
     })
 
+    test('two versions of a table with the longest name share no function', async () => {
+      const fresh = createPool(await ground.server.createDatabase())
+      const store = postgresStore({ pool: fresh, table: 'a'.repeat(48) })
+      const before = schemaVersion - 1
+      await fresh.query(store.schema().replaceAll(`_v${schemaVersion}"`, `_v${before}"`))
+      await fresh.query(store.schema())
+      const { rows } = await fresh.query<{ name: string }>(
+        `select proname as name from pg_proc where proname like 'aaa%'`,
+      )
+      const versions = [before, schemaVersion].map((version) =>
+        rows.filter(({ name }) => name.endsWith(`_v${version}`)),
+      )
+      expect(versions[0]).toHaveLength(versions[1]!.length)
+      expect(rows).toHaveLength(versions.flat().length)
+      await fresh.end()
+    })
+
     test('the same key in another table is another key, and another lock', async () => {
       const other = postgresStore({ pool, table: 'other', schema: 'tenant' })
       await other.migrate()
@@ -240,6 +258,40 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
     })
   })
 
+  describe('calls of one claim at once', () => {
+    test.each(['open', 'forget'] as const)(
+      'a release beside a heartbeat of the same claim is carried out (%s)',
+      async (how) => {
+        const store = postgresStore({ pool })
+        for (const order of ['release first', 'extend first']) {
+          const claim = await claimed(store, `${how} ${order}`)
+          const release = (): Promise<unknown> => store.release(claim, how)
+          const extend = (): Promise<unknown> => store.extend(claim, 30_000)
+          const calls = order === 'release first' ? [release, extend] : [extend, release]
+          expect(await Promise.all(calls.map((call) => call()))).toContain('done')
+          expect(await store.show(claim.key)).toEqual(
+            how === 'open' ? expect.objectContaining({ state: 'open' }) : undefined,
+          )
+          expect(await store.claim(claim.key, request())).toMatchObject({ is: 'granted' })
+        }
+      },
+    )
+
+    test('an operation that is given back beside a record of its last step is open, and due', async () => {
+      const store = postgresStore({ pool })
+      const verdict = await store.enlist(key('server', 'both'), { ...request(), input: outcome })
+      if (verdict.is !== 'granted') throw new Error(verdict.is)
+      const record = { name: 'a', revision: 1, content: outcome }
+      const answers = await Promise.all([
+        store.advance(verdict.claim, { records: [], becomes: { to: 'open', afterMs: 0 } }),
+        store.advance(verdict.claim, { records: [record], becomes: { to: 'running', leaseMs: 30_000 } }),
+      ])
+      expect(answers).toEqual(['done', 'done'])
+      expect(await store.show(verdict.claim.key)).toMatchObject({ state: 'open' })
+      expect((await store.due('server', { limit: 1, holdMs: 1_000 })).map((found) => found.key.id)).toEqual(['both'])
+    })
+  })
+
   describe('others', () => {
     test('a row that somebody has locked holds up neither the writes nor the claims of its batch', async () => {
       const store = postgresStore({ pool })
@@ -282,7 +334,7 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
       const { granted } = await store.begin(key('server', 'failed'), request())
       await granted!.tx.query('select 1 / 0').catch(() => undefined)
       const commit = granted!.commit(outcome, retention)
-      await expect(commit).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'no' })
+      await expect(commit).rejects.toMatchObject({ code: 'COMMIT_REFUSED', executed: 'no', retryable: false })
       await claimed(store, 'failed')
     })
 
@@ -292,8 +344,62 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
       const { granted } = await store.begin(key('server', 'deferred'), request())
       await granted!.tx.query('insert into deferred values (1), (1)')
       const commit = granted!.commit(outcome, retention)
-      await expect(commit).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'no', cause: { code: '23505' } })
+      await expect(commit).rejects.toMatchObject({ code: 'COMMIT_REFUSED', executed: 'no', cause: { code: '23505' } })
       await claimed(store, 'deferred')
+    })
+
+    test.each(['commit', 'rollback', 'commit; begin'])(
+      'an effect that ends its transaction itself is told that its outcome is unknown, fresh or taken over (%s)',
+      async (end) => {
+        const once = createOnce({ store: postgresStore({ pool }), scope: 'server' })
+        const effect = async (tx: pg.PoolClient): Promise<void> => {
+          await tx.query(`insert into effects values ('ended by hand')`)
+          await tx.query(end)
+        }
+        const unknown = { code: 'OUTCOME_UNKNOWN', executed: 'unknown', retryable: false }
+        await expect(once.transaction(`fresh ${end}`, effect)).rejects.toMatchObject(unknown)
+        expect(await once.get(`fresh ${end}`)).toBeUndefined()
+        await expect(once.run(`again ${end}`, () => Promise.reject(new Error('open')))).rejects.toThrow('open')
+        await expect(once.transaction(`again ${end}`, effect)).rejects.toMatchObject(unknown)
+        expect(await once.get(`again ${end}`)).not.toMatchObject({ state: 'settled' })
+        await once.close()
+      },
+    )
+
+    test('a step that ends its transaction itself is not recorded as done', async () => {
+      const store = postgresStore({ pool })
+      const verdict = await store.enlist(key('server', 'step'), { ...request(), input: outcome })
+      if (verdict.is !== 'granted') throw new Error(verdict.is)
+      const step = (await store.beginStep(verdict.claim))!
+      await step.tx.query('commit')
+      const change = {
+        records: [{ name: 'a', revision: 1, content: outcome }],
+        becomes: { to: 'running', leaseMs: 1_000 },
+      }
+      await expect(step.commit(change as Change)).rejects.toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+      expect((await store.ledger(verdict.claim.key))!.records).toEqual([])
+    })
+
+    test('a key is in flight inside of its own transaction', async () => {
+      const once = createOnce({ store: postgresStore({ pool }), scope: 'server' })
+      const nested = once.transaction('nested', (tx) => once.within(tx).run('nested', () => 'inner'))
+      await expect(nested).rejects.toMatchObject({ code: 'IN_FLIGHT' })
+      const others = await once.transaction('outer', (tx) => once.within(tx).run('inner', () => 'inner'))
+      expect(others.value).toMatchObject({ value: 'inner' })
+      await once.close()
+    })
+
+    test('a server that ends the session at COMMIT leaves the outcome unknown', async () => {
+      const store = postgresStore({ pool })
+      // A deferred trigger runs inside of COMMIT, and the server that shuts down there sends 57P01.
+      await ground.admin.query(`create table public.ending (n integer);
+        create function public.ends() returns trigger language plpgsql as $$ begin
+          raise exception using errcode = '57P01'; end $$;
+        create constraint trigger ends after insert on public.ending deferrable initially deferred
+          for each row execute function public.ends()`)
+      const { granted } = await store.begin(key('server', '57P01'), request())
+      await granted!.tx.query('insert into ending values (1)')
+      await expect(granted!.commit(outcome, retention)).rejects.toMatchObject({ code: 'OUTCOME_UNKNOWN' })
     })
 
     test('a connection that dies under an idle effect ends that transaction, not the process', async () => {

@@ -1,9 +1,10 @@
 // The text of each statement. Invariant: every value that comes from outside passes through `literal` or `integer` here, and
 // neither lets a quote, a backslash or a question mark (Knex takes it for a parameter) through as it is.
 
+import { mendingName } from '../../core/entry.ts'
 import { invalidArgument } from '../../core/errors.ts'
 import type { Key } from '../../core/key.ts'
-import type { Change, Claim, ClaimRequest, EntryFilter, Retention } from '../../core/store.ts'
+import type { Change, Claim, ClaimRequest, EntryFilter, Mending, Retention } from '../../core/store.ts'
 import { functionName, qualified, schemaVersion } from './names.ts'
 import { periodsComment } from './periods.sql.ts'
 import { entryJson, entryState } from './schema.sql.ts'
@@ -11,7 +12,7 @@ import type { SchemaNames } from './names.ts'
 
 /** One call of a function, with its arguments. */
 export interface FunctionCall {
-  readonly to: 'claim' | 'enlist' | 'write' | 'advance' | 'begin'
+  readonly to: 'claim' | 'enlist' | 'write' | 'advance' | 'begin' | 'join'
   readonly values: readonly (string | null)[]
   /** How much text it is, about. */
   readonly length: number
@@ -19,7 +20,11 @@ export interface FunctionCall {
 
 export type WriteVerb = 'extend' | 'settle' | 'open' | 'forget' | 'settle-within' | 'settle-or-fail'
 
-export function claimCall(key: Key, request: ClaimRequest, to: 'claim' | 'enlist' | 'begin' = 'claim'): FunctionCall {
+export function claimCall(
+  key: Key,
+  request: ClaimRequest,
+  to: 'claim' | 'enlist' | 'begin' | 'join' = 'claim',
+): FunctionCall {
   const input = request.input === undefined ? null : base64(request.input)
   return {
     to,
@@ -116,7 +121,7 @@ const arrayTypes = {
   advance: ['text', 'text', 'text', 'uuid', 'bigint', 'bigint', 'bigint', 'text', 'text', 'bigint'],
 } as const
 
-/** One statement for all of these calls, which go to one function. Answers come in the same order. */
+/** One statement for all of these calls, which go to one function. Its rows come in the same order. */
 export function batchStatement(
   names: SchemaNames,
   to: keyof typeof arrayTypes,
@@ -130,7 +135,7 @@ export function batchStatement(
   return `select answer from ${functionName(names, `${to}s`)}(${arrays.join(',')}) as answer`
 }
 
-/** A claim that is granted, and for which nothing was written. */
+/** The claim is granted, and nothing was written for it. */
 export function isUnwritten(answer: string): boolean {
   return answer.startsWith('granted n ')
 }
@@ -139,9 +144,19 @@ export function sweepStatement(names: SchemaNames, limit: number): string {
   return `select answer from ${functionName(names, 'sweep')}(${integer('limit', limit)}) as answer`
 }
 
-export function mendStatement(names: SchemaNames, key: Key, action: 'release' | 'forget', reason: string): string {
-  const values = [key.scope, key.id, action, reason].map(literal)
-  return `select answer from ${functionName(names, 'mend')}(${values.join(', ')}) as answer`
+export function mendStatement(names: SchemaNames, key: Key, action: Mending, reason: string): string {
+  const resolved = typeof action === 'object' && 'resolve' in action ? action : undefined
+  const keepMs = typeof action === 'object' && 'keepMs' in action ? action.keepMs : (resolved?.retention.keepMs ?? 0)
+  const values = [
+    key.scope,
+    key.id,
+    mendingName(action),
+    reason,
+    resolved ? base64(resolved.resolve) : null,
+    integer('keepMs', keepMs),
+    integer('tombstoneMs', resolved?.retention.tombstoneMs ?? 0),
+  ]
+  return `select answer from ${functionName(names, 'mend')}(${values.map(constant).join(', ')}) as answer`
 }
 
 export function showStatement(names: SchemaNames, key: Key): string {
@@ -167,41 +182,23 @@ export function auditStatement(names: SchemaNames, key: Key): string {
     from ${qualified(names, '_audit')} a where a.scope = ${literal(key.scope)} and a.id = ${literal(key.id)} order by a.number`
 }
 
-/** What must be known before the first promise is made; one row. */
-export function checkStatement(names: SchemaNames): string {
-  const table = `to_regclass(${literal(qualified(names))})`
-  const setting = (name: string): string => `'${name}', current_setting('${name}')`
-  const settings = [
-    'fsync',
-    'full_page_writes',
-    'synchronous_commit',
-    'server_encoding',
-    'default_transaction_isolation',
-  ]
-  return `select json_build_object(
-    ${settings.map(setting).join(', ')},
-    'persistence', (select c.relpersistence from pg_class c where c.oid = ${table}),
-    'migrated', to_regproc(${literal(functionName(names, 'claim'))}) is not null
-  )::text as answer`
-}
-
-/** Answers 'yes' when tables and functions are those of this version, or later. */
+/** Returns 'yes' when tables and functions are those of this version, or later. */
 export function migratedStatement(names: SchemaNames): string {
   const comment = `obj_description(to_regclass(${literal(qualified(names))}), 'pg_class')`
   return `select case when substring(${comment} from 'onceonly schema version ([0-9]+)')::integer
     >= ${schemaVersion} then 'yes' else 'no' end as answer`
 }
 
-/** Answers 'yes' when the table is in periods of this length. */
+/** Returns 'yes' when the table is in periods of this length. */
 export function inPeriodsStatement(names: SchemaNames, periodMs: number): string {
   const comment = `obj_description(to_regclass(${literal(qualified(names, '_periods'))}), 'pg_class')`
   return `select case when ${comment} = ${literal(periodsComment(periodMs))} then 'yes' else 'no' end as answer`
 }
 
-/** Several processes that start at once migrate one after the other. The number is this statement's own, at random. */
+/** Several processes that start at once migrate one after the other. The number was drawn at random for this. */
 export const migrationLock = 'select pg_advisory_xact_lock(7201886643071)::text as answer'
 
-/** For the rest of the transaction: whoever waits for a table for longer is in the way of those that wait behind. */
+/** For the rest of the transaction: a statement that waits for a table for longer is in the way of those that wait behind it. */
 export const shortLockTimeout = `select set_config('lock_timeout', '100ms', true) as answer`
 
 /** A text constant that means the same whatever standard_conforming_strings says. */
