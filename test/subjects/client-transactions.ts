@@ -42,17 +42,22 @@ export async function claimed(store: Pick<InTransaction, 'claim'>, subject: Key)
   return verdict.claim
 }
 
-export function clientTransactionCases<Tx>(
-  { clientNames, odd, errors }: ClientTransactionCases,
-  ground: ClientTransactions<Tx>,
-): void {
-  const client = (name: string): TransactionClient<Tx> => ground.clients().find((each) => each.name === name)!
+export function clientTransactionCases<Tx>(cases: ClientTransactionCases, ground: ClientTransactions<Tx>): void {
+  commitCases(cases, ground)
+  undoCases(cases, ground)
+  errorCases(cases, ground)
+}
 
+function named<Tx>(ground: ClientTransactions<Tx>, name: string): TransactionClient<Tx> {
+  return ground.clients().find((each) => each.name === name)!
+}
+
+function commitCases<Tx>({ clientNames, odd }: ClientTransactionCases, ground: ClientTransactions<Tx>): void {
   test('every library is tested', () => expect(ground.clients().map(({ name }) => name)).toEqual(clientNames))
 
   test.each(clientNames)('%s: a commit has the effect and its outcome, and the key of odd characters', async (name) => {
     const store = ground.store()
-    await client(name).run(async (tx, addEffect) => {
+    await named(ground, name).run(async (tx, addEffect) => {
       const inside = store.within(tx)
       const claim = await claimed(inside, odd)
       await addEffect('effect')
@@ -70,7 +75,7 @@ export function clientTransactionCases<Tx>(
 
   test.each(clientNames)('%s: a rollback has neither', async (name) => {
     const store = ground.store()
-    const work = client(name).run(async (tx, addEffect) => {
+    const work = named(ground, name).run(async (tx, addEffect) => {
       const inside = store.within(tx)
       const claim = await claimed(inside, odd)
       await addEffect('effect')
@@ -81,11 +86,13 @@ export function clientTransactionCases<Tx>(
     expect(await ground.effects()).toEqual([])
     expect(await store.claim(odd, request())).toMatchObject({ is: 'granted', how: 'fresh' })
   })
+}
 
+function undoCases<Tx>({ clientNames, odd }: ClientTransactionCases, ground: ClientTransactions<Tx>): void {
   test.each(clientNames)('%s: effects and claims are undone one by one, nested ones too', async (name) => {
     const store = ground.store()
     const inner = key('nested', newId())
-    await client(name).run(async (tx, addEffect) => {
+    await named(ground, name).run(async (tx, addEffect) => {
       const inside = store.within(tx)
       const outerClaim = await claimed(inside, odd)
       await addEffect('outer')
@@ -102,11 +109,13 @@ export function clientTransactionCases<Tx>(
     expect(await store.claim(odd, request())).toMatchObject({ is: 'settled', outcome: bytesOf('declined') })
     expect(await store.claim(inner, request())).toMatchObject({ is: 'granted', how: 'fresh' })
   })
+}
 
+function errorCases<Tx>({ clientNames, odd, errors }: ClientTransactionCases, ground: ClientTransactions<Tx>): void {
   test.each(clientNames)(`%s: ${errors.title}`, async (name) => {
     const store = ground.store()
     for (const [raised, conflict] of Object.entries(errors.conflicts)) {
-      const work = client(name).run(async (_tx, addEffect) => void (await addEffect(`raise ${raised}`)))
+      const work = named(ground, name).run(async (_tx, addEffect) => void (await addEffect(`raise ${raised}`)))
       const error = await work.catch((thrown: unknown) => thrown)
       expect(error).toBeInstanceOf(Error)
       expect(store.isConflict(error)).toBe(conflict)

@@ -386,7 +386,7 @@ export function recordFunction(names: SchemaNames): string {
   return /* sql */ `create or replace procedure ${functionName(names, 'record')}(
   a_scope text, an_id text, a_token uuid, a_fingerprint text, a_fence bigint, a_keep_ms bigint, a_tombstone_ms bigint,
   a_version integer, an_input text, an_outcome text
-) language plpgsql as $$
+) language plpgsql ${pinnedPlan} as $$
 declare
   now_ms bigint := ${clockMs};
 begin
