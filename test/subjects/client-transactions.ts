@@ -5,8 +5,7 @@ import { expect, test } from 'vitest'
 import { OnceError } from '../../src/core/errors.ts'
 import { key, newId } from '../../src/core/key.ts'
 import type { Key } from '../../src/core/key.ts'
-import type { Claim, InTransaction, Inspectable, Store, Transactional } from '../../src/core/store.ts'
-import { bytesOf, request, retention } from '../../src/testing/store-contract/case.ts'
+import type { Claim, ClaimRequest, InTransaction, Inspectable, Store, Transactional } from '../../src/core/store.ts'
 
 export interface TransactionClient<Tx> {
   readonly name: string
@@ -32,6 +31,16 @@ export interface ClientTransactionCases {
   readonly odd: Key
   /** An effect named "raise X" makes the server raise X; true where that is a conflict with others. */
   readonly errors: { readonly title: string; readonly conflicts: Readonly<Record<string, boolean>> }
+}
+
+export const retention = { keepMs: 3_600_000, tombstoneMs: 3_600_000 }
+
+export const bytesOf = (text: string): Uint8Array => new TextEncoder().encode(text)
+
+export function request(changes: Partial<ClaimRequest> = {}): ClaimRequest {
+  const token = crypto.randomUUID()
+  const policies = { onTakeover: 'run', onExpired: 'refuse' } as const
+  return { token, fingerprint: 'f'.repeat(43), leaseMs: 60_000, retention, version: 1, ...policies, ...changes }
 }
 
 class Rollback extends Error {}

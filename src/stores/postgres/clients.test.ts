@@ -8,11 +8,17 @@ import { CamelCasePlugin, Kysely, PostgresDialect } from 'kysely'
 import type pg from 'pg'
 import postgres from 'postgres'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import { claimed, clientTransactionCases, type TransactionClient } from '../../../test/subjects/client-transactions.ts'
+import {
+  bytesOf,
+  claimed,
+  clientTransactionCases,
+  request,
+  retention,
+  type TransactionClient,
+} from '../../../test/subjects/client-transactions.ts'
 import { createPool, inTransaction, type PostgresGround, startPostgresGround } from '../../../test/subjects/postgres.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { key, newId } from '../../core/key.ts'
-import { bytesOf, request, retention } from '../../testing/store-contract/case.ts'
 import { postgresStore } from '../postgres.ts'
 import type { PostgresTransaction } from '../postgres.ts'
 
