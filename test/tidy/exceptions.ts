@@ -31,7 +31,6 @@ export const exceptions: Readonly<
     'src/cli/doctor/entries.ts -> src/cli/keys/story.ts',
     'src/cli/doctor/entries.ts -> src/gateway/admin/operations.ts',
     'src/cli/doctor/mongodb.ts -> src/stores/mongodb/client.ts',
-    'src/cli/doctor/postgres.ts -> src/stores/postgres/names.ts',
     'src/cli/doctor/redis.ts -> src/stores/redis/fitness.ts',
     'src/cli/gateway.ts -> src/gateway/admin/operations.ts',
     'src/cli/gateway/config.ts -> src/gateway/proxy/options.ts',
