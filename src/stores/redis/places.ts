@@ -123,7 +123,7 @@ export const headingPlaces: Places<'now' | 'lineage' | 'mark' | 'evidence'> = in
 })
 
 /** The names of a script that are no entry. Those of the entries follow. */
-export const keyAt = numbered('register', 'mark')
+export const keyAt: Readonly<Record<'register' | 'mark', number>> = numbered('register', 'mark')
 /** The values of a script. The durations that occur follow. */
 export const valueNames = [
   'notAfterMs',
@@ -135,7 +135,7 @@ export const valueNames = [
   'records',
   'bytes',
 ] as const
-export const valueAt = numbered(...valueNames)
+export const valueAt: Readonly<Record<(typeof valueNames)[number], number>> = numbered(...valueNames)
 
 /** Counted from 1, as Lua counts. */
 function numbered<Name extends string>(...names: readonly Name[]): Readonly<Record<Name, number>> {
