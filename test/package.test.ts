@@ -58,6 +58,30 @@ describe('the package', () => {
     expect(paths.filter((path) => /\.test\./.test(path))).toEqual([])
   })
 
+  test('the packed file can be installed in an empty project, as the README says', async () => {
+    const project = mkdtempSync(join(tmpdir(), 'onceonly-installed-'))
+    try {
+      const { stdout } = await run('npm', ['pack', '--ignore-scripts', '--pack-destination', project], { cwd: root })
+      const file = stdout.trim().split('\n').at(-1)!
+      expect(readme).toContain(`npm install ../onceonly/${file}`)
+      writeFileSync(join(project, 'package.json'), '{"type":"module","private":true}')
+      await run('npm', ['install', '--prefer-offline', '--no-audit', '--no-fund', join(project, file)], {
+        cwd: project,
+      })
+      const code = `import { createOnce } from 'onceonly'; import { memoryStore } from 'onceonly/memory'
+        const once = createOnce({ store: memoryStore(), scope: 's' })
+        for (const _ of [1, 2]) console.log((await once.run('k', () => 1)).replayed)
+        await once.close()`
+      writeFileSync(join(project, 'main.js'), code)
+      const shown = await run(process.execPath, ['main.js'], { cwd: project })
+      expect(shown.stdout).toBe('false\ntrue\n')
+      const help = await run(join(project, 'node_modules/.bin/onceonly'), ['--help'], { cwd: project })
+      expect(help.stdout).toContain('Usage: onceonly <command>')
+    } finally {
+      rmSync(project, { recursive: true })
+    }
+  })
+
   test('every subpath can be imported, and none starts anything', async () => {
     const { exports } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
       exports: Record<string, unknown>
@@ -144,11 +168,10 @@ describe('examples', () => {
     expect(Number(/^# pass (\d+)$/m.exec(shown)![1])).toBeGreaterThan(40)
   })
 
-  test('the README begins with code that runs', async () => {
-    const prelude = `const order = { id: 'order-42', cents: 500 }
-      const provider = { charge: async (cents: number, options: { idempotencyKey: string }) => ({ cents, ...options }) }\n`
-    const shown = await snippet('readme-first', `${prelude}${blocks[0]}\nconsole.log(value.cents, replayed)`)
-    expect(shown).toBe('500 false')
+  test('the README begins with code that prints what it says: the second call is a replay', async () => {
+    const said = Array.from(blocks[0]!.matchAll(/^console\.log\(.*\) \/\/ (\{.*?\})(?::.*)?$/gm), ([, value]) => value)
+    expect(said).toHaveLength(2)
+    expect((await snippet('readme-first', blocks[0]!)).split('\n')).toEqual(said)
   })
 })
 
@@ -162,7 +185,7 @@ test("the README's Express app replays as written", async () => {
   const block = blocks.find((text) => text.includes("'onceonly/express'"))!
   const tail = `const server = app.listen(0, '127.0.0.1', async () => {
     const url = 'http://127.0.0.1:' + (server.address() as { port: number }).port + '/orders'
-    const headers = { authorization: 'acme', 'content-type': 'application/json', 'idempotency-key': 'k-1' }
+    const headers = { authorization: 'Bearer secret-of-acme', 'content-type': 'application/json', 'idempotency-key': 'k-1' }
     const ask = (cents: number) => fetch(url, { method: 'POST', headers, body: JSON.stringify({ cents }) })
     const [first, second, other] = [await ask(500), await ask(500), await ask(501)]
     console.log((await first.text()) === (await second.text()), second.headers.get('idempotent-replayed'), other.status)
