@@ -213,9 +213,9 @@ const mendable: Readonly<Record<MendingName, readonly EntryState[]>> = {
 export function mended<Stored extends EntryRecord>(
   entry: Stored | undefined,
   action: Mending,
-  at: { readonly nowMs: number; readonly fence: number },
+  at: { readonly state: EntryState | undefined; readonly nowMs: number; readonly fence: number },
 ): Stored | 'forget' | undefined {
-  const state = stateOf(entry, at.nowMs)
+  const { state } = at
   if (!entry || !state || !mendable[mendingName(action)].includes(state)) return undefined
   if (action === 'forget') return 'forget'
   // An open entry keeps its last token: a delayed claim of the holder that was pushed out still finds that it is over.

@@ -2,7 +2,6 @@
 // claim is one PutItem that is refused with what is there instead. DynamoDB has no clock for us, so each process goes by its
 // own, and a time has passed when it has passed by every clock that is no more than clockSkewMs off another.
 
-import { releaseOrForget } from '../core/entry.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
 import {
@@ -17,7 +16,8 @@ import {
 import type { Rule } from '../core/options.ts'
 import type { Claim, Fenced, Inspectable, Migratable, Retention, Store, Sweepable } from '../core/store.ts'
 import { claim } from './dynamodb/claims.ts'
-import type { DynamodbClient, DynamodbGround, TransactWriteItem } from '../clients/dynamodb.ts'
+import type { DynamodbClient, TransactWriteItem } from '../clients/dynamodb.ts'
+import type { DynamodbContext } from './dynamodb/requests.ts'
 import { clockCheck } from './dynamodb/fitness.ts'
 import { storeError } from './dynamodb/errors.ts'
 import { audit, list, mend, show } from './dynamodb/inspection.ts'
@@ -96,7 +96,7 @@ const rules = {
 export function dynamodbStore(options: DynamodbStoreOptions): DynamodbStore {
   checkOptions('dynamodbStore', options, rules)
   const { client, clockSkewMs = defaultClockSkewMs } = options
-  const ground: DynamodbGround = {
+  const context: DynamodbContext = {
     client,
     table: options.table,
     clock: options.clock ?? systemClock,
@@ -109,21 +109,21 @@ export function dynamodbStore(options: DynamodbStoreOptions): DynamodbStore {
   const cursor: SweepCursor = { after: undefined }
   return {
     name: 'dynamodb',
-    claim: (key, request) => told('claim', 'no', claim(ground, key, request)),
-    extend: (held, leaseMs) => told('extend', 'unknown', extend(ground, held, leaseMs)),
-    settle: (held, outcome, retention) => told('settle', 'unknown', settle(ground, held, outcome, retention)),
-    release: (held, how) => told('release', 'unknown', release(ground, held, how)),
-    settleWith: (held, outcome, retention, items) => settleWith(ground, held, outcome, retention, items),
+    claim: (key, request) => told('claim', 'no', claim(context, key, request)),
+    extend: (held, leaseMs) => told('extend', 'unknown', extend(context, held, leaseMs)),
+    settle: (held, outcome, retention) => told('settle', 'unknown', settle(context, held, outcome, retention)),
+    release: (held, how) => told('release', 'unknown', release(context, held, how)),
+    settleWith: (held, outcome, retention, items) => settleWith(context, held, outcome, retention, items),
     async sweep(given) {
       checkOptions('sweep', given, { limit: positiveInteger })
-      return told('sweep', 'no', sweep(ground, cursor, given.limit))
+      return told('sweep', 'no', sweep(context, cursor, given.limit))
     },
-    show: (key) => told('show', 'no', show(ground, key)),
-    list: (filter) => told('list', 'no', list(ground, filter)),
-    mend: (key, action, reason) => told('mend', 'unknown', mend(ground, key, releaseOrForget(action), reason)),
-    audit: (key) => told('audit', 'no', audit(ground, key)),
-    migrate: () => told('migrate', 'no', migrate(ground)),
-    schema: () => JSON.stringify(tableSchema(ground.table), undefined, 2),
+    show: (key) => told('show', 'no', show(context, key)),
+    list: (filter) => told('list', 'no', list(context, filter)),
+    mend: (key, action, reason) => told('mend', 'unknown', mend(context, key, action, reason)),
+    audit: (key) => told('audit', 'no', audit(context, key)),
+    migrate: () => told('migrate', 'no', migrate(context)),
+    schema: () => JSON.stringify(tableSchema(context.table), undefined, 2),
   }
 }
 

@@ -1,14 +1,16 @@
 // Taking a key: one conditional write, which is refused with what is there instead. A fresh key, a replay and a busy key are
 // one request; a takeover or a reopening is a second write, on the condition that nobody has written since.
 
+import { decide, grantOf } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { ClaimRequest, Verdict } from '../../core/store.ts'
-import { call, namesIn } from '../../clients/dynamodb.ts'
-import type { Condition, DynamodbGround } from '../../clients/dynamodb.ts'
-import { decide, entryOf, itemOf, keyOfItem, momentOf, number } from './entries.ts'
-import type { Moment, StoredEntry } from './entries.ts'
+import { call, namesIn } from './requests.ts'
+import type { DynamodbCondition } from '../../clients/dynamodb.ts'
+import type { DynamodbContext } from './requests.ts'
+import { entryAfter, entryOf, itemOf, keyOfItem, momentOf, number, soonest } from './entries.ts'
+import type { DynamodbMoment, DynamodbEntry } from './entries.ts'
 import { isTransactionConflict, refusedBy } from './errors.ts'
 import { loadOutcome } from './outcomes.ts'
 import { release } from './writes.ts'
@@ -22,18 +24,19 @@ const conflictRetryMs = 50
 // Half of what an item has, so that there is room for the entry and an outcome. It is written again with every attempt.
 const inputBytesMax = 200 * 1_024
 
-export async function claim(ground: DynamodbGround, key: Key, request: ClaimRequest): Promise<Verdict> {
+export async function claim(context: DynamodbContext, key: Key, request: ClaimRequest): Promise<Verdict> {
   checkInput(key, request)
-  let seen = ground.expects === 'replays' ? await readEntry(ground, key) : undefined
+  let seen = context.expects === 'replays' ? await readEntry(context, key) : undefined
   for (let round = 0; round < roundsMax; round++) {
-    const moment = momentOf(ground)
-    const decision = decide(key, seen, request, moment)
-    if ('verdict' in decision) return decision.verdict
-    if ('replay' in decision) return replayOf(ground, decision.replay)
+    const moment = momentOf(context)
+    const decision = decide(seen, request, moment.sure)
+    if (decision.is === 'refused') return soonest(decision.verdict, moment)
+    if (decision.is === 'replayed') return replayOf(context, decision.entry)
+    const entry = entryAfter(key, seen, decision, { request, moment })
     // What is there was judged by our clock; the reply that told of it has told the time, too.
-    if (seen) ground.checkClock()
-    const written = await putInPlaceOf(ground, seen, decision.write, moment)
-    if (written === 'done') return grantOf(ground, key, decision.write)
+    if (seen) context.checkClock()
+    const written = await putInPlaceOf(context, seen, entry, moment)
+    if (written === 'done') return whenClockIsRight(context, entry)
     if (written === 'conflict') return { is: 'busy', retryAfterMs: conflictRetryMs }
     seen = written.seen
   }
@@ -43,14 +46,17 @@ export async function claim(ground: DynamodbGround, key: Key, request: ClaimRequ
 }
 
 async function putInPlaceOf(
-  ground: DynamodbGround,
-  seen: StoredEntry | undefined,
-  entry: StoredEntry,
-  moment: Moment,
-): Promise<'done' | 'conflict' | { readonly seen: StoredEntry | undefined }> {
+  context: DynamodbContext,
+  seen: DynamodbEntry | undefined,
+  entry: DynamodbEntry,
+  moment: DynamodbMoment,
+): Promise<'done' | 'conflict' | { readonly seen: DynamodbEntry | undefined }> {
   try {
-    await call(ground, (options) =>
-      ground.client.putItem({ TableName: ground.table, Item: itemOf(entry, moment), ...unchangedSince(seen) }, options),
+    await call(context, (options) =>
+      context.client.putItem(
+        { TableName: context.table, Item: itemOf(entry, moment), ...unchangedSince(seen) },
+        options,
+      ),
     )
     return 'done'
   } catch (error) {
@@ -65,7 +71,7 @@ async function putInPlaceOf(
 const isUnchanged = '#token = :seenToken AND #fence = :seenFence AND #revision = :seenRevision'
 
 /** Nobody has written since this was seen, or, when nothing was, nobody at all. */
-export function unchangedSince(seen: StoredEntry | undefined): Condition {
+export function unchangedSince(seen: DynamodbEntry | undefined): DynamodbCondition {
   const condition = seen ? isUnchanged : 'attribute_not_exists(#key)'
   return {
     ConditionExpression: condition,
@@ -81,29 +87,27 @@ export function unchangedSince(seen: StoredEntry | undefined): Condition {
   }
 }
 
-export async function readEntry(ground: DynamodbGround, key: Key): Promise<StoredEntry | undefined> {
-  const found = await call(ground, (options) =>
-    ground.client.getItem({ TableName: ground.table, Key: keyOfItem(key), ConsistentRead: true }, options),
+export async function readEntry(context: DynamodbContext, key: Key): Promise<DynamodbEntry | undefined> {
+  const found = await call(context, (options) =>
+    context.client.getItem({ TableName: context.table, Key: keyOfItem(key), ConsistentRead: true }, options),
   )
   return found.Item && entryOf(found.Item)
 }
 
-// Our lease was written by our clock: if that is wrong, it is too short, and nobody may start on it.
-async function grantOf(ground: DynamodbGround, key: Key, entry: StoredEntry): Promise<Verdict> {
-  const { token, attempt, fence, how } = entry
-  const granted = { key, token, attempt, fence }
+// The lease was written by the clock of this machine. If that is wrong, the lease is too short, and the effect must not start.
+async function whenClockIsRight(context: DynamodbContext, entry: DynamodbEntry): Promise<Verdict> {
   try {
-    ground.checkClock()
+    context.checkClock()
   } catch (error) {
-    await release(ground, granted, 'forget')
+    await release(context, entry, 'forget')
     throw error
   }
-  return { is: 'granted', claim: granted, how }
+  return grantOf(entry)
 }
 
-async function replayOf(ground: DynamodbGround, entry: StoredEntry): Promise<Verdict> {
+async function replayOf(context: DynamodbContext, entry: DynamodbEntry): Promise<Verdict> {
   const { version, attempt } = entry
-  return { is: 'settled', outcome: await loadOutcome(ground, entry), version, attempt }
+  return { is: 'settled', outcome: await loadOutcome(context, entry), version, attempt }
 }
 
 function checkInput(key: Key, { input }: ClaimRequest): void {

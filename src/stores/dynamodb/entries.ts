@@ -4,33 +4,23 @@
 // clock has it, and it has passed when it has passed by every clock (`sure`): clockSkewMs later by one's own. Waiting too long
 // costs a moment; not long enough would run an effect under a living lease, or again within its retention.
 
+import { attemptOf, expiresAtMs, fenceAfter, forgottenAtMs } from '../../core/entry.ts'
+import type { ClaimDecision, EntryRecord } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey, keyString } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
-import type { ClaimRequest, EntryState, Retention, Verdict } from '../../core/store.ts'
-import type { AttributeValue, DynamodbGround, Item, StoredItem } from '../../clients/dynamodb.ts'
+import type { ClaimRequest, Retention, Verdict } from '../../core/store.ts'
+import type { DynamodbValue, DynamodbItem, StoredDynamodbItem } from '../../clients/dynamodb.ts'
+import type { DynamodbContext } from './requests.ts'
 
-export interface StoredEntry extends Retention {
-  readonly key: Key
-  /** 'forget': nothing but the remains of an entry, kept until they are removed so that fences grow across lives. */
-  readonly wrote: 'claim' | 'release' | 'settle' | 'forget'
-  readonly how: 'fresh' | 'reopened' | 'taken-over'
-  readonly token: string
-  /** One more with every write: with token and fence, the condition that nobody has written since. */
+export interface DynamodbEntry extends EntryRecord {
+  /** One more with every write: with token and fence, the condition that no other writer was there since. */
   readonly revision: number
-  readonly attempt: number
-  readonly fence: number
-  readonly fingerprint: string
-  readonly version: number
-  readonly firstClaimedAtMs: number
-  readonly leaseUntilMs: number
-  readonly outcome?: Uint8Array
   /** Where an outcome is that is too large for the entry, see dynamodb/outcomes.ts. */
   readonly outcomeApart?: string
-  readonly input?: Uint8Array
 }
 
-export interface Moment {
+export interface DynamodbMoment {
   /** By our own clock: what we write. */
   readonly now: number
   /** What every clock has reached: what we judge by. */
@@ -38,7 +28,7 @@ export interface Moment {
   readonly clockSkewMs: number
 }
 
-export function momentOf({ clock, clockSkewMs }: DynamodbGround): Moment {
+export function momentOf({ clock, clockSkewMs }: DynamodbContext): DynamodbMoment {
   const now = Math.floor(clock.now())
   return { now, sure: now - clockSkewMs, clockSkewMs }
 }
@@ -46,7 +36,7 @@ export function momentOf({ clock, clockSkewMs }: DynamodbGround): Moment {
 /** The sort key of the entry itself; an outcome that is apart and audit records lie beside it under the same key. */
 export const entryPart = 'entry'
 
-export function keyOfItem(key: Key, part: string = entryPart): Item {
+export function keyOfItem(key: Key, part: string = entryPart): DynamodbItem {
   return { key: { S: keyString(key) }, part: { S: part } }
 }
 
@@ -63,13 +53,12 @@ export function removalSeconds(timeMs: number, clockSkewMs: number): number {
   return Math.ceil((timeMs + 2 * clockSkewMs + removalSlackMs) / 1_000)
 }
 
-export function number(value: number): AttributeValue {
+export function number(value: number): DynamodbValue {
   return { N: String(value) }
 }
 
 /** The sums are stored because a condition cannot add. */
-export function itemOf(entry: StoredEntry, { clockSkewMs }: Moment): Item {
-  const expiresAtMs = entry.leaseUntilMs + entry.keepMs
+export function itemOf(entry: DynamodbEntry, { clockSkewMs }: DynamodbMoment): DynamodbItem {
   const remainSeconds = retainSeconds(entry, clockSkewMs)
   return {
     ...keyOfItem(entry.key),
@@ -86,8 +75,8 @@ export function itemOf(entry: StoredEntry, { clockSkewMs }: Moment): Item {
     keepMs: number(entry.keepMs),
     retainMs: number(entry.keepMs + entry.tombstoneMs),
     retainSeconds: number(remainSeconds),
-    expiresAtMs: number(expiresAtMs),
-    forgottenAtMs: number(expiresAtMs + entry.tombstoneMs),
+    expiresAtMs: number(expiresAtMs(entry)),
+    forgottenAtMs: number(forgottenAtMs(entry)),
     removeAt: number(Math.ceil(entry.leaseUntilMs / 1_000) + remainSeconds),
     ...(entry.outcome && { outcome: { B: entry.outcome } }),
     ...(entry.outcomeApart !== undefined && { outcomeApart: { S: entry.outcomeApart } }),
@@ -95,12 +84,12 @@ export function itemOf(entry: StoredEntry, { clockSkewMs }: Moment): Item {
   }
 }
 
-export function keyFrom(item: StoredItem): Key {
+export function keyFrom(item: StoredDynamodbItem): Key {
   const [scope = '', id = ''] = (item['key']?.S ?? '').split('\n')
   return { scope, id }
 }
 
-export function entryOf(item: StoredItem): StoredEntry {
+export function entryOf(item: StoredDynamodbItem): DynamodbEntry {
   const key = keyFrom(item)
   const text = (name: string): string => item[name]?.S ?? unreadable(key, name)
   const integer = (name: string): number => {
@@ -111,8 +100,8 @@ export function entryOf(item: StoredItem): StoredEntry {
   const { outcome, outcomeApart, input } = item
   return {
     key,
-    wrote: text('wrote') as StoredEntry['wrote'],
-    how: text('how') as StoredEntry['how'],
+    wrote: text('wrote') as DynamodbEntry['wrote'],
+    how: text('how') as DynamodbEntry['how'],
     token: text('token'),
     revision: integer('revision'),
     attempt: integer('attempt'),
@@ -136,94 +125,26 @@ function unreadable(key: Key, name: string): never {
   })
 }
 
-export function expiresAtMs(entry: StoredEntry): number {
-  return entry.leaseUntilMs + entry.keepMs
-}
-
-export function forgottenAtMs(entry: StoredEntry): number {
-  return expiresAtMs(entry) + entry.tombstoneMs
-}
-
-/** Undefined when the entry is over, as if it had never been, whether or not DynamoDB has removed it. */
-export function stateOf(entry: StoredEntry, { sure }: Moment): EntryState | undefined {
-  if (entry.wrote === 'forget' || sure >= forgottenAtMs(entry)) return undefined
-  if (sure >= expiresAtMs(entry)) return 'tombstone'
-  if (entry.wrote === 'settle') return 'settled'
-  if (entry.wrote === 'release') return 'open'
-  return sure < entry.leaseUntilMs ? 'running' : 'abandoned'
-}
-
-/** A claim is answered by what is there, or by writing an entry in its place, if it is still there. */
-export type Decision =
-  | { readonly replay: StoredEntry }
-  | { readonly verdict: Verdict }
-  | { readonly write: StoredEntry }
-
-export function decide(key: Key, seen: StoredEntry | undefined, request: ClaimRequest, moment: Moment): Decision {
-  const state = seen && stateOf(seen, moment)
-  const isOwn = seen?.token === request.token
-  if (!state) {
-    // Whoever forgot the key with this token is gone.
-    if (seen?.wrote === 'forget' && isOwn) return { verdict: { is: 'busy', retryAfterMs: 0 } }
-    return { write: fresh(key, seen, request, moment) }
+/** The entry that a claim writes, when it is granted or repeated. */
+export function entryAfter(
+  key: Key,
+  seen: DynamodbEntry | undefined,
+  decision: Exclude<ClaimDecision<DynamodbEntry>, { readonly is: 'refused' | 'replayed' }>,
+  { request, moment }: { readonly request: ClaimRequest; readonly moment: DynamodbMoment },
+): DynamodbEntry {
+  const revision = 1 + (seen?.revision ?? 0)
+  if (decision.is === 'repeated') {
+    return { ...decision.entry, revision, leaseUntilMs: moment.now + request.leaseMs }
   }
-  if (state === 'tombstone') {
-    return request.onExpired === 'run' ? { write: fresh(key, seen, request, moment) } : { verdict: { is: 'expired' } }
-  }
-  if (seen.fingerprint !== request.fingerprint) return { verdict: { is: 'mismatch' } }
-  if (state === 'settled') return { replay: seen }
-  if (isOwn) return state === 'open' ? { verdict: { is: 'busy', retryAfterMs: 0 } } : again(seen, request, moment)
-  if (state === 'running') return { verdict: { is: 'busy', retryAfterMs: retryAfterMs(seen, moment) } }
-  if (state === 'open') return { write: nextAttempt(seen, request, moment, 'reopened') }
-  if (request.onTakeover === 'refuse') return { verdict: { is: 'doubt', attempt: seen.attempt } }
-  return { write: nextAttempt(seen, request, moment, 'taken-over') }
+  const fence = fenceAfter(seen?.fence ?? 0, moment.now)
+  return { ...attemptOf(key, decision, request, { nowMs: moment.now, fence }), revision }
 }
 
-// When the lease may be over at the earliest; once that has passed, when it is over by every clock.
-function retryAfterMs(entry: StoredEntry, { now, clockSkewMs }: Moment): number {
-  const earliestMs = entry.leaseUntilMs - clockSkewMs - now
-  return earliestMs > 0 ? earliestMs : entry.leaseUntilMs + clockSkewMs - now
-}
-
-function fresh(key: Key, seen: StoredEntry | undefined, request: ClaimRequest, moment: Moment): StoredEntry {
-  return {
-    key,
-    wrote: 'claim',
-    how: 'fresh',
-    token: request.token,
-    revision: 1 + (seen?.revision ?? 0),
-    attempt: 1,
-    fence: nextFence(seen, moment),
-    fingerprint: request.fingerprint,
-    version: request.version,
-    firstClaimedAtMs: moment.now,
-    leaseUntilMs: moment.now + request.leaseMs,
-    keepMs: request.retention.keepMs,
-    tombstoneMs: request.retention.tombstoneMs,
-    ...(request.input && { input: request.input }),
-  }
-}
-
-function nextAttempt(
-  seen: StoredEntry,
-  request: ClaimRequest,
-  moment: Moment,
-  how: 'reopened' | 'taken-over',
-): StoredEntry {
-  return {
-    ...fresh(seen.key, seen, request, moment),
-    how,
-    attempt: seen.attempt + 1,
-    // Another attempt of the same request: one that was given no input leaves the one that is there.
-    ...(!request.input && seen.input && { input: seen.input }),
-    firstClaimedAtMs: seen.firstClaimedAtMs,
-  }
-}
-
-function again(seen: StoredEntry, request: ClaimRequest, { now }: Moment): Decision {
-  return { write: { ...seen, revision: seen.revision + 1, leaseUntilMs: now + request.leaseMs } }
-}
-
-function nextFence(seen: StoredEntry | undefined, { now }: Moment): number {
-  return Math.max(now * 1_000, 1 + (seen?.fence ?? 0))
+/**
+ * `decide` says when the lease is over by every clock. A caller is told when it may be over at the earliest, and the other once
+ * that has passed.
+ */
+export function soonest(verdict: Verdict, { clockSkewMs }: DynamodbMoment): Verdict {
+  if (verdict.is !== 'busy' || verdict.retryAfterMs <= 2 * clockSkewMs) return verdict
+  return { is: 'busy', retryAfterMs: verdict.retryAfterMs - 2 * clockSkewMs }
 }

@@ -2,17 +2,17 @@
 // items of `settleWith` were refused for.
 
 import { OnceError } from '../../core/errors.ts'
-import type { StoredItem } from '../../clients/dynamodb.ts'
+import type { StoredDynamodbItem } from '../../clients/dynamodb.ts'
 
 /** Where a condition did not hold: what is there instead. Undefined when it is another error. */
-export function refusedBy(error: unknown): { readonly item: StoredItem | undefined } | undefined {
+export function refusedBy(error: unknown): { readonly item: StoredDynamodbItem | undefined } | undefined {
   if (nameOf(error) !== 'ConditionalCheckFailedException') return undefined
-  return { item: (error as { Item?: StoredItem }).Item }
+  return { item: (error as { Item?: StoredDynamodbItem }).Item }
 }
 
 export interface CancellationReason {
   readonly Code?: string
-  readonly Item?: StoredItem
+  readonly Item?: StoredDynamodbItem
 }
 
 /** Why a transaction was cancelled, one reason for each of its items, in their order. Undefined when it is another error. */

@@ -1,47 +1,48 @@
 // Looking at entries and mending them by hand. The audit record and the change it tells of are written in one transaction.
 
 import { systemRandom } from '../../core/clock.ts'
+import { expiresAtMs, fenceAfter, mended, mendingName, shownEntry, stateOf, stripped } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey, keyString } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
-import type { AuditRecord, Entry, EntryFilter, EntryState } from '../../core/store.ts'
+import type { AuditRecord, Entry, EntryFilter, EntryState, Mending } from '../../core/store.ts'
 import { readEntry, unchangedSince } from './claims.ts'
-import { call, namesIn, pages } from '../../clients/dynamodb.ts'
-import type { DynamodbGround, Item } from '../../clients/dynamodb.ts'
-import { entryOf, entryPart, expiresAtMs, forgottenAtMs, keyOfItem, momentOf, number, stateOf } from './entries.ts'
-import type { Moment, StoredEntry } from './entries.ts'
+import { call, namesIn, pages } from './requests.ts'
+import type { DynamodbItem } from '../../clients/dynamodb.ts'
+import type { DynamodbContext } from './requests.ts'
+import { entryOf, entryPart, itemOf, keyOfItem, momentOf, number } from './entries.ts'
+import type { DynamodbMoment, DynamodbEntry } from './entries.ts'
 import { cancellationOf, isPassing } from './errors.ts'
-import { loadOutcome } from './outcomes.ts'
-import { forgetting, opening, updateOf } from './updates.ts'
+import { loadOutcome, storeOutcome } from './outcomes.ts'
 
 const auditPart = 'audit '
 
 // Somebody else has to write between our reading and our writing each time; then it is not the moment to mend anything.
 const mendRoundsMax = 10
 
-export async function show(ground: DynamodbGround, key: Key): Promise<Entry | undefined> {
-  const entry = await readEntry(ground, key)
-  return entry && shown(ground, entry, momentOf(ground))
+export async function show(context: DynamodbContext, key: Key): Promise<Entry | undefined> {
+  const entry = await readEntry(context, key)
+  return entry && shown(context, entry, momentOf(context))
 }
 
 /** Reads the whole table: its keys lie in no order, so that no scope is ever a hot partition. */
-export async function list(ground: DynamodbGround, filter: EntryFilter): Promise<readonly Entry[]> {
-  const moment = momentOf(ground)
-  let found: StoredEntry[] = []
-  for await (const items of pages(ground, 'scan', scanFor(filter, moment))) {
+export async function list(context: DynamodbContext, filter: EntryFilter): Promise<readonly Entry[]> {
+  const moment = momentOf(context)
+  let found: DynamodbEntry[] = []
+  for await (const items of pages(context, 'scan', scanFor(filter, moment))) {
     const more = items.map(entryOf).filter((entry) => {
-      const state = stateOf(entry, moment)
+      const state = stateOf(entry, moment.sure)
       return state !== undefined && (filter.state === undefined || state === filter.state)
     })
     found = [...found, ...more].sort(byKey).slice(0, filter.limit)
   }
-  const entries = await Promise.all(found.map((entry) => shown(ground, entry, moment)))
+  const entries = await Promise.all(found.map((entry) => shown(context, entry, moment)))
   return entries.filter((entry) => entry !== undefined)
 }
 
 type ScanInput = Parameters<typeof pages>[2]
 
-function scanFor({ scope, after }: EntryFilter, moment: Moment): ScanInput {
+function scanFor({ scope, after }: EntryFilter, moment: DynamodbMoment): ScanInput {
   const conditions = [
     '#part = :entry AND #forgottenAtMs > :sure',
     ...(scope === undefined ? [] : ['begins_with(#key, :scope)']),
@@ -62,44 +63,69 @@ function scanFor({ scope, after }: EntryFilter, moment: Moment): ScanInput {
 }
 
 // As DynamoDB compares: byte by byte. The separator is below every legal character, so this is the order of scope, then id.
-function byKey(one: StoredEntry, other: StoredEntry): number {
+function byKey(one: DynamodbEntry, other: DynamodbEntry): number {
   return Buffer.compare(Buffer.from(keyString(one.key)), Buffer.from(keyString(other.key)))
 }
 
 export async function mend(
-  ground: DynamodbGround,
+  context: DynamodbContext,
   key: Key,
-  action: 'release' | 'forget',
+  action: Mending,
   reason: string,
 ): Promise<Entry | undefined> {
   for (let round = 0; round < mendRoundsMax; round++) {
-    const moment = momentOf(ground)
-    const seen = await readEntry(ground, key)
-    const before = seen && (await shown(ground, seen, moment))
-    const isMendable = action === 'forget' || before?.state === 'running' || before?.state === 'abandoned'
-    if (!seen || !before || !isMendable) return before
-    if (await mendUnchanged(ground, seen, { action, reason, before: before.state }, moment)) return before
+    const moment = momentOf(context)
+    const seen = await readEntry(context, key)
+    const before = seen && (await shown(context, seen, moment))
+    if (!seen || !before) return undefined
+    const at = { state: before.state, nowMs: moment.now, fence: fenceAfter(seen.fence, moment.now) }
+    const after = mended(seen, action, at)
+    if (!after) return before
+    const entry = after === 'forget' ? remainsOf(seen, moment) : await withOutcome(context, after, action)
+    const record = { action: mendingName(action), reason, before: before.state }
+    if (await replaceUnchanged(context, { seen, entry, record }, moment)) return before
   }
   throw new OnceError('STORE_UNAVAILABLE', {
-    message: `The entry of ${describeKey(key)} was changed by others ${mendRoundsMax} times while it was mended. Nothing was changed by hand. Try again.`,
+    message:
+      `Other writers changed the entry of ${describeKey(key)} ${mendRoundsMax} times while it was being mended. ` +
+      'Nothing was changed by hand. Try again.',
   })
 }
 
-async function mendUnchanged(
-  ground: DynamodbGround,
-  seen: StoredEntry,
-  record: Pick<AuditRecord, 'action' | 'reason' | 'before'>,
-  moment: Moment,
+/** Nothing but the fence, until TTL or a sweep removes it. */
+function remainsOf(seen: DynamodbEntry, { now }: DynamodbMoment): DynamodbEntry {
+  const { outcomeApart: _outcomeApart, ...rest } = stripped(seen)
+  return { ...rest, wrote: 'forget', leaseUntilMs: now, keepMs: 0, tombstoneMs: 0 }
+}
+
+// An outcome that lies apart has a time to live of its own: it is written before the entry that names it, and lasts as long.
+async function withOutcome(context: DynamodbContext, entry: DynamodbEntry, action: Mending): Promise<DynamodbEntry> {
+  if (entry.wrote !== 'settle') return entry
+  const { outcome: _outcome, outcomeApart: _outcomeApart, ...rest } = entry
+  const isResolved = typeof action !== 'string' && 'resolve' in action
+  const bytes = isResolved ? action.resolve : await loadOutcome(context, entry)
+  return { ...rest, ...(await storeOutcome(context, entry, bytes, expiresAtMs(entry))) }
+}
+
+interface Replacement {
+  readonly seen: DynamodbEntry
+  readonly entry: DynamodbEntry
+  readonly record: Pick<AuditRecord, 'action' | 'reason' | 'before'>
+}
+
+/** False when another writer was there since. */
+async function replaceUnchanged(
+  context: DynamodbContext,
+  { seen, entry, record }: Replacement,
+  moment: DynamodbMoment,
 ): Promise<boolean> {
-  const { ConditionExpression: condition, ExpressionAttributeValues: values = {} } = unchangedSince(seen)
-  // An open entry keeps its last token: a delayed claim of the holder that was pushed out still finds that it is over.
-  const change = record.action === 'release' ? opening(moment) : forgetting(moment)
+  const Item = itemOf({ ...entry, revision: seen.revision + 1 }, moment)
   const items = [
-    { Put: { TableName: ground.table, Item: auditItem(seen.key, record, moment) } },
-    { Update: updateOf(ground.table, seen.key, change, { condition, values }) },
+    { Put: { TableName: context.table, Item: auditItem(seen.key, record, moment) } },
+    { Put: { TableName: context.table, Item, ...unchangedSince(seen) } },
   ]
   try {
-    await call(ground, (options) => ground.client.transactWriteItems({ TransactItems: items }, options))
+    await call(context, (options) => context.client.transactWriteItems({ TransactItems: items }, options))
     return true
   } catch (error) {
     const reasons = cancellationOf(error)
@@ -108,7 +134,11 @@ async function mendUnchanged(
   }
 }
 
-function auditItem(key: Key, record: Pick<AuditRecord, 'action' | 'reason' | 'before'>, { now }: Moment): Item {
+function auditItem(
+  key: Key,
+  record: Pick<AuditRecord, 'action' | 'reason' | 'before'>,
+  { now }: DynamodbMoment,
+): DynamodbItem {
   // 15 digits last until the year 33658, and keep the order of time.
   const part = `${auditPart}${String(now).padStart(15, '0')} ${systemRandom.uuid()}`
   return {
@@ -120,7 +150,7 @@ function auditItem(key: Key, record: Pick<AuditRecord, 'action' | 'reason' | 'be
   }
 }
 
-export async function audit(ground: DynamodbGround, key: Key): Promise<readonly AuditRecord[]> {
+export async function audit(context: DynamodbContext, key: Key): Promise<readonly AuditRecord[]> {
   const condition = '#key = :key AND begins_with(#part, :audit)'
   const records: AuditRecord[] = []
   const input = {
@@ -128,7 +158,7 @@ export async function audit(ground: DynamodbGround, key: Key): Promise<readonly 
     ExpressionAttributeNames: namesIn(condition),
     ExpressionAttributeValues: { ':key': { S: keyString(key) }, ':audit': { S: auditPart } },
   }
-  for await (const items of pages(ground, 'query', input)) {
+  for await (const items of pages(context, 'query', input)) {
     for (const item of items) {
       records.push({
         key,
@@ -142,22 +172,11 @@ export async function audit(ground: DynamodbGround, key: Key): Promise<readonly 
   return records
 }
 
-async function shown(ground: DynamodbGround, entry: StoredEntry, moment: Moment): Promise<Entry | undefined> {
-  const state = stateOf(entry, moment)
-  if (!state) return undefined
-  const outcome = state === 'settled' ? await loadOutcome(ground, entry) : undefined
-  return {
-    key: entry.key,
-    state,
-    attempt: entry.attempt,
-    fence: entry.fence,
-    fingerprint: entry.fingerprint,
-    version: entry.version,
-    firstClaimedAtMs: entry.firstClaimedAtMs,
-    leaseUntilMs: entry.leaseUntilMs,
-    expiresAtMs: expiresAtMs(entry),
-    forgottenAtMs: forgottenAtMs(entry),
-    ...(outcome && { outcome }),
-    ...(state !== 'tombstone' && entry.input && { input: entry.input }),
-  }
+async function shown(
+  context: DynamodbContext,
+  entry: DynamodbEntry,
+  moment: DynamodbMoment,
+): Promise<Entry | undefined> {
+  const outcome = stateOf(entry, moment.sure) === 'settled' ? await loadOutcome(context, entry) : undefined
+  return shownEntry({ ...entry, ...(outcome && { outcome }) }, moment.sure)
 }

@@ -6,10 +6,10 @@ import { hash } from 'node:crypto'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Claim } from '../../core/store.ts'
-import { call, namesIn } from '../../clients/dynamodb.ts'
-import type { DynamodbGround } from '../../clients/dynamodb.ts'
+import { call, namesIn } from './requests.ts'
+import type { DynamodbContext } from './requests.ts'
 import { keyOfItem, number, removalSeconds } from './entries.ts'
-import type { StoredEntry } from './entries.ts'
+import type { DynamodbEntry } from './entries.ts'
 import { refusedBy } from './errors.ts'
 
 // A replay is a conditional write that fails, and DynamoDB bills it by the size of the item: 33 write units at 32 KiB, of
@@ -21,11 +21,11 @@ const chunkBytesMax = 384 * 1_024
 
 export const chunkPart = 'outcome '
 
-export type StoredOutcome = Pick<StoredEntry, 'outcome' | 'outcomeApart'>
+export type StoredOutcome = Pick<DynamodbEntry, 'outcome' | 'outcomeApart'>
 
 /** Answers what the entry must hold, once everything that lies apart is there until `expiresAtMs`. */
 export async function storeOutcome(
-  ground: DynamodbGround,
+  context: DynamodbContext,
   claim: Claim,
   outcome: Uint8Array,
   expiresAtMs: number,
@@ -33,16 +33,16 @@ export async function storeOutcome(
   if (outcome.length <= inlineBytesMax) return { outcome }
   const count = Math.ceil(outcome.length / chunkBytesMax)
   const outcomeApart = `${count} ${hash('sha256', outcome, 'base64url')}`
-  const removeAt = removalSeconds(expiresAtMs, ground.clockSkewMs)
+  const removeAt = removalSeconds(expiresAtMs, context.clockSkewMs)
   const chunks = partsOf(claim.token, outcomeApart).map((part, index) =>
-    putChunk(ground, claim, part, removeAt, outcome.subarray(index * chunkBytesMax, (index + 1) * chunkBytesMax)),
+    putChunk(context, claim, part, removeAt, outcome.subarray(index * chunkBytesMax, (index + 1) * chunkBytesMax)),
   )
   await Promise.all(chunks)
   return { outcomeApart }
 }
 
 async function putChunk(
-  ground: DynamodbGround,
+  context: DynamodbContext,
   { key }: Claim,
   part: string,
   removeAt: number,
@@ -51,10 +51,10 @@ async function putChunk(
   // The same bytes may be there already; a repeated settle must not make them go earlier.
   const condition = 'attribute_not_exists(#key) OR #removeAt < :removeAt'
   try {
-    await call(ground, (options) =>
-      ground.client.putItem(
+    await call(context, (options) =>
+      context.client.putItem(
         {
-          TableName: ground.table,
+          TableName: context.table,
           Item: { ...keyOfItem(key, part), bytes: { B: bytes }, removeAt: number(removeAt) },
           ConditionExpression: condition,
           ExpressionAttributeNames: namesIn(condition),
@@ -69,14 +69,14 @@ async function putChunk(
 }
 
 /** The outcome of a settled entry, wherever it is. */
-export async function loadOutcome(ground: DynamodbGround, entry: StoredEntry): Promise<Uint8Array> {
+export async function loadOutcome(context: DynamodbContext, entry: DynamodbEntry): Promise<Uint8Array> {
   const { key, token, outcome, outcomeApart } = entry
   if (outcome) return outcome
   if (outcomeApart === undefined) return unreadable(entry, 'it is missing')
   const chunks = await Promise.all(
     partsOf(token, outcomeApart).map(async (part) => {
-      const found = await call(ground, (options) =>
-        ground.client.getItem({ TableName: ground.table, Key: keyOfItem(key, part), ConsistentRead: true }, options),
+      const found = await call(context, (options) =>
+        context.client.getItem({ TableName: context.table, Key: keyOfItem(key, part), ConsistentRead: true }, options),
       )
       return found.Item?.['bytes']?.B ?? unreadable(entry, `the item "${part}" is missing`)
     }),
@@ -91,7 +91,7 @@ function partsOf(token: string, outcomeApart: string): readonly string[] {
   return Array.from({ length: Number(count) }, (_, index) => `${chunkPart}${token} ${digest} ${index}`)
 }
 
-function unreadable({ key }: StoredEntry, why: string): never {
+function unreadable({ key }: DynamodbEntry, why: string): never {
   throw new OnceError('OUTCOME_UNREADABLE', {
     message: `The outcome of ${describeKey(key)} in DynamoDB cannot be read: ${why}. The effect did run and was not run again.`,
   })

@@ -3,8 +3,9 @@
 
 import { sleep } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
-import { call } from '../../clients/dynamodb.ts'
-import type { DynamodbGround, TableDescription } from '../../clients/dynamodb.ts'
+import { call } from './requests.ts'
+import type { DynamodbTable } from '../../clients/dynamodb.ts'
+import type { DynamodbContext } from './requests.ts'
 import { messageOf } from './errors.ts'
 
 export interface TableSchema {
@@ -35,43 +36,43 @@ export function tableSchema(table: string): TableSchema {
 }
 
 /** Makes what is missing; safe from several processes at once. */
-export async function migrate(ground: DynamodbGround): Promise<void> {
-  if (!(await describeTable(ground))) {
+export async function migrate(context: DynamodbContext): Promise<void> {
+  if (!(await describeTable(context))) {
     await ignoring('ResourceInUseException', () =>
-      call(ground, (options) => ground.client.createTable(tableSchema(ground.table).createTable, options)),
+      call(context, (options) => context.client.createTable(tableSchema(context.table).createTable, options)),
     )
   }
-  checkTable(ground.table, await whenActive(ground))
-  await enableTimeToLive(ground)
+  checkTable(context.table, await whenActive(context))
+  await enableTimeToLive(context)
 }
 
 // A table of DynamoDB is there within seconds; half a minute is far beyond.
 const createMsMax = 30_000
 const pollMs = 200
 
-async function whenActive(ground: DynamodbGround): Promise<TableDescription> {
-  const startedMs = ground.clock.elapsed()
+async function whenActive(context: DynamodbContext): Promise<DynamodbTable> {
+  const startedMs = context.clock.elapsed()
   for (;;) {
-    const found = await describeTable(ground)
+    const found = await describeTable(context)
     // A table that is being updated serves as before.
     if (found?.TableStatus === 'ACTIVE' || found?.TableStatus === 'UPDATING') return found
-    if (ground.clock.elapsed() - startedMs > createMsMax) {
+    if (context.clock.elapsed() - startedMs > createMsMax) {
       throw new OnceError('STORE_UNAVAILABLE', {
-        message: `The table ${ground.table} was not ready ${createMsMax} ms after it was created (${found?.TableStatus ?? 'it is not there'}). Run migrate() again.`,
+        message: `The table ${context.table} was not ready ${createMsMax} ms after it was created (${found?.TableStatus ?? 'it is not there'}). Run migrate() again.`,
       })
     }
-    await sleep(ground.clock, pollMs)
+    await sleep(context.clock, pollMs)
   }
 }
 
-async function describeTable(ground: DynamodbGround): Promise<TableDescription | undefined> {
+async function describeTable(context: DynamodbContext): Promise<DynamodbTable | undefined> {
   const found = await ignoring('ResourceNotFoundException', () =>
-    call(ground, (options) => ground.client.describeTable({ TableName: ground.table }, options)),
+    call(context, (options) => context.client.describeTable({ TableName: context.table }, options)),
   )
   return found?.Table
 }
 
-function checkTable(table: string, { KeySchema: found = [] }: TableDescription): void {
+function checkTable(table: string, { KeySchema: found = [] }: DynamodbTable): void {
   const isOurs =
     found.length === keySchema.length &&
     keySchema.every(({ AttributeName: name, KeyType: type }) =>
@@ -83,14 +84,14 @@ function checkTable(table: string, { KeySchema: found = [] }: TableDescription):
   })
 }
 
-async function enableTimeToLive(ground: DynamodbGround): Promise<void> {
-  const { TimeToLiveDescription: found } = await call(ground, (options) =>
-    ground.client.describeTimeToLive({ TableName: ground.table }, options),
+async function enableTimeToLive(context: DynamodbContext): Promise<void> {
+  const { TimeToLiveDescription: found } = await call(context, (options) =>
+    context.client.describeTimeToLive({ TableName: context.table }, options),
   )
   if (found?.TimeToLiveStatus === 'ENABLED' || found?.TimeToLiveStatus === 'ENABLING') return
   try {
-    const { updateTimeToLive } = tableSchema(ground.table)
-    await call(ground, (options) => ground.client.updateTimeToLive(updateTimeToLive, options))
+    const { updateTimeToLive } = tableSchema(context.table)
+    await call(context, (options) => context.client.updateTimeToLive(updateTimeToLive, options))
   } catch (error) {
     // Another process was there between our question and this.
     if (!/already enabled/i.test(messageOf(error))) throw error

@@ -2,10 +2,11 @@
 // off or too late for somebody's taste, and takes the contents out of tombstones. It reads the whole table, a page a step.
 
 import type { Swept } from '../../core/store.ts'
-import { call, namesIn, primaryKeyOf } from '../../clients/dynamodb.ts'
-import type { AttributeValue, DynamodbGround, Item, Page, StoredItem } from '../../clients/dynamodb.ts'
+import { call, namesIn, primaryKeyOf } from './requests.ts'
+import type { DynamodbValue, DynamodbItem, DynamodbPage, StoredDynamodbItem } from '../../clients/dynamodb.ts'
+import type { DynamodbContext } from './requests.ts'
 import { entryPart, keyFrom, momentOf, number } from './entries.ts'
-import type { Moment } from './entries.ts'
+import type { DynamodbMoment } from './entries.ts'
 import { isTransactionConflict, refusedBy } from './errors.ts'
 import { chunkPart } from './outcomes.ts'
 import { contents, updateOf } from './updates.ts'
@@ -13,7 +14,7 @@ import type { Where } from './updates.ts'
 
 /** Where the next step goes on; undefined at the beginning of the table. */
 export interface SweepCursor {
-  after: Item | undefined
+  after: DynamodbItem | undefined
 }
 
 type Done = 'tombstoned' | 'forgotten' | 'nothing'
@@ -24,15 +25,15 @@ const readItemsMax = 1_000
 // The SDK opens 50 connections; this leaves half of them to the claims.
 const writesAtOnce = 25
 
-export async function sweep(ground: DynamodbGround, cursor: SweepCursor, limit: number): Promise<Swept> {
-  const moment = momentOf(ground)
-  const page = await readPage(ground, cursor, moment)
+export async function sweep(context: DynamodbContext, cursor: SweepCursor, limit: number): Promise<Swept> {
+  const moment = momentOf(context)
+  const page = await readPage(context, cursor, moment)
   const found = page.Items ?? []
   const chosen = found.slice(0, limit)
   const counts = { tombstoned: 0, forgotten: 0, nothing: 0 }
   for (let index = 0; index < chosen.length; index += writesAtOnce) {
     const done = await Promise.all(
-      chosen.slice(index, index + writesAtOnce).map((item) => sweepOne(ground, item, moment)),
+      chosen.slice(index, index + writesAtOnce).map((item) => sweepOne(context, item, moment)),
     )
     for (const each of done) counts[each]++
   }
@@ -41,16 +42,16 @@ export async function sweep(ground: DynamodbGround, cursor: SweepCursor, limit: 
   return { tombstoned: counts.tombstoned, forgotten: counts.forgotten, more: cursor.after !== undefined }
 }
 
-function readPage(ground: DynamodbGround, cursor: SweepCursor, moment: Moment): Promise<Page> {
+function readPage(context: DynamodbContext, cursor: SweepCursor, moment: DynamodbMoment): Promise<DynamodbPage> {
   const holdsSomething = contents.map((name) => `attribute_exists(#${name})`).join(' OR ')
   const entryIsOver = `#forgottenAtMs <= :sure OR (#expiresAtMs <= :sure AND (${holdsSomething}))`
   const chunkIsOver = 'begins_with(#part, :chunk) AND #removeAt <= :sureSeconds'
   const filter = `(#part = :entry AND (${entryIsOver})) OR (${chunkIsOver})`
   const projection = '#key, #part, #token, #fence, #revision, #wrote, #forgottenAtMs, #removeAt'
-  return call(ground, (options) =>
-    ground.client.scan(
+  return call(context, (options) =>
+    context.client.scan(
       {
-        TableName: ground.table,
+        TableName: context.table,
         ConsistentRead: true,
         Limit: readItemsMax,
         FilterExpression: filter,
@@ -70,11 +71,11 @@ function readPage(ground: DynamodbGround, cursor: SweepCursor, moment: Moment): 
 }
 
 // Each on the condition that it is still what was read: a key that is claimed anew meanwhile is left alone.
-async function sweepOne(ground: DynamodbGround, item: StoredItem, { sure }: Moment): Promise<Done> {
+async function sweepOne(context: DynamodbContext, item: StoredDynamodbItem, { sure }: DynamodbMoment): Promise<Done> {
   const isEntry = item['part']?.S === entryPart
   const isTombstone = isEntry && Number(item['forgottenAtMs']?.N) > sure
   try {
-    await (isTombstone ? strip(ground, item) : remove(ground, item))
+    await (isTombstone ? strip(context, item) : remove(context, item))
   } catch (error) {
     if (refusedBy(error) || isTransactionConflict(error)) return 'nothing'
     throw error
@@ -84,29 +85,29 @@ async function sweepOne(ground: DynamodbGround, item: StoredItem, { sure }: Mome
   return isEntry && item['wrote']?.S !== 'forget' ? 'forgotten' : 'nothing'
 }
 
-async function strip(ground: DynamodbGround, item: StoredItem): Promise<void> {
+async function strip(context: DynamodbContext, item: StoredDynamodbItem): Promise<void> {
   const change = { sets: {}, values: {}, removes: contents }
-  const input = updateOf(ground.table, keyFrom(item), change, stillAs(item))
-  await call(ground, (options) => ground.client.updateItem(input, options))
+  const input = updateOf(context.table, keyFrom(item), change, stillAs(item))
+  await call(context, (options) => context.client.updateItem(input, options))
 }
 
-async function remove(ground: DynamodbGround, item: StoredItem): Promise<void> {
+async function remove(context: DynamodbContext, item: StoredDynamodbItem): Promise<void> {
   const { condition, values } = stillAs(item)
   const input = {
-    TableName: ground.table,
+    TableName: context.table,
     Key: primaryKeyOf(item),
     ConditionExpression: condition,
     ExpressionAttributeNames: namesIn(condition),
     ExpressionAttributeValues: values,
     ReturnValuesOnConditionCheckFailure: 'ALL_OLD',
   } as const
-  await call(ground, (options) => ground.client.deleteItem(input, options))
+  await call(context, (options) => context.client.deleteItem(input, options))
 }
 
-function stillAs(item: StoredItem): Where {
+function stillAs(item: StoredDynamodbItem): Where {
   const names = item['part']?.S === entryPart ? ['token', 'fence', 'revision'] : ['removeAt']
   return {
     condition: names.map((name) => `#${name} = :seen_${name}`).join(' AND '),
-    values: Object.fromEntries(names.map((name) => [`:seen_${name}`, item[name] as AttributeValue])),
+    values: Object.fromEntries(names.map((name) => [`:seen_${name}`, item[name] as DynamodbValue])),
   }
 }

@@ -3,21 +3,21 @@
 
 import type { Key } from '../../core/key.ts'
 import type { Retention } from '../../core/store.ts'
-import { namesIn } from '../../clients/dynamodb.ts'
-import type { Item, UpdateInput } from '../../clients/dynamodb.ts'
+import { namesIn } from './requests.ts'
+import type { DynamodbItem, DynamodbUpdate } from '../../clients/dynamodb.ts'
 import { keyOfItem, number, retainSeconds } from './entries.ts'
-import type { Moment } from './entries.ts'
+import type { DynamodbMoment } from './entries.ts'
 
 export interface Change {
   /** An expression for each attribute that is set. */
   readonly sets: Readonly<Record<string, string>>
-  readonly values: Item
+  readonly values: DynamodbItem
   readonly removes?: readonly string[]
 }
 
 export interface Where {
   readonly condition: string
-  readonly values: Item
+  readonly values: DynamodbItem
 }
 
 /** A lease that ends then, and the retention that the entry has counted from there. */
@@ -34,7 +34,11 @@ export function leaseEndingAt(untilMs: number): Change {
 }
 
 /** Ended now, with another retention than it had. */
-export function endingNow({ keepMs, tombstoneMs }: Retention, { now, clockSkewMs }: Moment, others: Item): Change {
+export function endingNow(
+  { keepMs, tombstoneMs }: Retention,
+  { now, clockSkewMs }: DynamodbMoment,
+  others: DynamodbItem,
+): Change {
   const seconds = retainSeconds({ keepMs, tombstoneMs }, clockSkewMs)
   const attributes = {
     leaseUntilMs: number(now),
@@ -56,16 +60,16 @@ export function endingNow({ keepMs, tombstoneMs }: Retention, { now, clockSkewMs
 export const contents: readonly string[] = ['outcome', 'outcomeApart', 'input']
 
 /** Nothing but remains, until TTL or a sweep removes them. */
-export function forgetting(moment: Moment): Change {
+export function forgetting(moment: DynamodbMoment): Change {
   return { ...endingNow({ keepMs: 0, tombstoneMs: 0 }, moment, { wrote: { S: 'forget' } }), removes: contents }
 }
 
-export function opening({ now }: Moment): Change {
+export function opening({ now }: DynamodbMoment): Change {
   const { sets, values } = leaseEndingAt(now)
   return { sets: { ...sets, wrote: ':release' }, values: { ...values, ':release': { S: 'release' } } }
 }
 
-export function updateOf(table: string, key: Key, { sets, values, removes }: Change, where: Where): UpdateInput {
+export function updateOf(table: string, key: Key, { sets, values, removes }: Change, where: Where): DynamodbUpdate {
   const set = Object.entries({ ...sets, revision: '#revision + :one' }).map(([name, to]) => `#${name} = ${to}`)
   const remove = removes ? ` REMOVE ${removes.map((name) => `#${name}`).join(', ')}` : ''
   const expression = `SET ${set.join(', ')}${remove}`

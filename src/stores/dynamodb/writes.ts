@@ -1,52 +1,54 @@
 // What the holder of a key writes: one conditional update each, on the condition that its claim still holds the key. An
 // update that is refused is told what is there, and so recognises itself when it had landed before (a retry of the SDK).
 
+import { stateOf } from '../../core/entry.ts'
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Claim, Fenced, Retention } from '../../core/store.ts'
-import { call } from '../../clients/dynamodb.ts'
-import type { DynamodbGround, TransactWriteItem, UpdateInput } from '../../clients/dynamodb.ts'
-import { entryOf, momentOf, number, stateOf } from './entries.ts'
-import type { Moment, StoredEntry } from './entries.ts'
+import { call } from './requests.ts'
+import type { TransactWriteItem, DynamodbUpdate } from '../../clients/dynamodb.ts'
+import type { DynamodbContext } from './requests.ts'
+import { entryOf, momentOf, number } from './entries.ts'
+import type { DynamodbMoment, DynamodbEntry } from './entries.ts'
 import { cancellationOf, isPassing, messageOf, refusedBy, storeError } from './errors.ts'
 import { storeOutcome } from './outcomes.ts'
 import { endingNow, forgetting, leaseEndingAt, opening, updateOf } from './updates.ts'
 import type { Change, Where } from './updates.ts'
 
-export async function extend(ground: DynamodbGround, claim: Claim, leaseMs: number): Promise<Fenced> {
-  const moment = momentOf(ground)
-  const written = await update(ground, claim, leaseEndingAt(moment.now + leaseMs), heldBy(claim, moment))
+export async function extend(context: DynamodbContext, claim: Claim, leaseMs: number): Promise<Fenced> {
+  const moment = momentOf(context)
+  const written = await update(context, claim, leaseEndingAt(moment.now + leaseMs), heldBy(claim, moment))
   return written === 'done' ? 'done' : 'lost'
 }
 
 export async function settle(
-  ground: DynamodbGround,
+  context: DynamodbContext,
   claim: Claim,
   outcome: Uint8Array,
   retention: Retention,
 ): Promise<Fenced> {
-  const moment = momentOf(ground)
-  const change = await settling(ground, claim, outcome, retention, moment)
-  const written = await update(ground, claim, change, heldBy(claim, moment))
+  const moment = momentOf(context)
+  const change = await settling(context, claim, outcome, retention, moment)
+  const written = await update(context, claim, change, heldBy(claim, moment))
   return written === 'done' || isOwn(written.seen, claim, 'settled', moment) ? 'done' : 'lost'
 }
 
-export async function release(ground: DynamodbGround, claim: Claim, how: 'open' | 'forget'): Promise<Fenced> {
-  const moment = momentOf(ground)
+export async function release(context: DynamodbContext, claim: Claim, how: 'open' | 'forget'): Promise<Fenced> {
+  const moment = momentOf(context)
   const held = claim.fence === 0 ? heldByToken(claim, moment) : heldBy(claim, moment)
   if (how === 'forget') {
     const first = { ...held, condition: `${held.condition} AND #attempt = :one` }
-    const written = await update(ground, claim, forgetting(moment), first)
-    if (written === 'done' || !written.seen || !stateOf(written.seen, moment)) return 'done'
+    const written = await update(context, claim, forgetting(moment), first)
+    if (written === 'done' || !written.seen || !stateOf(written.seen, moment.sure)) return 'done'
     // Perhaps a later attempt, which leaves the entry open, as the attempts before it did begin.
   }
-  const written = await update(ground, claim, opening(moment), held)
+  const written = await update(context, claim, opening(moment), held)
   return written === 'done' || isOwn(written.seen, claim, 'open', moment) ? 'done' : 'lost'
 }
 
 /** Settle together with the caller's own writes: all of them, or none. */
 export async function settleWith(
-  ground: DynamodbGround,
+  context: DynamodbContext,
   claim: Claim,
   outcome: Uint8Array,
   retention: Retention,
@@ -58,21 +60,21 @@ export async function settleWith(
       `settleWith: expected 1 to 99 items, got ${Array.isArray(items) ? items.length : typeof items}`,
     )
   }
-  const moment = momentOf(ground)
-  const change = await settling(ground, claim, outcome, retention, moment).catch((error: unknown) => {
+  const moment = momentOf(context)
+  const change = await settling(context, claim, outcome, retention, moment).catch((error: unknown) => {
     throw storeError(error, 'settle', 'unknown')
   })
-  const own = { Update: updateOf(ground.table, claim.key, change, heldBy(claim, moment)) }
+  const own = { Update: updateOf(context.table, claim.key, change, heldBy(claim, moment)) }
   try {
     // Ours comes last, so that the reasons of a refusal have the places of the caller's items.
-    await call(ground, (options) => ground.client.transactWriteItems({ TransactItems: [...items, own] }, options))
+    await call(context, (options) => context.client.transactWriteItems({ TransactItems: [...items, own] }, options))
     return 'done'
   } catch (error) {
     return afterCancellation(error, claim, moment)
   }
 }
 
-function afterCancellation(error: unknown, claim: Claim, moment: Moment): Fenced {
+function afterCancellation(error: unknown, claim: Claim, moment: DynamodbMoment): Fenced {
   const reasons = cancellationOf(error)
   const own = reasons?.at(-1)
   if (own?.Code === 'ConditionalCheckFailed') {
@@ -94,13 +96,13 @@ function afterCancellation(error: unknown, claim: Claim, moment: Moment): Fenced
 }
 
 async function settling(
-  ground: DynamodbGround,
+  context: DynamodbContext,
   claim: Claim,
   bytes: Uint8Array,
   retention: Retention,
-  moment: Moment,
+  moment: DynamodbMoment,
 ): Promise<Change> {
-  const { outcome, outcomeApart } = await storeOutcome(ground, claim, bytes, moment.now + retention.keepMs)
+  const { outcome, outcomeApart } = await storeOutcome(context, claim, bytes, moment.now + retention.keepMs)
   return endingNow(retention, moment, {
     wrote: { S: 'settle' },
     ...(outcome && { outcome: { B: outcome } }),
@@ -109,13 +111,13 @@ async function settling(
 }
 
 // The lease decides when others may try; token and fence decide who may write. Hence nothing about the lease here.
-function heldBy(claim: Claim, moment: Moment): Where {
+function heldBy(claim: Claim, moment: DynamodbMoment): Where {
   const { condition, values } = heldByToken(claim, moment)
   return { condition: `${condition} AND #fence = :fence`, values: { ...values, ':fence': number(claim.fence) } }
 }
 
 /** In whichever life of the key: for the release of a claim whose answer was never heard (fence 0). */
-function heldByToken({ token }: Claim, { sure }: Moment): Where {
+function heldByToken({ token }: Claim, { sure }: DynamodbMoment): Where {
   return {
     condition: '#token = :token AND #wrote = :claim AND #expiresAtMs > :sure',
     values: { ':token': { S: token }, ':claim': { S: 'claim' }, ':sure': number(sure) },
@@ -123,14 +125,14 @@ function heldByToken({ token }: Claim, { sure }: Moment): Where {
 }
 
 async function update(
-  ground: DynamodbGround,
+  context: DynamodbContext,
   { key }: Claim,
   change: Change,
   where: Where,
-): Promise<'done' | { readonly seen: StoredEntry | undefined }> {
-  const input: UpdateInput = updateOf(ground.table, key, change, where)
+): Promise<'done' | { readonly seen: DynamodbEntry | undefined }> {
+  const input: DynamodbUpdate = updateOf(context.table, key, change, where)
   try {
-    await call(ground, (options) => ground.client.updateItem(input, options))
+    await call(context, (options) => context.client.updateItem(input, options))
     return 'done'
   } catch (error) {
     const refused = refusedBy(error)
@@ -139,7 +141,12 @@ async function update(
   }
 }
 
-function isOwn(seen: StoredEntry | undefined, claim: Claim, state: 'settled' | 'open', moment: Moment): boolean {
-  if (seen?.token !== claim.token || stateOf(seen, moment) !== state) return false
+function isOwn(
+  seen: DynamodbEntry | undefined,
+  claim: Claim,
+  state: 'settled' | 'open',
+  moment: DynamodbMoment,
+): boolean {
+  if (seen?.token !== claim.token || stateOf(seen, moment.sure) !== state) return false
   return seen.fence === claim.fence || (state === 'open' && claim.fence === 0)
 }

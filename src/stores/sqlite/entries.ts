@@ -130,7 +130,8 @@ export function entriesOn(database: SqliteDatabase, table: string, time: Moments
     },
     change(key, action) {
       const [entry, nowMs] = [find(key), time.now()]
-      const after = entry && mended(entry, action, { nowMs, fence: time.fence(entry.fence) })
+      const at = { state: stateOf(entry, nowMs), nowMs, fence: time.fence(entry?.fence ?? 0) }
+      const after = mended(entry, action, at)
       if (after === 'forget') forget(statements, key)
       else if (after) write(statements.write, after, nowMs)
       return after && (after !== 'forget' && after.wrote === 'settle' ? 'settled' : 'changed')
