@@ -1,14 +1,14 @@
 // MongoDB: one collection, one document a key. A claim is one update that inserts the document or is refused because it is
 // there; all else is an update on the condition that the token still holds the key. All time is the server's.
 
-import { releaseOrForget } from '../core/entry.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
 import { checkOptions, oneOf, optional, positiveInteger, positiveMs, withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import type { Inspectable, Migratable, Store, Sweepable } from '../core/store.ts'
 import { claim } from './mongodb/claims.ts'
-import type { MongodbCollection, MongodbGround } from './mongodb/client.ts'
+import type { MongodbCollection } from '../clients/mongodb.ts'
+import type { MongodbContext } from './mongodb/requests.ts'
 import { storeError } from './mongodb/errors.ts'
 import { audit, list, mend, show } from './mongodb/inspection.ts'
 import { removalTimes } from './mongodb/removal.ts'
@@ -16,7 +16,7 @@ import { checkReady, migrate, schema } from './mongodb/schema.ts'
 import { sweep } from './mongodb/sweep.ts'
 import { extend, release, settle } from './mongodb/writes.ts'
 
-export type { MongodbCollection } from './mongodb/client.ts'
+export type { MongodbCollection } from '../clients/mongodb.ts'
 
 export interface MongodbStoreOptions {
   /** `client.db('app').collection('onceonly')` of the `mongodb` driver, version 7: a collection for this store alone. */
@@ -58,7 +58,7 @@ const rules = {
 export function mongodbStore(options: MongodbStoreOptions): MongodbStore {
   checkOptions('mongodbStore', options, rules)
   const clock = options.clock ?? systemClock
-  const ground: MongodbGround = {
+  const context: MongodbContext = {
     collection: options.collection,
     clock,
     timeoutMs: options.timeoutMs ?? defaultTimeoutMs,
@@ -66,7 +66,7 @@ export function mongodbStore(options: MongodbStoreOptions): MongodbStore {
     sharding: options.sharding ?? 'refuse',
     removal: removalTimes(clock),
   }
-  const ready = checkedOnce(() => checkReady(ground))
+  const ready = checkedOnce(() => checkReady(context))
   const told = async <T>(during: string, executed: 'no' | 'unknown', work: () => Promise<T>): Promise<T> => {
     try {
       await ready()
@@ -77,23 +77,23 @@ export function mongodbStore(options: MongodbStoreOptions): MongodbStore {
   }
   return {
     name: 'mongodb',
-    claim: (key, request) => told('claim', 'no', () => claim(ground, key, request)),
-    extend: (held, leaseMs) => told('extend', 'unknown', () => extend(ground, held, leaseMs)),
-    settle: (held, outcome, kept) => told('settle', 'unknown', () => settle(ground, held, outcome, kept)),
-    release: (held, how) => told('release', 'unknown', () => release(ground, held, how)),
+    claim: (key, request) => told('claim', 'no', () => claim(context, key, request)),
+    extend: (held, leaseMs) => told('extend', 'unknown', () => extend(context, held, leaseMs)),
+    settle: (held, outcome, kept) => told('settle', 'unknown', () => settle(context, held, outcome, kept)),
+    release: (held, how) => told('release', 'unknown', () => release(context, held, how)),
     async sweep(given) {
       checkOptions('sweep', given, { limit: positiveInteger })
-      return told('sweep', 'no', () => sweep(ground, given.limit))
+      return told('sweep', 'no', () => sweep(context, given.limit))
     },
-    show: (key) => told('show', 'no', () => show(ground, key)),
-    list: (filter) => told('list', 'no', () => list(ground, filter)),
-    mend: (key, action, reason) => told('mend', 'unknown', () => mend(ground, key, releaseOrForget(action), reason)),
-    audit: (key) => told('audit', 'no', () => audit(ground, key)),
+    show: (key) => told('show', 'no', () => show(context, key)),
+    list: (filter) => told('list', 'no', () => list(context, filter)),
+    mend: (key, action, reason) => told('mend', 'unknown', () => mend(context, key, action, reason)),
+    audit: (key) => told('audit', 'no', () => audit(context, key)),
     migrate: () =>
-      migrate(ground).catch((error: unknown) => {
+      migrate(context).catch((error: unknown) => {
         throw storeError(error, 'migrate', 'no')
       }),
-    schema: () => schema(ground),
+    schema: () => schema(context),
   }
 }
 

@@ -507,9 +507,19 @@ export const mongodbBugs: readonly SeededBug[] = bugsIn('src/stores/mongodb/entr
   },
   {
     id: 'mongodb: a takeover of what has changed since it was read',
-    find: 'return { _id: idOf(key), token, revision }',
-    replace: `return { _id: idOf(key), ...(revision < 0 && { token }) }`,
+    find: 'return { _id: idOf(key), token, revision, $expr: { $eq: [fenceOfDocument, fence] } }',
+    replace: `return { _id: idOf(key), ...(revision + fence < 0 && { token }) }`,
     caughtBy: byTest(inMongodb, 'of concurrent claims of an abandoned key, one takes it over', 'mongodb'),
+  },
+  {
+    id: 'mongodb: another life of the same token is taken for what was read',
+    find: 'return { _id: idOf(key), token, revision, $expr: { $eq: [fenceOfDocument, fence] } }',
+    replace: `return { _id: idOf(key), token, ...(fence >= 0 && { revision }) }`,
+    caughtBy: byTest(
+      'src/stores/mongodb/faults.test.ts',
+      'a takeover and a sweep that stall leave another life of the same token alone',
+      'mongodb',
+    ),
   },
 ])
 

@@ -1,6 +1,6 @@
 // What a MongoDB deployment must be like: a replica set whose majority is more than one machine, reached at its primary.
 
-import type { MongodbCollection } from '../../stores/mongodb/client.ts'
+import type { MongodbCollection } from '../../clients/mongodb.ts'
 import { check, judge } from '../../core/fitness.ts'
 import type { FitnessCheck } from '../../core/fitness.ts'
 

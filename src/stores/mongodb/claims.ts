@@ -1,15 +1,17 @@
 // Taking a key. A fresh one is one update that inserts, and is refused when anything is there; then what is there is read,
 // together with the server's time, and overwritten, if it may be, on the condition that nobody has written since.
 
+import { decide, forgottenAtMs, grantOf } from '../../core/entry.ts'
+import type { ClaimDecision } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { ClaimRequest, Verdict } from '../../core/store.ts'
-import { read, update } from './client.ts'
-import type { MongodbGround, View } from './client.ts'
-import { decide, entryOf, forgottenAtMs, grantOf, idOf, timeOf, unchanged } from './entries.ts'
-import type { Granting, Seen, StoredEntry } from './entries.ts'
-import { isDuplicateKey } from './errors.ts'
+import { read, update } from './requests.ts'
+import type { MongodbContext, MongodbView } from './requests.ts'
+import { entryOf, idOf, timeOf, unchanged, unreadable } from './entries.ts'
+import type { MongodbEntry, SeenEntry } from './entries.ts'
+import { isDuplicateKey } from '../../clients/mongodb.ts'
 import { removalSlackMs } from './removal.ts'
 
 // Whoever is refused finds an entry that somebody else has just taken, which is nearly always the end of it.
@@ -18,63 +20,89 @@ const roundsMax = 10
 // A document of MongoDB has 16 MB; this leaves 11 for an outcome and the entry (see mongodb/writes.ts).
 const inputBytesMax = 4 * 1_024 * 1_024
 
-export async function claim(ground: MongodbGround, key: Key, request: ClaimRequest): Promise<Verdict> {
+/** What a claim found, and what is to be done about it. */
+interface JudgedClaim {
+  readonly seen: SeenEntry | undefined
+  readonly decision: ClaimDecision<MongodbEntry>
+}
+
+export async function claim(context: MongodbContext, key: Key, request: ClaimRequest): Promise<Verdict> {
   checkInput(key, request)
-  let decision = decide(ground.expects === 'replays' ? await look(ground, key, 'majority') : undefined, request)
+  const seen = context.expects === 'replays' ? await look(context, key, 'majority') : undefined
+  let judged = judge(seen, request)
   for (let round = 0; round < roundsMax; round++) {
-    if ('is' in decision) return decision
-    const granted = await grant(ground, key, decision, request)
+    const { decision } = judged
+    if (decision.is === 'refused') return decision.verdict
+    if (decision.is === 'replayed') return replayOf(decision.entry)
+    const granted = await grant(context, key, { over: judged.seen?.entry, decision }, request)
     if (granted) return grantOf(granted)
-    decision = await judge(ground, key, request)
+    judged = await judgeAgain(context, key, request)
   }
   throw new OnceError('STORE_UNAVAILABLE', {
-    message: `The entry of ${describeKey(key)} was changed by others ${roundsMax} times while it was claimed. The effect was not run. Ask again.`,
+    message:
+      `Other writers changed the entry of ${describeKey(key)} ${roundsMax} times while it was being claimed. ` +
+      'The effect was not run. Try again.',
   })
+}
+
+function judge(seen: SeenEntry | undefined, request: ClaimRequest): JudgedClaim {
+  return { seen, decision: decide(seen?.entry, request, seen?.now ?? 0) }
 }
 
 // A majority has a write some milliseconds after the primary.
 const durableSoonMs = 10
 
-// Somebody was there before us. Whoever is given an answer must be able to rely on it, so it is what a majority has; whatever
-// else can be said is said by the latest, as the primary has just refused us by that.
-async function judge(ground: MongodbGround, key: Key, request: ClaimRequest): Promise<Verdict | Granting> {
-  const durable = decide(await look(ground, key, 'majority'), request)
-  if ('is' in durable) return durable
-  const latest = decide(await look(ground, key, 'latest'), request)
-  return 'is' in latest && latest.is === 'settled' ? { is: 'busy', retryAfterMs: durableSoonMs } : latest
+// Another writer was first. A verdict must be one that the caller can rely on, so it is what a majority has. Whatever else can be
+// said is said by the latest, as the primary has just refused the write by that.
+async function judgeAgain(context: MongodbContext, key: Key, request: ClaimRequest): Promise<JudgedClaim> {
+  const durable = judge(await look(context, key, 'majority'), request)
+  if (durable.decision.is === 'refused' || durable.decision.is === 'replayed') return durable
+  const latest = judge(await look(context, key, 'latest'), request)
+  if (latest.decision.is !== 'replayed') return latest
+  return { ...latest, decision: { is: 'refused', verdict: { is: 'busy', retryAfterMs: durableSoonMs } } }
+}
+
+function replayOf({ key, outcome, version, attempt }: MongodbEntry): Verdict {
+  return { is: 'settled', outcome: outcome ?? unreadable(key, 'outcome'), version, attempt }
 }
 
 /** What is there now, by the server's own time. */
-export async function look(ground: MongodbGround, key: Key, view: View): Promise<Seen | undefined> {
-  const [found] = await read(ground, [{ $match: { _id: idOf(key) } }, { $addFields: { now: '$$NOW' } }], view)
+export async function look(context: MongodbContext, key: Key, view: MongodbView): Promise<SeenEntry | undefined> {
+  const [found] = await read(context, [{ $match: { _id: idOf(key) } }, { $addFields: { now: '$$NOW' } }], view)
   if (!found) return undefined
   const now = timeOf(found['now'])
   if (now === undefined) throw new Error('the server did not tell its time ($$NOW)')
-  ground.removal.note(now)
+  context.removal.note(now)
   return { entry: entryOf(found), now }
 }
 
+interface MongodbGrant {
+  /** What is there now, and is overwritten. */
+  readonly over: MongodbEntry | undefined
+  readonly decision: Exclude<ClaimDecision<MongodbEntry>, { readonly is: 'refused' | 'replayed' }>
+}
+
+/** Undefined when another writer was there since. */
 async function grant(
-  ground: MongodbGround,
+  context: MongodbContext,
   key: Key,
-  granting: Granting,
+  { over, decision }: MongodbGrant,
   request: ClaimRequest,
-): Promise<StoredEntry | undefined> {
-  if (granting.grant === 'first') return insertFirst(ground, key, request)
-  const { over } = granting
-  if (granting.grant === 'again') {
-    return change(ground, unchanged(over), {
-      $set: { leaseMs: request.leaseMs, ...ground.removal.hints(request.leaseMs, over) },
+): Promise<MongodbEntry | undefined> {
+  if (!over) return insertFirst(context, key, request)
+  if (decision.is === 'repeated') {
+    return change(context, unchanged(over), {
+      $set: { leaseMs: request.leaseMs, ...context.removal.hints(request.leaseMs, over) },
       $currentDate: { leaseFrom: true },
     })
   }
-  const before = granting.how === 'fresh' ? undefined : over
-  // Another attempt of the same request: one that was given no input leaves the one that is there.
+  const { how, before } = decision
+  // An attempt that was given no input leaves the one that is there: a worker needs it to resume the operation.
   const gone = request.input || before ? ['outcome'] : ['outcome', 'input']
-  return change(ground, unchanged(over), {
+  return change(context, unchanged(over), {
     $set: {
-      ...entryFor(ground, request),
-      how: granting.how,
+      ...entryFor(context, request),
+      how,
       attempt: 1 + (before?.attempt ?? 0),
       fenceMin: 1 + over.fence,
       holds: (request.input ?? before?.input) !== undefined,
@@ -86,18 +114,22 @@ async function grant(
 }
 
 // The filter names the document and wants what no entry is, so MongoDB either inserts or finds the name taken (E11000).
-async function insertFirst(ground: MongodbGround, key: Key, request: ClaimRequest): Promise<StoredEntry | undefined> {
+async function insertFirst(
+  context: MongodbContext,
+  key: Key,
+  request: ClaimRequest,
+): Promise<MongodbEntry | undefined> {
   const filter = { _id: idOf(key), revision: { $lt: 0 } }
-  const update = { $set: entryFor(ground, request), $currentDate: { leaseFrom: true, claimedAt: true } }
+  const update = { $set: entryFor(context, request), $currentDate: { leaseFrom: true, claimedAt: true } }
   try {
-    return await change(ground, filter, update, 'insert')
+    return await change(context, filter, update, 'insert')
   } catch (error) {
     if (isDuplicateKey(error)) return undefined
     throw error
   }
 }
 
-function entryFor(ground: MongodbGround, request: ClaimRequest): object {
+function entryFor(context: MongodbContext, request: ClaimRequest): object {
   const { token, fingerprint, version, leaseMs, retention, input } = request
   return {
     wrote: 'claim',
@@ -112,24 +144,24 @@ function entryFor(ground: MongodbGround, request: ClaimRequest): object {
     tombstoneMs: retention.tombstoneMs,
     holds: input !== undefined,
     ...(input && { input }),
-    ...ground.removal.hints(leaseMs, retention),
+    ...context.removal.hints(leaseMs, retention),
   }
 }
 
 /** Update an entry, and see to it that MongoDB does not remove it before its time. */
 export async function change(
-  ground: MongodbGround,
+  context: MongodbContext,
   filter: Readonly<Record<string, unknown>>,
   operators: object,
   otherwise?: 'insert',
-): Promise<StoredEntry | undefined> {
-  const found = await update(ground, filter, { ...operators, $inc: { revision: 1 } }, otherwise)
+): Promise<MongodbEntry | undefined> {
+  const found = await update(context, filter, { ...operators, $inc: { revision: 1 } }, otherwise)
   if (!found) return undefined
   const entry = entryOf(found)
-  ground.removal.note(entry.leaseFromMs)
+  context.removal.note(entry.leaseFromMs)
   // When the server's clock was put on by hours since its last reply, or the lease was extended for so long.
   if (entry.removeAtMs < forgottenAtMs(entry)) {
-    await update(ground, unchanged(entry), { $set: { removeAt: new Date(forgottenAtMs(entry) + removalSlackMs) } })
+    await update(context, unchanged(entry), { $set: { removeAt: new Date(forgottenAtMs(entry) + removalSlackMs) } })
   }
   return entry
 }

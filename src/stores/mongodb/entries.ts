@@ -3,35 +3,23 @@
 // Every time of an entry is the server's: `leaseFrom` and `claimedAt` are written by the server itself ($currentDate), all else
 // is a duration that is counted from there. An entry that has ended has a lease of no length.
 
+import type { EntryRecord } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey, keyString } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
-import type { Claim, ClaimRequest, EntryState, Retention, Verdict } from '../../core/store.ts'
-import type { Filter, StoredDocument } from './client.ts'
+import type { Claim } from '../../core/store.ts'
+import type { MongodbFilter, MongodbDocument } from '../../clients/mongodb.ts'
 
-export interface StoredEntry extends Retention {
-  readonly key: Key
-  /** 'forget': nothing but the remains of an entry, kept until they are removed so that fences grow across lives. */
-  readonly wrote: 'claim' | 'release' | 'settle' | 'forget'
-  readonly how: 'fresh' | 'reopened' | 'taken-over'
-  readonly token: string
-  /** One more with every write: with the token, the condition that nobody has written since. */
+export interface MongodbEntry extends EntryRecord {
+  /** One more with every write: with token and fence, the condition that no other writer was there since. */
   readonly revision: number
-  readonly attempt: number
-  readonly fence: number
-  readonly fingerprint: string
-  readonly version: number
-  readonly firstClaimedAtMs: number
   readonly leaseFromMs: number
-  readonly leaseMs: number
   readonly removeAtMs: number
-  readonly outcome?: Uint8Array
-  readonly input?: Uint8Array
 }
 
 /** An entry, and the server's time when it was read. */
-export interface Seen {
-  readonly entry: StoredEntry
+export interface SeenEntry {
+  readonly entry: MongodbEntry
   readonly now: number
 }
 
@@ -45,7 +33,7 @@ export function keyFrom(id: unknown): Key {
   return { scope, id: name }
 }
 
-export function entryOf(document: StoredDocument): StoredEntry {
+export function entryOf(document: MongodbDocument): MongodbEntry {
   const key = keyFrom(document['_id'])
   const text = (name: string): string => {
     const value = document[name]
@@ -60,8 +48,8 @@ export function entryOf(document: StoredDocument): StoredEntry {
   const [outcome, input] = [bytesFrom(document['outcome']), bytesFrom(document['input'])]
   return {
     key,
-    wrote: text('wrote') as StoredEntry['wrote'],
-    how: text('how') as StoredEntry['how'],
+    wrote: text('wrote') as MongodbEntry['wrote'],
+    how: text('how') as MongodbEntry['how'],
     token: text('token'),
     revision: integer('revision'),
     attempt: integer('attempt'),
@@ -71,7 +59,7 @@ export function entryOf(document: StoredDocument): StoredEntry {
     version: integer('version'),
     firstClaimedAtMs: timeOf(document['firstClaimedAt']) ?? claimedAtMs,
     leaseFromMs: time('leaseFrom'),
-    leaseMs: integer('leaseMs'),
+    leaseUntilMs: time('leaseFrom') + integer('leaseMs'),
     keepMs: integer('keepMs'),
     tombstoneMs: integer('tombstoneMs'),
     removeAtMs: time('removeAt'),
@@ -88,47 +76,26 @@ function bytesFrom(value: unknown): Uint8Array | undefined {
   return value instanceof Uint8Array ? new Uint8Array(value.buffer, value.byteOffset, value.byteLength) : undefined
 }
 
-function unreadable(key: Key, name: string): never {
+export function unreadable(key: Key, name: string): never {
   throw new OnceError('OUTCOME_UNREADABLE', {
     executed: 'unknown',
     message: `The document of ${describeKey(key)} in MongoDB has no readable "${name}". Nothing was run. Find out who wrote it; forget the key by hand if its effect may run again.`,
   })
 }
 
-export function leaseUntilMs({ leaseFromMs, leaseMs }: StoredEntry): number {
-  return leaseFromMs + leaseMs
-}
-
-export function expiresAtMs(entry: StoredEntry): number {
-  return leaseUntilMs(entry) + entry.keepMs
-}
-
-export function forgottenAtMs(entry: StoredEntry): number {
-  return expiresAtMs(entry) + entry.tombstoneMs
-}
-
-/** Undefined when the entry is over, as if it had never been, whether or not MongoDB has removed it. */
-export function stateOf({ entry, now }: Seen): EntryState | undefined {
-  if (entry.wrote === 'forget' || now >= forgottenAtMs(entry)) return undefined
-  if (now >= expiresAtMs(entry)) return 'tombstone'
-  if (entry.wrote === 'settle') return 'settled'
-  if (entry.wrote === 'release') return 'open'
-  return now < leaseUntilMs(entry) ? 'running' : 'abandoned'
-}
-
-/** The same document, and nobody has written since. */
-export function unchanged({ key, token, revision }: StoredEntry): Filter {
-  return { _id: idOf(key), token, revision }
+/** The same document, and no other writer was there since. Revisions begin anew with a life: the fence tells two lives of a token apart. */
+export function unchanged({ key, token, revision, fence }: MongodbEntry): MongodbFilter {
+  return { _id: idOf(key), token, revision, $expr: { $eq: [fenceOfDocument, fence] } }
 }
 
 /** Held by this claim, by the server's time when the update is carried out: a holder whose entry has expired holds nothing. */
-export function heldBy(claim: Claim): Filter {
+export function heldBy(claim: Claim): MongodbFilter {
   const held = heldByToken(claim)
   return { ...held, $expr: { $and: [held['$expr'], { $eq: [fenceOfDocument, claim.fence] }] } }
 }
 
 /** In whichever life of the key: for the release of a claim whose answer was never heard (fence 0). */
-export function heldByToken({ key, token }: Claim): Filter {
+export function heldByToken({ key, token }: Claim): MongodbFilter {
   const expiresAt = { $add: ['$leaseFrom', '$leaseMs', '$keepMs'] }
   return { _id: idOf(key), token, wrote: 'claim', $expr: { $lt: ['$$NOW', expiresAt] } }
 }
@@ -136,37 +103,4 @@ export function heldByToken({ key, token }: Claim): Filter {
 /** As `entryOf` works it out. */
 const fenceOfDocument = {
   $max: [{ $multiply: [{ $subtract: ['$claimedAt', new Date(0)] }, 1_000] }, '$fenceMin'],
-}
-
-export function grantOf({ key, token, attempt, fence, how }: StoredEntry): Verdict {
-  return { is: 'granted', claim: { key, token, attempt, fence }, how }
-}
-
-/** What a claim writes: the first entry of a key, the next attempt or a new life, or its own lease anew. */
-export type Granting =
-  | { readonly grant: 'first' }
-  | { readonly grant: 'next'; readonly how: StoredEntry['how']; readonly over: StoredEntry }
-  | { readonly grant: 'again'; readonly over: StoredEntry }
-
-export function decide(seen: Seen | undefined, request: ClaimRequest): Verdict | Granting {
-  if (!seen) return { grant: 'first' }
-  const { entry, now } = seen
-  const state = stateOf(seen)
-  const isOwn = entry.token === request.token
-  const next = (how: StoredEntry['how']): Granting => ({ grant: 'next', how, over: entry })
-  if (!state) {
-    // Whoever forgot the key with this token is gone.
-    return entry.wrote === 'forget' && isOwn ? { is: 'busy', retryAfterMs: 0 } : next('fresh')
-  }
-  if (state === 'tombstone') return request.onExpired === 'run' ? next('fresh') : { is: 'expired' }
-  if (entry.fingerprint !== request.fingerprint) return { is: 'mismatch' }
-  if (state === 'settled') return replayOf(entry)
-  if (isOwn) return state === 'open' ? { is: 'busy', retryAfterMs: 0 } : { grant: 'again', over: entry }
-  if (state === 'running') return { is: 'busy', retryAfterMs: leaseUntilMs(entry) - now }
-  if (state === 'open') return next('reopened')
-  return request.onTakeover === 'refuse' ? { is: 'doubt', attempt: entry.attempt } : next('taken-over')
-}
-
-function replayOf({ key, outcome, version, attempt }: StoredEntry): Verdict {
-  return { is: 'settled', outcome: outcome ?? unreadable(key, 'outcome'), version, attempt }
 }

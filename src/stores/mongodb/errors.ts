@@ -2,13 +2,6 @@
 
 import { OnceError } from '../../core/errors.ts'
 
-const duplicateKey = 11_000
-
-/** The name of the document is taken. */
-export function isDuplicateKey(error: unknown): boolean {
-  return codeOf(error) === duplicateKey
-}
-
 // Unauthorized, AuthenticationFailed, CommandNotFound, BSONObjectTooLarge: the same command would fail again.
 const lasting = [13, 18, 59, 10_334]
 

@@ -51,6 +51,34 @@ needs('mongodb', { ours: true }).describe('MongoDB under faults', () => {
     await subject.destroy()
   })
 
+  test('a takeover and a sweep that stall leave another life of the same token alone', async () => {
+    const asked = request({ retention: { keepMs: leaseMs, tombstoneMs: leaseMs } })
+    const { documents } = subject
+    const dueForSweep = (): Promise<unknown> =>
+      documents.updateOne({ _id: `${aKey.scope}\n${aKey.id}` }, { $set: { sweepAt: new Date(0) } })
+    /** As MongoDB's own removal and a claim that the network delivers once more: the same token, another life. */
+    const nextLife = async (): Promise<void> => {
+      await documents.deleteOne({ _id: `${aKey.scope}\n${aKey.id}` })
+      assertGranted(await subject.store.claim(aKey, asked), 'fresh', 1)
+      await dueForSweep()
+    }
+    const stalling = (method: 'findOneAndUpdate' | 'deleteOne') => {
+      const real = documents[method].bind(documents) as (...given: unknown[]) => Promise<unknown>
+      const value = async (...given: unknown[]): Promise<unknown> => {
+        await nextLife()
+        return real(...given)
+      }
+      const collection = Object.create(documents, { [method]: { value } }) as typeof documents
+      return mongodbStore({ collection, expects: 'replays', timeoutMs: patientMs })
+    }
+    await subject.store.claim(aKey, asked)
+    await subject.advance(leaseMs)
+    assertBusy(await ask(stalling('findOneAndUpdate'), aKey), leaseMs)
+    await subject.advance(3 * leaseMs)
+    expect(await stalling('deleteOne').sweep({ limit: 10 })).toMatchObject({ forgotten: 0 })
+    assertBusy(await ask(subject.store, aKey), leaseMs)
+  })
+
   test('every call whose reply is lost is an error, and repeated is answered as if nothing had been', async () => {
     const { store } = subject
     const losingReply = async <T>(work: () => Promise<T>): Promise<T> => {

@@ -2,16 +2,17 @@
 // the change turns out not to be made: a record without a change is a crash between the two, a change without one cannot be.
 
 import { systemRandom } from '../../core/clock.ts'
+import { mended, mendingName, shownEntry, stateOf } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
-import type { AuditRecord, Entry, EntryFilter, EntryState } from '../../core/store.ts'
+import type { AuditRecord, Entry, EntryFilter, EntryState, Mending } from '../../core/store.ts'
 import { change, look } from './claims.ts'
-import { insert, read, remove } from './client.ts'
-import type { MongodbGround } from './client.ts'
-import { entryOf, expiresAtMs, forgottenAtMs, idOf, leaseUntilMs, stateOf, timeOf, unchanged } from './entries.ts'
-import type { Seen } from './entries.ts'
-import { forgetting, opening } from './writes.ts'
+import { insert, read, remove } from './requests.ts'
+import type { MongodbContext } from './requests.ts'
+import { entryOf, idOf, timeOf, unchanged } from './entries.ts'
+import type { SeenEntry } from './entries.ts'
+import { checkOutcome, forgetting, opening, settling } from './writes.ts'
 
 // Somebody else has to write between our reading and our writing each time; then it is not the moment to mend anything.
 const mendRoundsMax = 10
@@ -19,17 +20,17 @@ const mendRoundsMax = 10
 // A page is read at once, outcomes and all.
 const pageEntries = 100
 
-export async function show(ground: MongodbGround, key: Key): Promise<Entry | undefined> {
-  const seen = await look(ground, key, 'majority')
+export async function show(context: MongodbContext, key: Key): Promise<Entry | undefined> {
+  const seen = await look(context, key, 'majority')
   return seen && shown(seen)
 }
 
 /** Reads entries in the order of their names, and those of another state, too: a rare state is a long way. */
-export async function list(ground: MongodbGround, filter: EntryFilter): Promise<readonly Entry[]> {
+export async function list(context: MongodbContext, filter: EntryFilter): Promise<readonly Entry[]> {
   const entries: Entry[] = []
   let after = filter.after && idOf(filter.after)
   for (;;) {
-    const found = await read(ground, [
+    const found = await read(context, [
       { $match: { _id: namesOf(filter, after), attempt: { $exists: true } } },
       { $sort: { _id: 1 } },
       { $limit: pageEntries },
@@ -54,39 +55,57 @@ function namesOf({ scope }: EntryFilter, after: string | undefined): object {
 }
 
 export async function mend(
-  ground: MongodbGround,
+  context: MongodbContext,
   key: Key,
-  action: 'release' | 'forget',
+  action: Mending,
   reason: string,
 ): Promise<Entry | undefined> {
+  if (typeof action !== 'string' && 'resolve' in action) checkOutcome({ key }, action.resolve)
   for (let round = 0; round < mendRoundsMax; round++) {
-    const seen = await look(ground, key, 'latest')
+    const seen = await look(context, key, 'latest')
     const before = seen && shown(seen)
-    const isMendable = action === 'forget' || before?.state === 'running' || before?.state === 'abandoned'
-    if (!seen || !before || !isMendable) return before
-    if (await mendUnchanged(ground, seen, { action, reason, before: before.state })) return before
+    const update = seen && before && changeOf(context, seen, action)
+    if (!update) return before
+    const record = { action: mendingName(action), reason, before: before.state }
+    if (await changeUnchanged(context, seen, update, record)) return before
   }
   throw new OnceError('STORE_UNAVAILABLE', {
-    message: `The entry of ${describeKey(key)} was changed by others ${mendRoundsMax} times while it was mended. Nothing was changed by hand. Try again.`,
+    message:
+      `Other writers changed the entry of ${describeKey(key)} ${mendRoundsMax} times while it was being mended. ` +
+      'Nothing was changed by hand. Try again.',
   })
 }
 
-type Mending = Pick<AuditRecord, 'action' | 'reason' | 'before'>
+/** The update that makes of the document what `mended` makes of the entry. Undefined when it changes nothing. */
+function changeOf(context: MongodbContext, { entry, now }: SeenEntry, action: Mending): object | undefined {
+  const at = { state: stateOf(entry, now), nowMs: now, fence: entry.fence + 1 }
+  const after = mended(entry, action, at)
+  if (!after) return undefined
+  if (after === 'forget') return forgetting(context)
+  if (action === 'release') return opening
+  if (typeof action !== 'string' && 'resolve' in action) {
+    return settling(context, action.resolve, action.retention, { fenceMin: after.fence })
+  }
+  return { $set: { keepMs: after.keepMs } }
+}
 
-async function mendUnchanged(ground: MongodbGround, { entry, now }: Seen, mending: Mending): Promise<boolean> {
+async function changeUnchanged(
+  context: MongodbContext,
+  { entry, now }: SeenEntry,
+  update: object,
+  record: Pick<AuditRecord, 'action' | 'reason' | 'before'>,
+): Promise<boolean> {
   // 15 digits last until the year 33658, and keep the order of time.
   const _id = `${idOf(entry.key)}\n${String(now).padStart(15, '0')} ${systemRandom.uuid()}`
-  await insert(ground, { _id, at: new Date(now), ...mending })
-  // An open entry keeps its last token: a delayed claim of the holder that was pushed out still finds that it is over.
-  const update = mending.action === 'release' ? opening : forgetting(ground)
-  if (await change(ground, unchanged(entry), update)) return true
-  await remove(ground, { _id })
+  await insert(context, { _id, at: new Date(now), ...record })
+  if (await change(context, unchanged(entry), update)) return true
+  await remove(context, { _id })
   return false
 }
 
-export async function audit(ground: MongodbGround, key: Key): Promise<readonly AuditRecord[]> {
+export async function audit(context: MongodbContext, key: Key): Promise<readonly AuditRecord[]> {
   const names = { $gte: `${idOf(key)}\n`, $lt: `${idOf(key)}\v` }
-  const found = await read(ground, [{ $match: { _id: names } }, { $sort: { _id: 1 } }])
+  const found = await read(context, [{ $match: { _id: names } }, { $sort: { _id: 1 } }])
   return found.map((document) => ({
     key,
     atMs: timeOf(document['at']) ?? Number.NaN,
@@ -96,22 +115,6 @@ export async function audit(ground: MongodbGround, key: Key): Promise<readonly A
   }))
 }
 
-function shown(seen: Seen): Entry | undefined {
-  const { entry } = seen
-  const state = stateOf(seen)
-  if (!state) return undefined
-  return {
-    key: entry.key,
-    state,
-    attempt: entry.attempt,
-    fence: entry.fence,
-    fingerprint: entry.fingerprint,
-    version: entry.version,
-    firstClaimedAtMs: entry.firstClaimedAtMs,
-    leaseUntilMs: leaseUntilMs(entry),
-    expiresAtMs: expiresAtMs(entry),
-    forgottenAtMs: forgottenAtMs(entry),
-    ...(state === 'settled' && entry.outcome && { outcome: entry.outcome }),
-    ...(state !== 'tombstone' && entry.input && { input: entry.input }),
-  }
+function shown({ entry, now }: SeenEntry): Entry | undefined {
+  return shownEntry(entry, now)
 }

@@ -1,8 +1,9 @@
 // The one collection, its two indexes, and what must be true of it and of the server before anything rests on them.
 
 import { OnceError } from '../../core/errors.ts'
-import { ask, inTime } from './client.ts'
-import type { MongodbGround, StoredDocument } from './client.ts'
+import { ask, inTime } from './requests.ts'
+import type { MongodbDocument } from '../../clients/mongodb.ts'
+import type { MongodbContext } from './requests.ts'
 import { timeOf } from './entries.ts'
 
 // Of the names that keys and audit records are kept under, no two may be equal that differ in a byte.
@@ -15,21 +16,21 @@ const indexes = [
 ]
 
 /** Makes what is missing; safe from several processes at once. */
-export async function migrate(ground: MongodbGround): Promise<void> {
-  const { db, collectionName } = ground.collection
-  if (!(await describeCollection(ground))) {
+export async function migrate(context: MongodbContext): Promise<void> {
+  const { db, collectionName } = context.collection
+  if (!(await describeCollection(context))) {
     try {
-      await inTime(ground, () => db.createCollection(collectionName, { collation }))
+      await inTime(context, () => db.createCollection(collectionName, { collation }))
     } catch (error) {
       // Of several that make it at once one does, and what the others are told is each server's own. It must be there now.
-      if (!(await describeCollection(ground))) throw error
+      if (!(await describeCollection(context))) throw error
     }
   }
-  await checkReady(ground)
-  await inTime(ground, () => ground.collection.createIndexes(indexes, {}))
+  await checkReady(context)
+  await inTime(context, () => context.collection.createIndexes(indexes, {}))
 }
 
-export function schema({ collection }: MongodbGround): string {
+export function schema({ collection }: MongodbContext): string {
   const name = JSON.stringify(collection.collectionName)
   const create = `db.createCollection(${name}, ${JSON.stringify({ collation })})`
   const each = indexes.map(({ key, ...options }) => {
@@ -39,19 +40,19 @@ export function schema({ collection }: MongodbGround): string {
 }
 
 /** The server's time, which is also noted for the hints of what is written next. */
-export async function serverTime(ground: MongodbGround): Promise<number> {
-  const hello = await ask(ground, { hello: 1 })
-  if (hello['msg'] === 'isdbgrid' && ground.sharding === 'refuse') throw sharded()
+export async function serverTime(context: MongodbContext): Promise<number> {
+  const hello = await ask(context, { hello: 1 })
+  if (hello['msg'] === 'isdbgrid' && context.sharding === 'refuse') throw sharded()
   const now = timeOf(hello['localTime'])
   if (now === undefined) throw new Error('the server did not tell its time (hello)')
-  ground.removal.note(now)
+  context.removal.note(now)
   return now
 }
 
 /** Rejects when the collection or the server is not fit for the promise. */
-export async function checkReady(ground: MongodbGround): Promise<void> {
-  const found = await describeCollection(ground)
-  const { collectionName } = ground.collection
+export async function checkReady(context: MongodbContext): Promise<void> {
+  const found = await describeCollection(context)
+  const { collectionName } = context.collection
   if (!found) {
     throw new OnceError('SCHEMA_MISSING', {
       message: `MongoDB has no collection "${collectionName}". Run "await store.migrate()" once, or run what store.schema() says, and check the names of database and collection.`,
@@ -66,13 +67,13 @@ export async function checkReady(ground: MongodbGround): Promise<void> {
       message: `The collection "${collectionName}" is ${what}: keys could be taken for one another, or lost. Give the store a plain collection of its own (migrate() makes one).`,
     })
   }
-  await serverTime(ground)
+  await serverTime(context)
 }
 
-async function describeCollection(ground: MongodbGround): Promise<StoredDocument | undefined> {
-  const { db, collectionName: name } = ground.collection
-  const found = await inTime(ground, () => db.listCollections({ name }, { readPreference: 'primary' }).toArray())
-  return (found as StoredDocument[]).find((each) => each['name'] === name)
+async function describeCollection(context: MongodbContext): Promise<MongodbDocument | undefined> {
+  const { db, collectionName: name } = context.collection
+  const found = await inTime(context, () => db.listCollections({ name }, { readPreference: 'primary' }).toArray())
+  return (found as MongodbDocument[]).find((each) => each['name'] === name)
 }
 
 function sharded(): OnceError {

@@ -1,10 +1,12 @@
 // Expiry by hand. The TTL index removes what is over by itself, an hour or so late; a sweep does the same at once and takes the contents out of tombstones. It goes by an index, in the order in which entries become due.
 
+import { expiresAtMs, forgottenAtMs, stateOf } from '../../core/entry.ts'
 import type { Swept } from '../../core/store.ts'
-import { read, remove, update } from './client.ts'
-import type { Filter, MongodbGround, StoredDocument } from './client.ts'
-import { entryOf, expiresAtMs, forgottenAtMs, stateOf } from './entries.ts'
-import type { StoredEntry } from './entries.ts'
+import { read, remove, update } from './requests.ts'
+import type { MongodbFilter, MongodbDocument } from '../../clients/mongodb.ts'
+import type { MongodbContext } from './requests.ts'
+import { entryOf, unchanged } from './entries.ts'
+import type { MongodbEntry } from './entries.ts'
 import { serverTime } from './schema.ts'
 
 type Done = 'tombstoned' | 'forgotten' | 'nothing'
@@ -12,9 +14,9 @@ type Done = 'tombstoned' | 'forgotten' | 'nothing'
 // The driver opens 100 connections; this leaves most of them to the claims.
 const writesAtOnce = 25
 
-export async function sweep(ground: MongodbGround, limit: number): Promise<Swept> {
-  const now = await serverTime(ground)
-  const due = await read(ground, [
+export async function sweep(context: MongodbContext, limit: number): Promise<Swept> {
+  const now = await serverTime(context)
+  const due = await read(context, [
     { $match: { sweepAt: { $lte: new Date(now) } } },
     { $sort: { sweepAt: 1 } },
     { $limit: limit },
@@ -23,23 +25,23 @@ export async function sweep(ground: MongodbGround, limit: number): Promise<Swept
   const counts = { tombstoned: 0, forgotten: 0, nothing: 0 }
   for (let index = 0; index < due.length; index += writesAtOnce) {
     const some = due.slice(index, index + writesAtOnce)
-    for (const done of await Promise.all(some.map((each) => sweepOne(ground, each, now)))) counts[done]++
+    for (const done of await Promise.all(some.map((each) => sweepOne(context, each, now)))) counts[done]++
   }
   // Each of them was deleted or put off beyond now, so a sweep that goes on comes to an end.
   return { tombstoned: counts.tombstoned, forgotten: counts.forgotten, more: due.length === limit }
 }
 
-async function sweepOne(ground: MongodbGround, document: StoredDocument, now: number): Promise<Done> {
+async function sweepOne(context: MongodbContext, document: MongodbDocument, now: number): Promise<Done> {
   const entry = entryOf(document)
-  const state = stateOf({ entry, now })
+  const state = stateOf(entry, now)
   const same = sameAs(entry, document)
-  if (!state) return (await remove(ground, same)) && entry.wrote !== 'forget' ? 'forgotten' : 'nothing'
+  if (!state) return (await remove(context, same)) && entry.wrote !== 'forget' ? 'forgotten' : 'nothing'
   if (state !== 'tombstone') {
     // Not over yet: it was extended, or settled later than it was claimed.
-    await update(ground, same, { $set: { sweepAt: new Date(expiresAtMs(entry)) } })
+    await update(context, same, { $set: { sweepAt: new Date(expiresAtMs(entry)) } })
     return 'nothing'
   }
-  const stripped = await update(ground, same, {
+  const stripped = await update(context, same, {
     $set: { sweepAt: new Date(forgottenAtMs(entry)), holds: false },
     $unset: { outcome: '', input: '' },
   })
@@ -47,6 +49,6 @@ async function sweepOne(ground: MongodbGround, document: StoredDocument, now: nu
 }
 
 // Still what was read: a key that is claimed anew meanwhile is left alone, and of two sweeps one does it.
-function sameAs({ token, revision }: StoredEntry, document: StoredDocument): Filter {
-  return { _id: document['_id'], token, revision, sweepAt: document['sweepAt'] }
+function sameAs(entry: MongodbEntry, document: MongodbDocument): MongodbFilter {
+  return { ...unchanged(entry), sweepAt: document['sweepAt'] }
 }
