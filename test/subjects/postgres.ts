@@ -5,7 +5,14 @@ import pg from 'pg'
 import type { ContractSubject } from '../../src/testing/store-contract/subject.ts'
 import { postgresStore } from '../../src/stores/postgres.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
+import { versionVariable } from '../servers/postgres-programs.ts'
 import { type RunningPostgres, startPostgres } from '../servers/postgres.ts'
+
+// Names the store in the matrix of contracts, with its version where the run names one.
+export function contractName(store: string): string {
+  const version = process.env[versionVariable]
+  return version === undefined ? store : `${store}, PostgreSQL ${version}`
+}
 
 export interface PostgresGround extends AsyncDisposable {
   readonly server: RunningPostgres

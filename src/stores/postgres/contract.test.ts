@@ -1,7 +1,13 @@
 // The contract, on a real server through a proxy that can fail, with the server's clock in the test's hand.
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { createPool, inTransaction, type PostgresGround, startPostgresGround } from '../../../test/subjects/postgres.ts'
+import {
+  contractName,
+  createPool,
+  inTransaction,
+  type PostgresGround,
+  startPostgresGround,
+} from '../../../test/subjects/postgres.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { key } from '../../core/key.ts'
 import { bytesOf, grantedOf, leaseMs, minuteMs, request } from '../../testing/store-contract/case.ts'
@@ -15,7 +21,7 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store', () => {
   })
   afterAll(() => ground[Symbol.asyncDispose]())
 
-  storeContract({ name: 'postgres', create: () => ground.createSubject(), cannot: {}, test })
+  storeContract({ name: contractName('postgres'), create: () => ground.createSubject(), cannot: {}, test })
 
   test('a rollback that comes after the end of a step does not end the transaction of whoever has the connection now', async () => {
     await ground.reset()

@@ -3,7 +3,13 @@
 
 import type pg from 'pg'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { createPool, inTransaction, type PostgresGround, startPostgresGround } from '../../../test/subjects/postgres.ts'
+import {
+  contractName,
+  createPool,
+  inTransaction,
+  type PostgresGround,
+  startPostgresGround,
+} from '../../../test/subjects/postgres.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { startPostgres } from '../../../test/servers/postgres.ts'
 import { key, newId } from '../../core/key.ts'
@@ -53,7 +59,7 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store in periods', ()
   })
 
   const cannot = { 'counted-sweep': 'a table is emptied at once, however many entries it holds' }
-  storeContract({ name: 'postgres in periods', create: () => ground.createSubject(), cannot, test })
+  storeContract({ name: contractName('postgres in periods'), create: () => ground.createSubject(), cannot, test })
 
   const concurrent = ['atomic-claims', 'fencing', 'sweep', 'transactions', 'no-waiting']
   const cases = storeContractCases.filter((each) => concurrent.includes(each.guarantee))
