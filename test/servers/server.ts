@@ -1,5 +1,6 @@
 // The one shape of a server file: where its program may be, how to get it, how it starts, and what can be done to it while
 // it runs. Invariant: a test that stops what it started leaves nothing behind; one that does not, neither.
+import type { SuitePackages } from './suite-folder.ts'
 
 export interface Found {
   found: true
@@ -23,8 +24,12 @@ export interface Server<Options = never, Started extends Running = Running> {
   mavenArtefacts?: string[]
   // An npm package of its own, too heavy for everybody's `npm ci`: test/servers/packages/<npmPackage>/package.json.
   npmPackage?: string
-  // The environment variable that names a server which is already there.
-  urlVariable: string
+  // Packages of another Debian suite, unpacked into .servers and not installed (suite-folder.ts).
+  suitePackages?: SuitePackages
+  // Why it may not be had anywhere some day. Its tests are then skipped even if ONCEONLY_REQUIRE=all.
+  optional?: string
+  // The environment variable that names a server which is already there; undefined where only our own will do.
+  urlVariable?: string
   find(): Found | Missing
   start(options?: Options): Promise<Started>
 }

@@ -1,6 +1,7 @@
 // Whether the tests of a store are skipped, and why. Invariant: a store is left out for a reason that can be printed, and a
 // selection that names no store is an error, so that a slip of the pen does not skip everything and pass.
-import { findStore, type StoreName, storeNames } from './index.ts'
+import { findStore, isServer, servers, type StoreName, storeNames } from './index.ts'
+import type { Server } from './server.ts'
 
 export interface NeedOptions {
   // The test crashes, pauses or configures the server, which one given by URL does not allow.
@@ -12,12 +13,15 @@ export interface Skip {
   store: string
   reason: string
   cure: string | undefined
+  // Why it may be missing even if ONCEONLY_REQUIRE=all.
+  optional?: string
 }
 
 export function skipFor(store: StoreName, options: NeedOptions, env: NodeJS.ProcessEnv): Skip | undefined {
   if (!isSelected(store, env)) return { store, reason: 'not selected by STORES', cure: undefined }
   const found = findStore(store)
-  if (!found.found) return { store, reason: found.reason, cure: found.cure }
+  const optional = isServer(store) ? (servers[store] as Pick<Server, 'optional'>).optional : undefined
+  if (!found.found) return { store, reason: found.reason, cure: found.cure, ...(optional && { optional }) }
   if (found.ours || !options.ours) return undefined
   const reason = 'the test must crash, pause or configure its server, and this one is given by URL'
   return { store, reason, cure: 'unset the URL' }
@@ -43,6 +47,6 @@ export function selectedStores(env: NodeJS.ProcessEnv): StoreName[] | undefined 
   })
 }
 
-export function textOf({ store, reason, cure }: Skip): string {
-  return `${store}: ${reason}${cure ? `; cure: ${cure}` : ''}`
+export function textOf({ store, reason, cure, optional }: Skip): string {
+  return `${store}: ${reason}${optional ? ` (${optional})` : ''}${cure ? `; cure: ${cure}` : ''}`
 }

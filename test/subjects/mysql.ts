@@ -30,8 +30,8 @@ const fakeClock = [
   effects,
 ]
 
-export async function startMysqlGround(options: MariadbOptions = {}): Promise<MysqlGround> {
-  const server = await startMariadb(options)
+export async function startMysqlGround(options: MariadbOptions = {}, start = startMariadb): Promise<MysqlGround> {
+  const server = await start(options)
   const url = await server.createDatabase()
   const admin = createPool(url)
   const schema = schemaStatements('onceonly').map((each) =>

@@ -1,4 +1,4 @@
-// MariaDB for the writes: one database, its tables, a transaction of mysql2. The collation is one that folds letters, as most are.
+// MariaDB or MySQL for the writes: one database, its tables, a transaction of mysql2. The collation is one that folds letters, as most are.
 import type { Pool, RowDataPacket } from 'mysql2/promise'
 import { mysqlWrites } from '../../src/writes/index.ts'
 import { createPool, inTransaction } from '../subjects/mysql.ts'
@@ -21,8 +21,8 @@ const schema = [
   ) engine = InnoDB`,
 ]
 
-export async function startMysqlWritesGround(): Promise<MysqlWritesGround> {
-  const server = await startMariadb()
+export async function startMysqlWritesGround(start = startMariadb): Promise<MysqlWritesGround> {
+  const server = await start()
   const url = await server.createDatabase()
   const pool = createPool(url, { supportBigNumbers: true, bigNumberStrings: true })
   for (const statement of schema) await pool.query(statement)

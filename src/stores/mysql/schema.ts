@@ -53,9 +53,9 @@ export async function migrate(table: string, connections: MysqlConnections<unkno
   // Destroyed, not released: that ends the lock, whatever happened.
   try {
     if (await isMigrated()) return
-    const [row] = await connection.run(
-      `select get_lock(concat('onceonly ', md5(concat_ws('.', database(), '${table}'))), ${migrationWaitS})`,
-    )
+    // The name of a lock has at most 64 characters. MySQL 9.7 has no MD5.
+    const name = `concat('onceonly ', left(sha2(concat_ws('.', database(), '${table}'), 256), 40))`
+    const [row] = await connection.run(`select get_lock(${name}, ${migrationWaitS})`)
     if (row![0] !== '1') throw new Error(`another process has been migrating ${table} for ${migrationWaitS} s`)
     if (await isMigrated()) return
     for (const statement of schemaStatements(table)) await connection.run(statement)
