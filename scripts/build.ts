@@ -2,9 +2,10 @@
 // takes the place of the old in one rename, so that a program that starts meanwhile never sees half of it.
 
 import { spawnSync } from 'node:child_process'
-import { chmodSync, cpSync, existsSync, mkdtempSync, renameSync, rmSync } from 'node:fs'
+import { chmodSync, cpSync, existsSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 
 const root = join(import.meta.dirname, '..')
 const fresh = mkdtempSync(join(root, '.dist-'))
@@ -19,6 +20,11 @@ if (built.status !== 0) {
 chmodSync(fresh, 0o755)
 // Pages, styles and schemas are used as they are: whatever is no TypeScript goes along.
 cpSync(join(root, 'src'), fresh, { recursive: true, filter: (path) => !path.endsWith('.ts') })
+// The schema of the gateway's file is made of the table that reads it.
+const { configSchema } = (await import(pathToFileURL(join(fresh, 'cli', 'gateway', 'config.js')).href)) as {
+  configSchema: () => object
+}
+writeFileSync(join(fresh, 'cli', 'gateway', 'config.schema.json'), `${JSON.stringify(configSchema(), undefined, 2)}\n`)
 const program = join(fresh, 'cli', 'main.js')
 if (existsSync(program)) chmodSync(program, 0o755)
 const dist = join(root, 'dist')

@@ -14,6 +14,8 @@ export interface Option<Value> {
   readonly expected: string
   /** Undefined when the text is not what is expected. */
   readonly parse: (text: string) => Value | undefined
+  /** What it is in a JSON file, as JSON Schema says it. */
+  readonly json: Readonly<Record<string, unknown>>
 }
 
 export type Options = Readonly<Record<string, Option<unknown>>>
@@ -123,18 +125,25 @@ export function wrong(command: string, message: string): Error {
   return invalidArgument(`${name}: ${message}${end} See ${name} --help.`)
 }
 
-export const flag: Option<true> = { type: 'boolean', expected: 'given or not', parse: () => true }
+export const flag: Option<true> = {
+  type: 'boolean',
+  expected: 'given or not',
+  parse: () => true,
+  json: { type: 'boolean' },
+}
 
 export const text: Option<string> = {
   type: 'string',
   expected: 'a non-empty text',
   parse: (given) => (given === '' ? undefined : given),
+  json: { type: 'string', minLength: 1 },
 }
 
 export const count: Option<number> = {
   type: 'string',
   expected: 'a positive integer',
   parse: (given) => (/^[1-9]\d{0,14}$/.test(given) ? Number(given) : undefined),
+  json: { type: 'integer', minimum: 1 },
 }
 
 const durationUnitsMs: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
@@ -146,11 +155,14 @@ export const duration: Option<number> = {
   type: 'string',
   expected: 'a duration such as 500ms, 30s, 5m, 24h or 7d',
   parse(given) {
+    // Nothing is nothing in every unit.
+    if (given === '0') return 0
     const [, number, unit] = /^(\d{1,15}(?:\.\d{1,6})?)(ms|s|m|h|d)$/.exec(given) ?? []
     if (number === undefined || unit === undefined) return undefined
     const ms = Math.round(Number(number) * durationUnitsMs[unit]!)
     return ms <= durationMsMax ? ms : undefined
   },
+  json: { type: 'string', pattern: '^(?:0|\\d{1,15}(?:\\.\\d{1,6})?(?:ms|s|m|h|d))$' },
 }
 
 const byteUnits: Readonly<Record<string, number>> = { '': 1, b: 1, kb: 1_024, mb: 1_024 ** 2, gb: 1_024 ** 3 }
@@ -163,8 +175,9 @@ export const bytes: Option<number> = {
     const [, number, unit] = /^(\d{1,15}(?:\.\d{1,3})?)(b|kb|mb|gb)?$/i.exec(given) ?? []
     if (number === undefined) return undefined
     const size = Math.floor(Number(number) * byteUnits[(unit ?? '').toLowerCase()]!)
-    return Number.isSafeInteger(size) ? size : undefined
+    return Number.isSafeInteger(size) && size > 0 ? size : undefined
   },
+  json: { type: ['string', 'integer'], pattern: '^(?=.*[1-9])\\d{1,15}(?:\\.\\d{1,3})?(?:b|kb|mb|gb)?$', minimum: 1 },
 }
 
 export interface Address {
@@ -182,6 +195,7 @@ export const address: Option<Address> = {
     if (digits === undefined || port > 65_535) return undefined
     return { host: bracketed ?? plain ?? '127.0.0.1', port }
   },
+  json: { type: 'string', pattern: '^(?:(?:\\[[0-9A-Fa-f:.%]+\\]|[A-Za-z0-9_.-]+):)?\\d{1,5}$' },
 }
 
 /** Separated by commas. */
@@ -192,6 +206,7 @@ export const list: Option<readonly string[]> = {
     const parts = given.split(',').map((each) => each.trim())
     return parts.includes('') ? undefined : parts
   },
+  json: { type: 'array', items: { type: 'string', minLength: 1 } },
 }
 
 export function choice<const Name extends string>(...names: readonly Name[]): Option<Name> {
@@ -199,5 +214,16 @@ export function choice<const Name extends string>(...names: readonly Name[]): Op
     type: 'string',
     expected: names.map((each) => `"${each}"`).join(' or '),
     parse: (given) => names.find((each) => each === given),
+    json: { enum: names },
+  }
+}
+
+/** A text of one form, such as the name of a header. */
+export function matching(pattern: RegExp, expected: string): Option<string> {
+  return {
+    type: 'string',
+    expected,
+    parse: (given) => (pattern.test(given) ? given : undefined),
+    json: { type: 'string', pattern: pattern.source },
   }
 }

@@ -36,6 +36,7 @@ const port: Option<number> = {
   type: 'string',
   expected: 'a port from 0 to 65535',
   parse: (given) => (/^\d{1,5}$/.test(given) && Number(given) <= 65_535 ? Number(given) : undefined),
+  json: { type: 'integer' },
 }
 
 interface Ports {

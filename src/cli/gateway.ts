@@ -8,6 +8,7 @@ import { operationsSection } from '../gateway/admin/operations.ts'
 import { startAdmin } from '../gateway/admin.ts'
 import { commandOptions, readConfig } from './gateway/config.ts'
 import type { GatewayConfig } from './gateway/config.ts'
+import { helpOf, members } from './gateway/members.ts'
 import { startGateway } from '../gateway/proxy.ts'
 import type { Gateway } from '../gateway/proxy.ts'
 import { createMetrics } from '../gateway/metrics.ts'
@@ -18,48 +19,18 @@ import { parseCommand, text } from './arguments.ts'
 import { openStore } from './open-store.ts'
 import type { OpenedStore } from './open-store.ts'
 
+export { kebab, members } from './gateway/members.ts'
+export type { Member } from './gateway/members.ts'
+
 const help = `onceonly gateway: a reverse proxy that makes any HTTP service idempotent
 
 Usage: onceonly gateway --upstream http://127.0.0.1:3000 --tenant shared
        onceonly gateway --upstream http://127.0.0.1:3000 --tenant-header X-Account --store postgres://… --admin 127.0.0.1:8081
        onceonly gateway --config gateway.json
 
-Where requests come from and go to
-  --listen ADDRESS           127.0.0.1:8080
-  --upstream URL             the service; every request goes there
-  --upstream-timeout 60s     to begin an answer, and to go on with it
-  --connect-timeout 5s
-  --upstream-idle 1s         an idle connection to the service is kept this long
-  --trust-forwarded          a proxy in front writes Forwarded and X-Forwarded-*: keep them
-  --path-case ignored        ignored | significant: does the service tell /orders from /ORDERS?
-  --max-in-flight 2048       one more is 503
-  --drain 25s                how long SIGTERM waits for what is under way
+${helpOf(members)}  --admin-token-file FILE            Allows changes on the dashboard (or ONCEONLY_ADMIN_TOKEN).
 
-Whose keys, and where they are kept
-  --tenant-header NAME       the header with the authenticated tenant, or
-  --tenant shared             all callers share one space of keys; one of the two must be set
-  --service NAME             gateways of one service on one store have the same name, others must not
-  --store URL                sqlite:onceonly.db, postgres://…, redis://… (redis-cluster, redis-sentinel), mysql://…,
-                             mongodb://…, dynamodb:TABLE, memory:;
-                             or ONCEONLY_STORE in the environment, which keeps a password out of the list of processes
-  --cache redis://…          in front of postgres://…
-  --sweep-every 60s          remove what has expired; 0s: never
-
-What is promised
-  --methods POST,PATCH       --required                --parse lenient | strict
-  --lease 30s                --keep 24h                --tombstone 7d             --wait 5s
-  --max-body 1mb             --max-stored 1mb          --profile draft | stripe
-  --error-policy release-5xx | began | success-only
-  --on-expired refuse | run
-  --on-takeover run | refuse
-  --on-store-down refuse | run
-
-Watching it
-  --admin ADDRESS            dashboard, /metrics, /healthz, /readyz; off unless given
-  --admin-token-file FILE    allows changes on the dashboard (or ONCEONLY_ADMIN_TOKEN)
-  --log-level info           silent, error, warn or info: JSON lines on standard output
-
-  --config FILE              the same in JSON, with rules for single routes: see docs/gateway.md
+  --config FILE                      The same in JSON, with rules per route: see docs/gateway.md.
 `
 
 export async function gateway(args: readonly string[]): Promise<number> {

@@ -10,12 +10,12 @@ import { invalidArgument, OnceError } from '../core/errors.ts'
 import { createOnce } from '../core/once.ts'
 import type { Once } from '../core/once.ts'
 import type { OnceOptions } from '../core/settings.ts'
-import { sendAnswer } from '../http/on-node/response.ts'
-import { splitTarget } from '../http/exchange/request-fingerprint.ts'
+import { splitTarget } from '../http/exchange.ts'
+import { sendAnswer } from '../http/on-node.ts'
 import type { Call } from './proxy/call.ts'
 import { createListener, createProtection, protectionBy } from './proxy/listener.ts'
 import type { RouteProtection } from './proxy/listener.ts'
-import { checkUpstream, readGatewayOptions } from './proxy/options.ts'
+import { checkUpstream, protectionNames, readGatewayOptions } from './proxy/options.ts'
 import type { GatewayOptions, GatewaySettings, ProtectionOptions } from './proxy/options.ts'
 import { gatewayProblem, gatewayProblems } from './proxy/problem.ts'
 import { recordOf } from './proxy/record.ts'
@@ -44,7 +44,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const once = createOnce(onceOptions(settings))
   const calls = createCalls(clock)
   const { listener, upstream } = build(settings, once, (call) => {
-    if (calls.delete(call)) settings.log?.(recordOf(once, settings, call, clock.elapsed()))
+    if (calls.delete(call)) settings.log?.(recordOf(call, clock.elapsed()))
   })
   let draining = false
   const server = createServer(serverOptions, (req, res) => {
@@ -122,7 +122,7 @@ function build(
     profile,
     // The upstream would have been given up by then, and nothing else is waited for.
     patienceMs: settings.connectTimeoutMs + settings.upstreamTimeoutMs,
-    essential: new Set(['idempotency-key', 'host', 'content-type', tenantName(settings)]),
+    essential: new Set([...keyHeaders(settings), 'host', 'content-type', tenantName(settings)]),
     onEnd,
   })
   return { listener, upstream }
@@ -179,27 +179,17 @@ function onceOptions(settings: GatewaySettings): OnceOptions {
   }
 }
 
-const protectionNames = [
-  'required',
-  'leaseMs',
-  'keepMs',
-  'tombstoneMs',
-  'waitMs',
-  'attemptMs',
-  'errorPolicy',
-  'onExpired',
-  'onTakeover',
-  'profile',
-  'parse',
-  'onStoreDown',
-  'bodyBytesMax',
-  'storedBytesMax',
-] as const satisfies readonly (keyof ProtectionOptions)[]
-
 /** What is said, and nothing that is not. */
 function protectionOf(options: ProtectionOptions): ProtectionOptions {
   const given = protectionNames.filter((name) => options[name] !== undefined).map((name) => [name, options[name]])
   return Object.fromEntries(given) as ProtectionOptions
+}
+
+/** Every header that a route reads a key from. */
+function keyHeaders(settings: GatewaySettings): readonly string[] {
+  return [settings, ...settings.routes].map(({ header = settings.header }) =>
+    (header ?? 'Idempotency-Key').toLowerCase(),
+  )
 }
 
 function routesOf(once: Once, settings: GatewaySettings): RouteProtection[] {

@@ -23,10 +23,15 @@ import { scopedKey } from './exchange/scoped-key.ts'
 import { decodeStored, encodeAnswer, encodeNotStored } from './exchange/stored-response.ts'
 import type { Answer, HeaderLine } from './exchange/stored-response.ts'
 
-export { claimedSha256 } from './exchange/content-digest.ts'
+export { checkDigest, claimedSha256, DigestError } from './exchange/content-digest.ts'
 export type { IdempotencyContext } from './exchange/context.ts'
+export { keptBytes } from './exchange/kept-body.ts'
+export { fingerprintTable, headerName, httpTable } from './exchange/option-table.ts'
+export type { HttpOption, OptionTable, ReadAs } from './exchange/option-table.ts'
 export { rulesPath } from './exchange/options.ts'
-export type { HttpOptions } from './exchange/options.ts'
+export type { FingerprintOptions, HttpOptions } from './exchange/options.ts'
+export { splitTarget } from './exchange/request-fingerprint.ts'
+export type { Answer, HeaderLine } from './exchange/stored-response.ts'
 
 /** A request with a key (or one that should have had it), as an adapter shows it. */
 export interface AskedRequest<Asked> extends FingerprintedRequest {
@@ -34,6 +39,8 @@ export interface AskedRequest<Asked> extends FingerprintedRequest {
   readonly request: Asked
   /** The value of each Idempotency-Key line. */
   readonly keyLines: readonly string[]
+  /** Told the key in the store before the body is read, for whoever logs it. */
+  onKey?(key: Key): void
   /** Read the body, and leave it for the handler to read again. */
   body(limits: BodyLimits): Body | Promise<Body>
 }
@@ -108,14 +115,15 @@ async function handle<Asked>(ground: Ground<Asked>, asked: AskedRequest<Asked>, 
   const tenant = settings.tenant === 'shared' ? undefined : await settings.tenant(asked.request)
   if (settings.tenant !== 'shared' && !tenant) return refuse(ground, 'scopeMissing')
   if (tenant && typeof tenant !== 'string') throw tenantIsNoText(tenant)
+  const route = settings.keysPer === 'route' ? `${asked.method} ${splitTarget(asked.target).path}` : undefined
+  const owner = { service: once.scope, tenant: tenant || undefined, route }
+  const key = scopedKey(owner, reading.key, settings.hashKeys ? 'hashed' : 'plain')
+  asked.onKey?.(key)
   const limits = { bytesMax: settings.bodyBytesMax, sha256: claimedSha256(asked.header('content-digest')) }
   const coming = asked.body(limits)
   const body = coming instanceof Promise ? await coming : coming
   if (body.is === 'too-large') return refuse(ground, 'bodyTooLarge')
   if (body.is === 'digest-mismatch') return refuse(ground, 'digestMismatch')
-  const route = settings.keysPer === 'route' ? `${asked.method} ${splitTarget(asked.target).path}` : undefined
-  const owner = { service: once.scope, tenant: tenant || undefined, route }
-  const key = scopedKey(owner, reading.key, settings.hashKeys ? 'hashed' : 'plain')
   const fingerprint = requestFingerprint(settings, asked, body)
   // `return await`: to adopt the promise of another costs more than to wait for it.
   return await ask(ground, key, { ...settings.call, fingerprint, onThrow: 'release' }, body, run)

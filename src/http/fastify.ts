@@ -50,18 +50,20 @@ export function idempotency(once: Once, options: HttpOptions<FastifyRequest>): F
   const exchange = createExchange(once, options)
   const exchanges = new Map<unknown, Exchange<FastifyRequest>>([[undefined, exchange]])
   let someRequired = exchange.settings.required
+  const keyHeaders = new Set([exchange.settings.keyHeader])
 
   function exchangeOf(own: Partial<HttpOptions<FastifyRequest>> | false | undefined) {
     let found = exchanges.get(own)
     if (!found && own) exchanges.set(own, (found = createExchange(once, { ...options, ...own })))
     someRequired ||= found?.settings.required === true
+    if (found) keyHeaders.add(found.settings.keyHeader)
     return found
   }
 
   function preParsing(request: FastifyRequest, reply: FastifyReply, _payload: unknown, done: Done): void {
     const { raw } = request
     // Looking up a route's config costs more than all the rest: most requests end here.
-    if (!someRequired && raw.headers['idempotency-key'] === undefined) return done()
+    if (!someRequired && !hasKey(raw, keyHeaders)) return done()
     const found = exchangeOf(request.routeOptions.config.idempotency)
     // A route may be reached through two of us: the first one takes the request.
     if (!found || !concernsNode(found, raw) || (raw as Marked)[taken]) return done()
@@ -102,6 +104,11 @@ export function idempotency(once: Once, options: HttpOptions<FastifyRequest>): F
   }
   // Without it Fastify would give the hooks a context of their own, with no routes in it.
   return Object.assign(plugin, { [Symbol.for('skip-override')]: true })
+}
+
+function hasKey({ headers }: IncomingMessage, names: ReadonlySet<string>): boolean {
+  for (const name of names) if (headers[name] !== undefined) return true
+  return false
 }
 
 function handle({ exchange, body }: Taken, request: FastifyRequest, reply: FastifyReply, goOn: Done): Promise<void> {

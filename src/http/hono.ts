@@ -71,7 +71,13 @@ async function handleKeyed<Asked extends HonoContext>(
     await next()
     return c.res
   }
-  const stage = { asked: c, request: c.req.raw, keyLines: keyLines(c.env), keptBody: () => keptBody(c), handle }
+  const stage = {
+    asked: c,
+    request: c.req.raw,
+    keyLines: keyLines(c.env, exchange.settings.keyHeader),
+    keptBody: () => keptBody(c),
+    handle,
+  }
   const response = await exchangeOnWeb(exchange, stage)
   if (!handled) return response
   // Without this Hono would put the headers of the response that was replaced on top of ours.
@@ -80,9 +86,9 @@ async function handleKeyed<Asked extends HonoContext>(
 }
 
 /** On Node the raw lines are there; elsewhere the platform has joined them. */
-function keyLines(env: unknown): readonly string[] | undefined {
+function keyLines(env: unknown, keyHeader: string): readonly string[] | undefined {
   const incoming = (env as { incoming?: { rawHeaders?: readonly string[] } } | undefined)?.incoming
-  return incoming?.rawHeaders?.filter((_, at, all) => at % 2 === 1 && all[at - 1]!.toLowerCase() === 'idempotency-key')
+  return incoming?.rawHeaders?.filter((_, at, all) => at % 2 === 1 && all[at - 1]!.toLowerCase() === keyHeader)
 }
 
 /** What a validator before us read, as Hono keeps it; undefined when that is no longer byte for byte what came. */

@@ -35,8 +35,6 @@ export interface NodeStage<Asked> {
   beforeAnswer?(): void
 }
 
-const keyHeader = 'idempotency-key'
-
 /**
  * Serves one request: the exchange handles it if it concerns it, published rules are sent, and everything else goes to
  * `otherwise`, whose result is returned.
@@ -64,7 +62,10 @@ export function serveRules<Asked>(
 
 /** False for the requests that pass untouched; costs two look-ups. */
 export function concernsNode(exchange: Exchange<never>, req: IncomingMessage): boolean {
-  return exchange.concerns(req.method ?? '', req.headers[keyHeader] !== undefined) && !(req as Taken)[underway]
+  return (
+    exchange.concerns(req.method ?? '', req.headers[exchange.settings.keyHeader] !== undefined) &&
+    !(req as Taken)[underway]
+  )
 }
 
 // A mark on the request itself, not a WeakSet of requests: the bookkeeping of such a table was 1 to 2 % of a request.
@@ -99,7 +100,7 @@ export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: No
     return await held.produced
   }
   try {
-    const delivery = await exchange.handle(askedOf(stage, hold), run)
+    const delivery = await exchange.handle(askedOf(exchange, stage, hold), run)
     connection?.reveal()
     deliver(stage, delivery, held)
   } catch (error) {
@@ -115,7 +116,11 @@ function isCutOff(req: IncomingMessage): boolean {
   return req.destroyed && req.complete === false
 }
 
-function askedOf<Asked>(stage: NodeStage<Asked>, hold: (body: 'here' | 'coming') => void): AskedRequest<Asked> {
+function askedOf<Asked>(
+  { settings }: Exchange<Asked>,
+  stage: NodeStage<Asked>,
+  hold: (body: 'here' | 'coming') => void,
+): AskedRequest<Asked> {
   const { req, request, target, rawBody } = stage
   const here = (body: Body): Body => {
     if (body.is === 'bytes' || body.is === 'claimed') hold(body.is === 'bytes' ? 'here' : 'coming')
@@ -125,7 +130,7 @@ function askedOf<Asked>(stage: NodeStage<Asked>, hold: (body: 'here' | 'coming')
     request,
     method: req.method ?? '',
     target,
-    keyLines: keyLines(req),
+    keyLines: keyLines(req, settings.keyHeader),
     header: (name) => headerOf(req, name),
     body(limits) {
       const given = stage.body ?? readNodeBody(req, rawBody, limits)
@@ -136,7 +141,7 @@ function askedOf<Asked>(stage: NodeStage<Asked>, hold: (body: 'here' | 'coming')
 }
 
 // Node joins lines of the same name with a comma; no comma, no second line.
-function keyLines(req: IncomingMessage): readonly string[] {
+function keyLines(req: IncomingMessage, keyHeader: string): readonly string[] {
   const joined = req.headers[keyHeader]
   if (joined === undefined) return []
   if (typeof joined === 'string' && !joined.includes(',')) return [joined]

@@ -1,11 +1,18 @@
 // An exchange on the web's Request and Response, for fetch handlers and Hono. The body of the request is read once and handed on
 // in a new Request; the body of the response is read to its end before any of it leaves.
 
-import { checkDigest, DigestError } from './exchange/content-digest.ts'
-import { keptBytes } from './exchange/kept-body.ts'
-import type { IdempotencyContext } from './exchange/context.ts'
-import type { AskedRequest, Body, BodyLimits, Delivery, Exchange, Produced } from './exchange.ts'
-import type { Answer, HeaderLine } from './exchange/stored-response.ts'
+import { checkDigest, DigestError, keptBytes } from './exchange.ts'
+import type {
+  Answer,
+  AskedRequest,
+  Body,
+  BodyLimits,
+  Delivery,
+  Exchange,
+  HeaderLine,
+  IdempotencyContext,
+  Produced,
+} from './exchange.ts'
 
 export interface WebStage<Asked> {
   /** What the user's functions are given. */
@@ -21,10 +28,11 @@ export interface WebStage<Asked> {
 
 type BodyContent = ConstructorParameters<typeof Response>[0]
 
-const keyHeader = 'idempotency-key'
-
 export function concernsWeb(exchange: Exchange<never>, request: Request): boolean {
-  return exchange.concerns(request.method, request.headers.get(keyHeader) !== null) && !(request as Taken)[underway]
+  return (
+    exchange.concerns(request.method, request.headers.get(exchange.settings.keyHeader) !== null) &&
+    !(request as Taken)[underway]
+  )
 }
 
 const underway = Symbol('onceonly: the exchange is under way')
@@ -46,7 +54,7 @@ export async function exchangeOnWeb<Asked>(exchange: Exchange<Asked>, stage: Web
       return { is: 'thrown', error }
     }
   }
-  const asked = askedOf(stage, (request) => (handed = request))
+  const asked = askedOf(exchange, stage, (request) => (handed = request))
   return responseOf(await exchange.handle(asked, run), held)
 }
 
@@ -58,9 +66,13 @@ export function rulesOnWeb(exchange: Exchange<never>, request: Request): Respons
   return rules && toResponse(rules)
 }
 
-function askedOf<Asked>(stage: WebStage<Asked>, handOn: (request: Request) => void): AskedRequest<Asked> {
+function askedOf<Asked>(
+  { settings }: Exchange<Asked>,
+  stage: WebStage<Asked>,
+  handOn: (request: Request) => void,
+): AskedRequest<Asked> {
   const { asked, request } = stage
-  const joined = request.headers.get(keyHeader)
+  const joined = request.headers.get(settings.keyHeader)
   return {
     request: asked,
     method: request.method,

@@ -4,6 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { gatewayOptionRows, withBlock } from '../../scripts/docs.ts'
 import { commandOptions } from '../../src/cli/gateway/config.ts'
 import { gatewayProblems } from '../../src/gateway/proxy/problem.ts'
 import { freePort } from '../servers/free-port.ts'
@@ -193,7 +194,8 @@ test('every answer of its own is in docs/gateway.md, and no other is', () => {
   expect(new Set(documented)).toEqual(new Set(ours))
 })
 
-test('every option is in docs/gateway.md', () => {
+test('every option is in docs/gateway.md as its table has it', () => {
+  expect(withBlock(docs, 'options', gatewayOptionRows())).toBe(docs)
   for (const name of Object.keys(commandOptions)) expect(docs, name).toContain(`\`--${name}`)
 })
 

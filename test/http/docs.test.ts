@@ -7,6 +7,7 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { afterAll, describe, expect, test } from 'vitest'
+import { httpOptionRows, withBlock } from '../../scripts/docs.ts'
 import { problemKinds } from '../../src/http/exchange/problem.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
@@ -146,10 +147,10 @@ test('every answer of our own is listed with its status, and no other', () => {
   expect(listed.sort()).toEqual(kinds.sort())
 })
 
-test('every option is listed, and no other', () => {
-  const table = /## Options\n([^]*?)\n## /.exec(text)![1]!
-  const listed = [...table.matchAll(/^\| ((?:`\w+`(?:, )?)+) \|/gm)].flatMap(([, names]) => names!.match(/\w+/g)!)
+test('every option is listed as its table has it, and no other', () => {
+  expect(withBlock(text, 'options', httpOptionRows())).toBe(text)
+  const listed = [...httpOptionRows().matchAll(/^\| `(\w+)` \|/gm)].map(([, name]) => name!)
   const source = readFileSync(join(root, 'src/http/exchange/options.ts'), 'utf8')
   const declared = /export interface HttpOptions[^]*?\n}/.exec(source)![0].match(/readonly (\w+)\??:/g)!
-  expect(listed.sort()).toEqual(declared.map((each) => /readonly (\w+)/.exec(each)![1]!).sort())
+  expect(listed.toSorted()).toEqual(declared.map((each) => /readonly (\w+)/.exec(each)![1]!).sort())
 })

@@ -150,8 +150,8 @@ const requests: readonly SeededBug[] = [
     },
     {
       id: 'the key is in the log',
-      find: 'if (context) return hashKey(context.key)',
-      replace: 'if (context) return context.key.id',
+      find: '{ keyHash: hashKey(key) }',
+      replace: '{ keyHash: key.id }',
       caughtBy: byTest(inHostile, notInTheLog),
     },
     {
@@ -164,6 +164,14 @@ const requests: readonly SeededBug[] = [
 ]
 
 const keys: readonly SeededBug[] = [
+  ...bugsIn('src/gateway/proxy/options.ts', 'gateway', [
+    {
+      id: 'what is to become of a request in doubt is not passed on to the exchange',
+      find: `name !== 'transaction')`,
+      replace: `name !== 'transaction' && name !== 'onTakeover')`,
+      caughtBy: byTest(inFaults, `${reset} is asked once for ever with onTakeover refuse`),
+    },
+  ]),
   ...bugsIn('src/gateway/proxy/listener.ts', 'gateway', [
     {
       id: 'a key is given back when the upstream resets the connection',
@@ -199,12 +207,6 @@ const keys: readonly SeededBug[] = [
       find: 'scope: `gateway:${service}`',
       replace: `scope: 'gateway:default'`,
       caughtBy: byTest(inForwarding, 'two gateways in a row, and two services of one store'),
-    },
-    {
-      id: 'what is to become of a request in doubt is not passed on to the exchange',
-      find: `  'onTakeover',\n`,
-      replace: '',
-      caughtBy: byTest(inFaults, `${reset} is asked once for ever with onTakeover refuse`),
     },
     {
       id: 'a drain waits for nothing',

@@ -2,9 +2,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { commandOptions, configSchema, kebab, readConfig } from './config.ts'
-import { checkSchema } from './config-schema.ts'
-import type { Schema } from './config-schema.ts'
+import { commandOptions, configSchema, readConfig, readConfigFile } from './config.ts'
+import { fingerprintTable, httpTable } from '../../http/exchange.ts'
+import { helpOf, kebab, members } from './members.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'onceonly-config-'))
 afterAll(() => rmSync(folder, { recursive: true, force: true }))
@@ -96,9 +96,13 @@ describe('the file', () => {
     ['a duration as a number', { ...least, lease: 30 }, 'expected /lease to be a duration such as'],
     ['a duration beyond all days', { ...least, lease: '99999999d' }, 'expected /lease to be a duration'],
     ['a wrong choice', { ...least, onTakeover: 'ask' }, 'expected /onTakeover to be "run" or "refuse", got "ask"'],
-    ['GET', { ...least, methods: ['POST', 'GET'] }, 'expected /methods/1 to be a method in capitals, and none of GET'],
-    ['a method in small letters', { ...least, methods: ['post'] }, 'expected /methods/0 to be a method in capitals'],
-    ['no method', { ...least, methods: [] }, 'expected /methods to be a list of 1 or more'],
+    ['GET', { ...least, methods: ['POST', 'GET'] }, 'expected /methods to be a list of method names in capitals'],
+    ['a method in small letters', { ...least, methods: ['post'] }, 'expected /methods to be a list of method names'],
+    ['no method', { ...least, methods: [] }, 'names in capitals, at least one, without GET'],
+    ['a number in a list', { ...least, fingerprintHeaders: [1] }, 'expected /fingerprintHeaders to be a list of texts'],
+    ['routes that are no list', { ...least, routes: {} }, 'expected /routes to be a list of routes, got {}'],
+    ['a route that is no object', { ...least, routes: ['/a'] }, 'expected /routes/0 to be an object with a path'],
+    ['true for a number', { ...least, maxInFlight: true }, 'expected /maxInFlight to be a positive integer, got true'],
     ['no port', { ...least, listen: 'localhost' }, 'expected /listen to be an address such as'],
     ['a port beyond all ports', { ...least, listen: '127.0.0.1:99999' }, 'expected /listen to be an address such as'],
     ['an upstream with a path', { ...least, upstream: 'http://a/b' }, 'expected /upstream to be a URL such as'],
@@ -120,12 +124,59 @@ describe('the file', () => {
   })
 })
 
+describe('the table', () => {
+  test('every option of the HTTP adapters that needs no function is one of the gateway, also per route', () => {
+    const ofExchange = [...Object.values(httpTable), ...Object.values(fingerprintTable)]
+    const names = ofExchange.flatMap(({ gateway }) => (gateway ? [gateway.name] : []))
+    expect(names).toHaveLength(ofExchange.length - ['tenant', 'transaction', 'fingerprint'].length)
+    for (const name of names) expect(members[name], name).toMatchObject({ perRoute: true })
+  })
+
+  test('an option of the exchange arrives where the exchange reads it', () => {
+    const route = { path: '/a', keyHeader: 'X-Key', hashKeys: true, fingerprintBody: 'jcs', fingerprintOmit: ['/at'] }
+    expect(read({ ...least, wait: '0s', stream: 'record', routes: [route] }).gateway).toMatchObject({
+      waitMs: 0,
+      stream: 'record',
+      routes: [{ path: '/a', header: 'X-Key', hashKeys: true, fingerprint: { body: 'jcs', omit: ['/at'] } }],
+    })
+  })
+
+  test('the help names every option and says what it is for', () => {
+    const help = helpOf(members)
+    for (const name of Object.keys(members)) expect(help).toMatch(new RegExp(`^  --${kebab(name)}\\b`, 'm'))
+    expect(help.split('\n').filter((line) => line.length > 120)).toEqual([])
+  })
+})
+
+interface Schema {
+  readonly type?: string | readonly string[]
+  readonly enum?: readonly unknown[]
+  readonly pattern?: string
+  readonly minimum?: number
+  readonly minLength?: number
+  readonly items?: Schema
+  readonly description?: string
+}
+
+/** The part of JSON Schema that is used. */
+function fits(schema: Schema, value: unknown): boolean {
+  const { type, enum: allowed, pattern, minimum = 0, minLength = 0, items, description: _, ...rest } = schema
+  expect(rest).toEqual({})
+  const isOf = (each: string): boolean =>
+    each === 'integer' ? Number.isInteger(value) : each === 'array' ? Array.isArray(value) : typeof value === each
+  if (allowed && !allowed.includes(value)) return false
+  if (type !== undefined && ![type].flat().some(isOf)) return false
+  if (typeof value === 'string') return value.length >= minLength && (!pattern || new RegExp(pattern, 'u').test(value))
+  if (typeof value === 'number') return value >= minimum
+  return !items || (value as unknown[]).every((each) => fits(items, each))
+}
+
 describe('the published schema', () => {
-  const schema = configSchema()
+  const properties = configSchema()['properties'] as Readonly<Record<string, Schema>>
+  const optionNames = Object.keys(properties).filter((name) => name !== '$schema' && name !== 'routes')
 
   test('has every option of the command line, and no other', () => {
-    const names = Object.keys(schema.properties!).filter((name) => name !== '$schema' && name !== 'routes')
-    expect(names.map(kebab).toSorted()).toEqual(
+    expect(optionNames.map(kebab).toSorted()).toEqual(
       Object.keys(commandOptions)
         .filter((name) => name !== 'config')
         .toSorted(),
@@ -133,21 +184,39 @@ describe('the published schema', () => {
   })
 
   test('says what every option is for', () => {
-    const silent = Object.entries(schema.properties!).filter(
-      ([name, each]) => name !== '$schema' && !('description' in each),
-    )
+    const silent = Object.entries(properties).filter(([name, each]) => name !== '$schema' && !each.description)
     expect(silent).toEqual([])
   })
 
-  test('uses nothing that the check does not understand', () => {
-    const check = (): void => checkSchema('x', { type: 'string', format: 'uri' } as Schema, 'a')
-    expect(check).toThrow('config.schema.json: format is unknown')
-    const visit = (each: Schema): void => {
-      expect(() => checkSchema('x', { $defs: schema.$defs!, ...each }, undefined)).not.toThrow(
-        /is unknown|leads nowhere/,
-      )
-      for (const inner of [...Object.values(each.properties ?? {}), ...(each.items ? [each.items] : [])]) visit(inner)
+  test('takes what the program takes, and refuses what it refuses', () => {
+    const texts = [
+      '',
+      'a',
+      'POST',
+      '30s',
+      '30',
+      '0',
+      '1mb',
+      '127.0.0.1:80',
+      'http://a:1',
+      'http://a/b',
+      'redis://a',
+      'a:b',
+    ]
+    const named = [...texts, 'shared', 'refuse', 'jcs', 'info', 'stripe', 'X-A', 'a b']
+    const values = [...named, true, false, 0, 1, -1, 1.5, {}, [], ['POST'], ['']]
+    const taken = (name: string, value: unknown): boolean => {
+      try {
+        readConfigFile('f', { [name]: value })
+        return true
+      } catch {
+        return false
+      }
     }
-    visit(schema)
+    // What the schema leaves to the program: which methods may be protected.
+    for (const name of optionNames.filter((each) => each !== 'methods')) {
+      const differing = values.filter((value) => fits(properties[name]!, value) !== taken(name, value))
+      expect(differing, name).toEqual([])
+    }
   })
 })

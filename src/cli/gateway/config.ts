@@ -1,61 +1,22 @@
-// The settings of `onceonly gateway`, from the command line and from a file: one table says how each is read, so that both
-// take the same words. What the command line says wins.
+// The settings of `onceonly gateway`, from the command line and from a file. The table of members.ts reads both, so that both take
+// the same words. The command line wins.
 
 import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { address, bytes, choice, count, duration, flag, list, text } from '../arguments.ts'
-import type { Address, Option, Values } from '../arguments.ts'
 import { invalidArgument } from '../../core/errors.ts'
-import { checkSchema } from './config-schema.ts'
-import type { Schema } from './config-schema.ts'
-import type { GatewayOptions, GatewayRoute, ProtectionOptions } from '../../gateway/proxy/options.ts'
-import { logLevels } from '../../gateway/request-log.ts'
+import { checkGiven } from '../../core/options.ts'
+import type { GatewayOptions, GatewayRoute } from '../../gateway/proxy.ts'
 import type { LogLevel } from '../../gateway/request-log.ts'
+import { httpTable } from '../../http/exchange.ts'
+import { flag, list, matching, text } from '../arguments.ts'
+import type { Address, Option } from '../arguments.ts'
+import { kebab, members } from './members.ts'
+import type { Member } from './members.ts'
 
-const protection = {
-  required: flag,
-  lease: duration,
-  keep: duration,
-  tombstone: duration,
-  wait: duration,
-  errorPolicy: choice('release-5xx', 'began', 'success-only'),
-  onExpired: choice('refuse', 'run'),
-  onTakeover: choice('run', 'refuse'),
-  profile: choice('draft', 'stripe'),
-  parse: choice('lenient', 'strict'),
-  onStoreDown: choice('refuse', 'run'),
-  maxBody: bytes,
-  maxStored: bytes,
-} as const
-
-/** By the names of the file; on the command line `maxBody` is --max-body. */
-const members = {
-  upstream: text,
-  listen: address,
-  store: text,
-  cache: text,
-  admin: address,
-  service: text,
-  tenantHeader: text,
-  tenant: choice('shared'),
-  methods: list,
-  ...protection,
-  upstreamTimeout: duration,
-  connectTimeout: duration,
-  upstreamIdle: duration,
-  pathCase: choice('ignored', 'significant'),
-  trustForwarded: flag,
-  maxInFlight: count,
-  drain: duration,
-  sweepEvery: duration,
-  logLevel: choice(...logLevels),
-} as const satisfies Readonly<Record<string, Option<unknown>>>
-
-type Given = Values<typeof members>
+type Given = Readonly<Record<string, unknown>>
 
 /** For parseCommand. */
 export const commandOptions: Readonly<Record<string, Option<unknown>>> = {
-  ...Object.fromEntries(Object.entries(members).map(([name, option]) => [kebab(name), option])),
+  ...Object.fromEntries(Object.entries(members).map(([name, { option }]) => [kebab(name), option])),
   config: text,
 }
 
@@ -68,88 +29,127 @@ export interface GatewayConfig {
 }
 
 /** `flags` is what parseCommand made of the command line; `storeOtherwise` is the store where neither it nor the file names one. */
-export function readConfig(
-  flags: Readonly<Record<string, unknown>>,
-  storeOtherwise = 'sqlite:onceonly.db',
-): GatewayConfig {
-  const file = flags['config'] === undefined ? undefined : readConfigFile(flags['config'] as string)
-  const fromFlags = Object.fromEntries(Object.keys(members).map((name) => [name, flags[kebab(name)]])) as Given
-  const given = { ...file?.given, ...defined(fromFlags) }
-  const { upstream, store = storeOtherwise, cache, admin, logLevel = 'info' } = given
-  if (upstream === undefined) {
-    throw invalidArgument('onceonly gateway: it is not said where requests go: --upstream http://127.0.0.1:3000')
+export function readConfig(flags: Given, storeOtherwise = 'sqlite:onceonly.db'): GatewayConfig {
+  const path = flags['config'] as string | undefined
+  const file = path === undefined ? undefined : readConfigFile(path, parseFile(path))
+  const fromFlags = Object.entries(flags).filter(([, value]) => value !== undefined)
+  const byName = new Map(Object.keys(members).map((name) => [kebab(name), name]))
+  const typed = fromFlags.flatMap(([name, value]) => (byName.has(name) ? [[byName.get(name)!, value]] : []))
+  const given: Given = { ...file?.given, ...(Object.fromEntries(typed) as Given) }
+  if (given['upstream'] === undefined) {
+    throw invalidArgument(
+      'onceonly gateway: no service configured. Set --upstream, such as --upstream http://127.0.0.1:3000.',
+    )
   }
-  return { gateway: { ...gatewayOptions(given), upstream, routes: file?.routes ?? [] }, store, cache, admin, logLevel }
-}
-
-function gatewayOptions(given: Given): Omit<GatewayOptions, 'store' | 'upstream'> {
-  const {
-    listen = { host: '127.0.0.1', port: 8080 },
-    tenantHeader,
-    tenant,
-    service,
-    methods,
-    pathCase,
-    trustForwarded,
-  } = given
-  const renamed = {
-    tenantHeader,
-    tenant,
-    service,
-    methods,
-    pathCase,
-    trustForwarded,
-    upstreamTimeoutMs: given.upstreamTimeout,
-    connectTimeoutMs: given.connectTimeout,
-    upstreamIdleMs: given.upstreamIdle,
-    inFlightMax: given.maxInFlight,
-    drainMs: given.drain,
-    sweepEveryMs: given.sweepEvery,
-  }
-  return { listen, ...defined(renamed), ...protectionOptions(given) }
-}
-
-function protectionOptions(given: Values<typeof protection>): ProtectionOptions {
-  const { required, errorPolicy, onExpired, onTakeover, profile, parse, onStoreDown } = given
-  return defined({
-    required,
-    errorPolicy,
-    onExpired,
-    onTakeover,
-    profile,
-    parse,
-    onStoreDown,
-    leaseMs: given.lease,
-    keepMs: given.keep,
-    tombstoneMs: given.tombstone,
-    waitMs: given.wait,
-    bodyBytesMax: given.maxBody,
-    storedBytesMax: given.maxStored,
-  })
-}
-
-/** The published schema. */
-export function configSchema(): Schema {
-  return JSON.parse(readFileSync(join(import.meta.dirname, 'config.schema.json'), 'utf8')) as Schema
-}
-
-function readConfigFile(path: string): { given: Given; routes: readonly GatewayRoute[] } {
-  const parsed = parseFile(path)
-  checkSchema(path, configSchema(), parsed)
-  const { routes = [], $schema: _, ...rest } = parsed as { routes?: RouteInFile[]; $schema?: string }
   return {
-    given: readMembers(path, '', members, rest),
-    routes: routes.map(({ path: pattern, methods, protect, ...options }, at) => ({
-      ...defined({ path: pattern, methods, protect }),
-      ...protectionOptions(readMembers(path, `/routes/${at}`, protection, options)),
-    })) as GatewayRoute[],
+    gateway: {
+      listen: { host: '127.0.0.1', port: 8080 },
+      ...(optionsOf(given) as unknown as { upstream: string }),
+      routes: file?.routes ?? [],
+    },
+    store: (given['store'] as string | undefined) ?? storeOtherwise,
+    cache: given['cache'] as string | undefined,
+    admin: given['admin'] as Address | undefined,
+    logLevel: (given['logLevel'] as LogLevel | undefined) ?? 'info',
   }
 }
 
-interface RouteInFile {
-  readonly path: string
-  readonly methods?: readonly string[]
-  readonly protect?: boolean
+/** By the names of startGateway: `lease` is leaseMs, `fingerprintBody` is body in fingerprint. */
+function optionsOf(given: Given): Given {
+  const options: Record<string, unknown> = {}
+  for (const [name, value] of Object.entries(given)) {
+    const [first, second] = members[name]!.to
+    if (first === undefined) continue
+    options[first] = second === undefined ? value : { ...(options[first] as object), [second]: value }
+  }
+  return options
+}
+
+const routePath = matching(
+  /^\/(?:[^?#\s*]|\*(?!\*))*(?:\*\*)?$/,
+  'a path such as /orders/*, where * is one segment and a final ** is any rest',
+)
+
+const routeMembers: Readonly<Record<string, Pick<Member, 'option' | 'describe'>>> = {
+  path: { option: routePath, describe: 'Which requests. `*` is one segment, a final `**` is any rest.' },
+  protect: { option: flag, describe: 'false: these requests pass as if they had no key.' },
+  ...Object.fromEntries(Object.entries(members).filter(([, { perRoute }]) => perRoute)),
+}
+
+/** Reads what a file holds, and throws at the first thing that is wrong. */
+export function readConfigFile(
+  file: string,
+  parsed: unknown,
+): { readonly given: Given; readonly routes: readonly GatewayRoute[] } {
+  if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed)) {
+    throw invalidArgument(`${file}: expected it to be an object, got ${shown(parsed)}`)
+  }
+  const { routes = [], $schema: _, ...rest } = parsed as { routes?: unknown; $schema?: unknown }
+  if (!Array.isArray(routes)) throw wrong(file, '/routes', 'a list of routes', routes)
+  return {
+    given: readMembers(file, '', members, rest),
+    routes: routes.map((route: unknown, at) => readRoute(file, `/routes/${at}`, route)),
+  }
+}
+
+function readRoute(file: string, place: string, route: unknown): GatewayRoute {
+  if (typeof route !== 'object' || route === null || Array.isArray(route)) {
+    throw wrong(file, place, 'an object with a path', route)
+  }
+  const { path, protect, ...rest } = readMembers(file, place, routeMembers, route)
+  if (path === undefined) throw invalidArgument(`${file}: ${place}: path is missing`)
+  return { path: path as string, ...(protect !== undefined && { protect: protect as boolean }), ...optionsOf(rest) }
+}
+
+function readMembers(
+  file: string,
+  place: string,
+  table: Readonly<Record<string, Pick<Member, 'option'>>>,
+  given: object,
+): Given {
+  const known = Object.fromEntries(Object.keys(table).map((name) => [name, () => undefined]))
+  checkGiven(place === '' ? file : `${file}: ${place}`, given, known)
+  return Object.fromEntries(
+    Object.entries(given).map(([name, value]) => [
+      name,
+      readValue(file, `${place}/${name}`, name === 'methods' ? methods : table[name]!.option, value),
+    ]),
+  )
+}
+
+/** A list that the table of the exchange checks: the error says where in the file it is. */
+const methods: Option<unknown> = { ...list, expected: httpTable.methods.rule([])! }
+
+/** By the same functions as on the command line. Only true, false and lists are written in another way there. */
+function readValue(file: string, place: string, option: Option<unknown>, value: unknown): unknown {
+  const { type, expected, parse, json } = option
+  if (type === 'boolean') {
+    if (typeof value === 'boolean') return value
+    throw wrong(file, place, 'true or false', value)
+  }
+  if (json['type'] === 'array') {
+    const isList = Array.isArray(value) && value.every((each) => typeof each === 'string' && each !== '')
+    if (isList && (option !== methods || httpTable.methods.rule(value) === undefined)) return value
+    throw wrong(file, place, option === methods ? expected : 'a list of texts', value)
+  }
+  const isWritten = [json['type'] ?? 'string'].flat().some((each) => isOf(each as string, value))
+  const read = isWritten ? parse(String(value)) : undefined
+  if (read === undefined) throw wrong(file, place, expected, value)
+  return read
+}
+
+function isOf(type: string, value: unknown): boolean {
+  return type === 'integer' ? Number.isSafeInteger(value) : typeof value === type
+}
+
+function wrong(file: string, place: string, expected: string, value: unknown): Error {
+  return invalidArgument(`${file}: expected ${place} to be ${expected}, got ${shown(value)}`)
+}
+
+/** A URL may have a password in it, and messages end up in logs. */
+function shown(value: unknown): string {
+  const text = JSON.stringify(value)
+  return (text.length > 80 ? `${text.slice(0, 80)}…` : text).replace(/:\/\/[^@/]*@/, '://…@')
 }
 
 function parseFile(path: string): unknown {
@@ -168,29 +168,39 @@ function whyUnread(error: unknown): string {
   return `it is no JSON, ${where}`
 }
 
-/** By the same functions as on the command line. */
-function readMembers<Table extends Readonly<Record<string, Option<unknown>>>>(
-  file: string,
-  path: string,
-  table: Table,
-  given: object,
-): Values<Table> {
-  const read = Object.entries(given).map(([name, value]) => {
-    const option = table[name]!
-    // true and false, and lists, need no reading.
-    if (typeof value === 'boolean' || Array.isArray(value)) return [name, value]
-    const parsed = option.parse(String(value))
-    if (parsed !== undefined) return [name, parsed]
-    throw invalidArgument(`${file}: expected ${path}/${name} to be ${option.expected}, got ${JSON.stringify(value)}`)
-  })
-  return Object.fromEntries(read) as Values<Table>
+/** The JSON Schema of the file, for editors. scripts/build.ts writes it to dist. */
+export function configSchema(): Readonly<Record<string, unknown>> {
+  return {
+    $schema: 'https://json-schema.org/draft/2020-12/schema',
+    description:
+      'The file of onceonly gateway --config: the names of the command line, and rules per route. The command line wins.',
+    type: 'object',
+    additionalProperties: false,
+    properties: {
+      $schema: { type: 'string' },
+      ...propertiesOf(members),
+      routes: {
+        type: 'array',
+        description: 'The first route that fits a request decides.',
+        items: {
+          type: 'object',
+          additionalProperties: false,
+          required: ['path'],
+          properties: propertiesOf(routeMembers),
+        },
+      },
+    },
+  }
 }
 
-/** maxBody is --max-body. */
-export function kebab(name: string): string {
-  return name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)
-}
-
-function defined<T extends object>(given: T): { [Name in keyof T]: Exclude<T[Name], undefined> } {
-  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as never
+function propertiesOf(table: Readonly<Record<string, Pick<Member, 'option' | 'describe'> & Partial<Member>>>): object {
+  return Object.fromEntries(
+    Object.entries(table).map(([name, { option, describe, fallback }]) => [
+      name,
+      {
+        ...option.json,
+        description: `${describe.replaceAll('`', '')}${fallback === undefined ? '' : ` Default ${fallback}.`}`,
+      },
+    ]),
+  )
 }

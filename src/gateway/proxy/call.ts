@@ -1,7 +1,8 @@
 // One request on its way through the gateway, and what is learnt of it.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { IdempotencyContext } from '../../http/exchange/context.ts'
+import type { Key } from '../../core/key.ts'
+import type { IdempotencyContext } from '../../http/exchange.ts'
 import type { GatewayProblem } from './problem.ts'
 import type { RequestResult } from '../request-log.ts'
 
@@ -14,6 +15,8 @@ export interface Call {
   readonly startedMs: number
   /** The whole body, where the exchange has read it; otherwise it streams. */
   body: Uint8Array | undefined
+  /** The key in the store, as soon as the exchange has read it. */
+  key: Key | undefined
   /** There while the request runs under a key. */
   context: IdempotencyContext | undefined
   result: RequestResult
@@ -37,6 +40,7 @@ export function createCall(req: IncomingMessage, res: ServerResponse, target: st
     remoteAddress: req.socket.remoteAddress,
     startedMs,
     body: undefined,
+    key: undefined,
     context: undefined,
     result: 'passed',
     doubt: undefined,

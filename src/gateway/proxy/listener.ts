@@ -6,10 +6,8 @@ import type { Clock } from '../../core/clock.ts'
 import { InDoubtError } from '../../core/errors.ts'
 import type { Once } from '../../core/once.ts'
 import { createExchange, internalError } from '../../http/exchange.ts'
-import type { Delivery, Exchange, Produced } from '../../http/exchange.ts'
-import { concernsNode, exchangeOnNode } from '../../http/on-node.ts'
-import { sendAnswer } from '../../http/on-node/response.ts'
-import type { HttpOptions } from '../../http/exchange/options.ts'
+import type { Delivery, Exchange, HttpOptions, Produced } from '../../http/exchange.ts'
+import { concernsNode, exchangeOnNode, sendAnswer } from '../../http/on-node.ts'
 import { createCall } from './call.ts'
 import type { Call } from './call.ts'
 import { gatewayProblem, gatewayProblems } from './problem.ts'
@@ -151,6 +149,7 @@ function proxied(exchange: Exchange<Call>, leaseMs: number): Exchange<Call> {
       const call = asked.request
       const keeping: typeof asked = {
         ...asked,
+        onKey: (key) => void (call.key = key),
         async body(limits) {
           const body = await asked.body(limits)
           if (body.is === 'bytes') call.body = body.bytes

@@ -4,6 +4,7 @@
 import type { Clock } from '../../core/clock.ts'
 import { invalidArgument } from '../../core/errors.ts'
 import {
+  aFunction,
   aString,
   checkOptions,
   nonNegativeMs,
@@ -15,35 +16,23 @@ import {
 } from '../../core/options.ts'
 import type { Rule } from '../../core/options.ts'
 import type { Store } from '../../core/store.ts'
-import type { HttpOptions } from '../../http/exchange/options.ts'
+import { headerName, httpTable } from '../../http/exchange.ts'
+import type { HttpOptions } from '../../http/exchange.ts'
 import type { RequestRecord } from '../request-log.ts'
 import type { PathCase } from './routes.ts'
 
-/** What can be said for all requests and again for single routes. */
-export type ProtectionOptions = Pick<
-  HttpOptions,
-  | 'required'
-  | 'leaseMs'
-  | 'keepMs'
-  | 'tombstoneMs'
-  | 'waitMs'
-  | 'attemptMs'
-  | 'errorPolicy'
-  | 'onExpired'
-  | 'onTakeover'
-  | 'profile'
-  | 'parse'
-  | 'onStoreDown'
-  | 'bodyBytesMax'
-  | 'storedBytesMax'
->
+/** The options of the exchange that can be set for all requests and again per route. A gateway runs no handler, so it has no transaction. */
+export type ProtectionOptions = Omit<HttpOptions, 'tenant' | 'transaction'>
+
+/** Their names. */
+export const protectionNames: readonly (keyof ProtectionOptions)[] = (
+  Object.keys(httpTable) as (keyof HttpOptions)[]
+).filter((name) => name !== 'tenant' && name !== 'transaction')
 
 /** The first route that fits a request decides; one that fits none is protected as the gateway says. */
 export interface GatewayRoute extends ProtectionOptions {
   /** `*` is one segment, `**` at the end is any rest: `/orders/*`, `/v1/**`. */
   readonly path: string
-  /** The methods that this is about. Default: those of the gateway. */
-  readonly methods?: readonly string[]
   /** `false`: requests pass as if they had no key. Default true. */
   readonly protect?: boolean
 }
@@ -59,8 +48,6 @@ export interface GatewayOptions extends ProtectionOptions {
   readonly tenantHeader?: string
   /** Instead of a tenant header: all callers share one space of keys. */
   readonly tenant?: 'shared'
-  /** Default POST and PATCH. */
-  readonly methods?: readonly string[]
   readonly routes?: readonly GatewayRoute[]
   /**
    * Whether the service tells `/orders` from `/ORDERS`. Many do not, so a rule holds whatever the letter case unless this says
@@ -100,30 +87,12 @@ export interface GatewaySettings extends GatewayOptions {
 }
 
 const aBoolean: Rule = (value) => (typeof value === 'boolean' ? undefined : 'true or false')
-const aFunction: Rule = (value) => (typeof value === 'function' ? undefined : 'a function')
 const aList: Rule = (value) => (Array.isArray(value) ? undefined : 'a list')
 const anyValue: Rule = () => undefined // the exchange checks it, with the words that fit
 
-const protectionRules: Readonly<Record<keyof ProtectionOptions | 'methods', Rule>> = {
-  required: anyValue,
-  leaseMs: anyValue,
-  keepMs: anyValue,
-  tombstoneMs: anyValue,
-  waitMs: anyValue,
-  attemptMs: anyValue,
-  errorPolicy: anyValue,
-  onExpired: anyValue,
-  onTakeover: anyValue,
-  profile: anyValue,
-  parse: anyValue,
-  onStoreDown: anyValue,
-  bodyBytesMax: anyValue,
-  storedBytesMax: anyValue,
-  methods: anyValue,
-}
-
-const headerName: Rule = (value) =>
-  typeof value === 'string' && /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/.test(value) ? undefined : 'the name of a header'
+const protectionRules = Object.fromEntries(protectionNames.map((name) => [name, anyValue])) as Readonly<
+  Record<keyof ProtectionOptions, Rule>
+>
 
 const rules: Readonly<Record<keyof GatewayOptions, Rule>> = {
   ...protectionRules,

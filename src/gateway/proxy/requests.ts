@@ -2,7 +2,7 @@
 // service behind it must see one and the same request.
 
 import type { IncomingMessage } from 'node:http'
-import { splitTarget } from '../../http/exchange/request-fingerprint.ts'
+import { splitTarget } from '../../http/exchange.ts'
 import { gatewayProblems } from './problem.ts'
 import type { GatewayProblem } from './problem.ts'
 import { nameAsRead, nominatedBy } from './upstream-headers.ts'

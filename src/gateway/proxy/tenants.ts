@@ -2,7 +2,7 @@
 
 import { hash } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
-import type { HttpOptions } from '../../http/exchange/options.ts'
+import type { HttpOptions } from '../../http/exchange.ts'
 import type { Call } from './call.ts'
 import type { GatewaySettings } from './options.ts'
 import { linesOf } from './requests.ts'

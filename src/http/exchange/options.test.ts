@@ -36,5 +36,5 @@ test.each([
 })
 
 test('without createOnce there is nothing to start with', () => {
-  expect(() => readHttpOptions({} as never, { tenant: 'shared' })).toThrow(/what createOnce\(\) answered/)
+  expect(() => readHttpOptions({} as never, { tenant: 'shared' })).toThrow(/what createOnce\(\) returned/)
 })

@@ -1,19 +1,11 @@
 // The options of every adapter, checked when the adapter is made: a misspelt or missing tenant must fail at the start of
 // the server, not leak one tenant's response to another in production.
 
-import type { Once } from '../../core/once.ts'
-import {
-  aFunction,
-  checkOptions,
-  nonNegativeMs,
-  oneOf,
-  optional,
-  positiveInteger,
-  positiveMs,
-} from '../../core/options.ts'
 import { invalidArgument } from '../../core/errors.ts'
-import { keyPartBytesMax } from '../../core/key.ts'
-import type { Rule } from '../../core/options.ts'
+import type { Once } from '../../core/once.ts'
+import { checkOptions, optional } from '../../core/options.ts'
+import { fingerprintTable, httpTable } from './option-table.ts'
+import type { OptionTable } from './option-table.ts'
 
 /** `Asked` is the framework's own request: Express `req`, Hono `c`, Koa `ctx`, `Request`, … */
 export interface HttpOptions<Asked = unknown> {
@@ -22,6 +14,8 @@ export interface HttpOptions<Asked = unknown> {
    * `'shared'`: all callers share one space of keys.
    */
   readonly tenant: 'shared' | TenantOf<Asked>
+  /** The request header that carries the key, such as `X-Idempotency-Key` or `PayPal-Request-Id`. Default Idempotency-Key. */
+  readonly header?: string
   /** `tenant`: a key names one request of the tenant, whatever its path. `route`: of the tenant on that method and path. */
   readonly keysPer?: 'tenant' | 'route'
   /** Refuse a protected method without a key (400). Default false. */
@@ -95,6 +89,8 @@ export interface HttpSettings<Asked> extends Required<
   >
 > {
   readonly methods: ReadonlySet<string>
+  /** `header` in small letters. */
+  readonly keyHeader: string
   readonly fingerprint: Required<FingerprintOptions>
   /** What is left to `createOnce` when it is not given here. */
   readonly call: Pick<
@@ -104,91 +100,15 @@ export interface HttpSettings<Asked> extends Required<
   readonly windowSeconds: number
 }
 
-/** A request or answer of 1 MiB fits a row of most stores and a thousand of them fit the memory of a small server. */
-const bytesMaxDefault = 1_048_576
-
 /** Where the rules are published, and where problem types point unless `problemBase` says otherwise. */
 export const rulesPath = '/.well-known/idempotency'
 
-const aBoolean: Rule = (value) => (typeof value === 'boolean' ? undefined : 'true or false')
-// A method or a header name is a token (RFC 9110, 5.6.2).
-const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}$/
-const aToken: Rule = (value) => (typeof value === 'string' && token.test(value) ? undefined : 'the name of a header')
-const listOf =
-  (what: string, test: (each: unknown) => boolean, lengthMin = 0): Rule =>
-  (value) =>
-    Array.isArray(value) && value.length >= lengthMin && value.every(test) ? undefined : what
-const neverProtected = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE', 'CONNECT'])
-
-const rules: Readonly<Record<keyof HttpOptions, Rule>> = {
-  tenant: (value) =>
-    value === 'shared' || typeof value === 'function'
-      ? undefined
-      : 'a function that returns the tenant of a request, or "shared" if all callers may share keys and responses',
-  keysPer: optional(oneOf('tenant', 'route')),
-  required: optional(aBoolean),
-  methods: optional(
-    listOf(
-      'a list of method names in capitals, at least one, without GET, HEAD, OPTIONS, TRACE and CONNECT',
-      (each) =>
-        typeof each === 'string' && token.test(each) && each === each.toUpperCase() && !neverProtected.has(each),
-      1,
-    ),
-  ),
-  waitMs: optional(nonNegativeMs),
-  leaseMs: optional(positiveMs),
-  keepMs: optional(positiveMs),
-  tombstoneMs: optional(nonNegativeMs),
-  attemptMs: optional(positiveMs),
-  onTakeover: optional(oneOf('run', 'refuse')),
-  onExpired: optional(oneOf('refuse', 'run')),
-  parse: optional(oneOf('lenient', 'strict')),
-  profile: optional(oneOf('draft', 'stripe')),
-  errorPolicy: optional(oneOf('release-5xx', 'began', 'success-only')),
-  fingerprint: () => undefined, // an object of its own, checked below
-  headers: optional(listOf('a list of header names', (each) => typeof each === 'string' && aToken(each) === undefined)),
-  bodyBytesMax: optional(positiveInteger),
-  storedBytesMax: optional(positiveInteger),
-  stream: optional(oneOf('not-stored', 'record')),
-  transaction: optional(aBoolean),
-  onStoreDown: optional(oneOf('refuse', 'run')),
-  replayHeader: optional(aToken),
-  replaySetCookie: optional(aBoolean),
-  problemBase: optional((value) =>
-    typeof value === 'string' && /^[\x21-\x7e]+$/.test(value) && !/["<>\\^`{|}]/.test(value)
-      ? undefined
-      : 'an absolute URI',
-  ),
-  keyFormat: optional((value) =>
-    typeof value === 'function' ? undefined : oneOf('any', 'uuid')(value) && '"any", "uuid" or a function',
-  ),
-  keyLengthMax: optional((value) =>
-    positiveInteger(value) === undefined && (value as number) <= keyPartBytesMax
-      ? undefined
-      : `an integer from 1 to ${keyPartBytesMax}`,
-  ),
-  hashKeys: optional(aBoolean),
-}
-
-const fingerprintRules: Readonly<Record<keyof FingerprintOptions, Rule>> = {
-  body: optional((value) =>
-    aFunction(value) === undefined ? undefined : oneOf('bytes', 'jcs')(value) && '"bytes", "jcs" or a function',
-  ),
-  omit: optional(
-    listOf(
-      'a list of JSON Pointers such as "/sentAt"',
-      (each) => typeof each === 'string' && /^(\/([^~/]|~[01])*)+$/.test(each),
-    ),
-  ),
-  query: optional(oneOf('canonical', 'bytes')),
-}
-
 export function readHttpOptions<Asked>(once: Once, options: HttpOptions<Asked>): HttpSettings<Asked> {
   if (typeof once?.run !== 'function') {
-    throw invalidArgument('idempotency: expected the first argument to be what createOnce() answered')
+    throw invalidArgument('idempotency: expected the first argument to be what createOnce() returned')
   }
-  checkOptions('idempotency', options, rules)
-  checkOptions('idempotency: fingerprint', options.fingerprint ?? {}, fingerprintRules)
+  checkOptions('idempotency', options, rulesOf(httpTable))
+  checkOptions('idempotency: fingerprint', options.fingerprint ?? {}, rulesOf(fingerprintTable))
   if (options.fingerprint?.omit && options.fingerprint.body !== 'jcs') {
     throw invalidArgument('idempotency: fingerprint.omit needs fingerprint.body to be "jcs"')
   }
@@ -198,33 +118,31 @@ export function readHttpOptions<Asked>(once: Once, options: HttpOptions<Asked>):
   return withDefaults(once, options)
 }
 
+function rulesOf(table: OptionTable): Parameters<typeof checkOptions>[2] {
+  return Object.fromEntries(
+    Object.entries(table).map(([name, { rule, required }]) => [name, required ? rule : optional(rule)]),
+  )
+}
+
+/** What is given, and the default of the table where nothing is. */
+function settled<Given extends object>(table: OptionTable, given: Given): Required<Given> {
+  const all = Object.entries(table).map(([name, { fallback }]) => [name, given[name as keyof Given] ?? fallback])
+  return Object.fromEntries(all) as Required<Given>
+}
+
 function withDefaults<Asked>(once: Once, options: HttpOptions<Asked>): HttpSettings<Asked> {
-  const { waitMs = 5_000, leaseMs, keepMs, tombstoneMs, attemptMs, onTakeover, onExpired } = options
+  const all = settled(httpTable, options)
+  const { waitMs, leaseMs, keepMs, tombstoneMs, attemptMs, onTakeover, onExpired } = all
   return {
-    tenant: options.tenant,
-    keysPer: options.keysPer ?? 'tenant',
-    required: options.required ?? false,
-    methods: new Set(options.methods ?? ['POST', 'PATCH']),
-    waitMs,
-    parse: options.parse ?? 'lenient',
-    profile: options.profile ?? 'draft',
-    errorPolicy: options.errorPolicy ?? 'release-5xx',
-    fingerprint: { body: 'bytes', omit: [], query: 'canonical', ...options.fingerprint },
-    headers: [...new Set(options.headers?.map((name) => name.toLowerCase()))].sort(),
-    bodyBytesMax: options.bodyBytesMax ?? bytesMaxDefault,
-    storedBytesMax: options.storedBytesMax ?? bytesMaxDefault,
-    stream: options.stream ?? 'not-stored',
-    transaction: options.transaction ?? false,
-    onStoreDown: options.onStoreDown ?? 'refuse',
-    replayHeader: options.replayHeader ?? 'Idempotent-Replayed',
-    replaySetCookie: options.replaySetCookie ?? false,
-    problemBase: (options.problemBase ?? `${rulesPath}/problems`).replace(/\/$/, ''),
-    keyFormat: options.keyFormat ?? 'any',
-    keyLengthMax: options.keyLengthMax ?? keyPartBytesMax,
-    hashKeys: options.hashKeys ?? false,
+    ...all,
+    keyHeader: all.header.toLowerCase(),
+    methods: new Set(all.methods),
+    fingerprint: settled(fingerprintTable, options.fingerprint ?? {}),
+    headers: [...new Set(all.headers.map((name) => name.toLowerCase()))].sort(),
+    problemBase: all.problemBase.replace(/\/$/, ''),
     call: given({ waitMs, leaseMs, keepMs, tombstoneMs, attemptMs, onTakeover, onExpired }),
-    // It is published, so it must be the one that is really kept.
-    windowSeconds: Math.floor((keepMs ?? once.settings.keepMs) / 1000),
+    // It is published, so it must be the window that is really kept.
+    windowSeconds: Math.floor((options.keepMs ?? once.settings.keepMs) / 1000),
   }
 }
 

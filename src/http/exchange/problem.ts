@@ -177,7 +177,8 @@ export function problem(settings: HttpSettings<never>, name: ProblemName, detail
   ]
   if (is.retryable) headers.push(['Retry-After', retryAfter(details.retryAfterMs)])
   if (stripe) headers.push(['Stripe-Should-Retry', String(is.retryable)])
-  const { code, title, retryable, executed } = is
+  const { code, retryable, executed } = is
+  const title = is.title.replace('Idempotency-Key', settings.header)
   const document = { type: `${settings.problemBase}/${code}`, title, status, detail, code, retryable, executed }
   const body = stripe ? { ...document, error: stripeError(name, document) } : document
   return { status, headers, body: Buffer.from(JSON.stringify(body)) }

@@ -78,7 +78,7 @@ const policies = {
 function rulesOf(settings: HttpSettings<never>): Rules {
   const format = typeof settings.keyFormat === 'function' ? 'a format of this server' : settings.keyFormat
   return {
-    header: 'Idempotency-Key',
+    header: settings.header,
     methods: [...settings.methods],
     required: settings.required,
     windowSeconds: settings.windowSeconds,
@@ -105,7 +105,7 @@ function rulesOf(settings: HttpSettings<never>): Rules {
       type: `${settings.problemBase}/${code}`,
       code,
       status: settings.profile === 'stripe' && name === 'keyReused' ? 400 : status,
-      title,
+      title: title.replace('Idempotency-Key', settings.header),
       detail,
       retryable,
     })),
@@ -140,8 +140,8 @@ function page(settings: HttpSettings<never>): string {
     ],
   ]
   return `<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Idempotency-Key</title>
-<h1>Idempotency-Key</h1>
+<html lang="en"><meta charset="utf-8"><title>${escape(rules.header)}</title>
+<h1>${escape(rules.header)}</h1>
 <p>Send a new random key with every new request and the same key with its retries: it is processed once.</p>
 <dl>${facts.map(([name, fact]) => `<dt>${escape(name)}<dd>${escape(fact)}`).join('\n')}</dl>
 <h2>Errors</h2>

@@ -3,8 +3,7 @@
 
 import { IncomingMessage } from 'node:http'
 import type { Readable } from 'node:stream'
-import { keptBytes } from '../exchange/kept-body.ts'
-import { checkDigest, DigestError } from '../exchange/content-digest.ts'
+import { checkDigest, DigestError, keptBytes } from '../exchange.ts'
 import type { Body, BodyLimits } from '../exchange.ts'
 
 const noBody: Body = { is: 'bytes', bytes: new Uint8Array() }
