@@ -15,7 +15,7 @@ const programs = text
   .slice(1)
   .map((section) => ({
     heading: section.split('\n', 1)[0]!,
-    code: /```js\n([^]*?)```/.exec(section)![1]!,
+    code: /```ts\n([^]*?)```/.exec(section)![1]!,
     prints: /It prints\n\n```\n([^]*?)```/.exec(section)![1]!,
   }))
 
@@ -23,9 +23,9 @@ test.each(programs)('$heading', ({ code, prints }) => {
   const folder = mkdtempSync(join(tmpdir(), 'onceonly-docs-'))
   try {
     symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'))
-    writeFileSync(join(folder, 'program.mjs'), onSources(code))
+    writeFileSync(join(folder, 'program.mts'), onSources(code))
     const env = { ...process.env, NODE_OPTIONS: '', NODE_NO_WARNINGS: '1' }
-    const ran = spawnSync(process.execPath, ['program.mjs'], { cwd: folder, encoding: 'utf8', env })
+    const ran = spawnSync(process.execPath, ['program.mts'], { cwd: folder, encoding: 'utf8', env })
     expect(ran.stderr).toBe('')
     expect(ran.stdout).toBe(prints)
   } finally {

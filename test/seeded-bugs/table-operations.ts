@@ -97,6 +97,27 @@ export const operationBugs: readonly SeededBug[] = [
       ),
     },
     {
+      id: 'a pivot that was refused counts as passed',
+      find: ` && step.state !== 'failed' && step.state !== 'absent')`,
+      replace: ')',
+      caughtBy: byTest(inUndo, 'a pivot that was refused for good has not been passed: the operation goes back'),
+    },
+    {
+      id: 'a pivot that was not found counts as passed',
+      find: ` && step.state !== 'failed' && step.state !== 'absent')`,
+      replace: ` && step.state !== 'failed')`,
+      caughtBy: byTest(inUndo, 'a pivot that a lookup did not find has not been passed: a cancel undoes what was done'),
+    },
+    {
+      id: 'a function that was given up may begin steps',
+      find: '      asked.close()\n      await abandon()',
+      replace: '      await abandon()',
+      caughtBy: byTest(
+        inSteps,
+        'a function that hangs keeps no transaction open, and begins no step after it was given up',
+      ),
+    },
+    {
       id: 'a step with another fingerprint is answered with the stored one',
       find: 'if (!record || tookNoEffect || record.fingerprint === asked) return',
       replace: 'if (!record || tookNoEffect || record.fingerprint !== undefined || asked !== undefined) return',
@@ -127,6 +148,21 @@ export const operationBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/core/operations/attempt.ts', 'operations', [
+    {
+      id: 'the fingerprint of an input is that of its encoded bytes',
+      find: 'requestOf(context, fingerprint(given))',
+      replace: 'requestOf(context, fingerprint(bytes))',
+      caughtBy: byTest(inSteps, 'an input that its codec encodes differently each time is the same input'),
+    },
+    {
+      id: 'a function that hangs keeps its transaction open',
+      find: '      await steps.abandon()\n',
+      replace: '',
+      caughtBy: byTest(
+        inSteps,
+        'a function that hangs keeps no transaction open, and begins no step after it was given up',
+      ),
+    },
     {
       id: 'a worker runs an expired operation anew where a caller may',
       find: `request: { ...requestOf(context, asked), onExpired: 'refuse' },`,
@@ -163,6 +199,15 @@ export const operationBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/core/operations/conduct.ts', 'operations', [
+    {
+      id: 'an attempt that lost its claim is told as parked',
+      find: `  if ('thrown' in ended && isLost(ended.thrown)) return ended\n`,
+      replace: '',
+      caughtBy: byTest(
+        inSteps,
+        'an attempt that lost its claim is told so, also when another of its steps would park the operation',
+      ),
+    },
     {
       id: 'the record of the last step is left out when the operation is settled',
       find: 'news: last ? { step: last.record } : {}, last }',
@@ -206,6 +251,15 @@ export const operationBugs: readonly SeededBug[] = [
       find: `        unconfirmed ??= error\n`,
       replace: '',
       caughtBy: byOperations('undo-once'),
+    },
+    {
+      id: 'a course that may have landed is taken back',
+      find: `        known.assumeCourse(all)\n`,
+      replace: '',
+      caughtBy: byTest(
+        inUndo,
+        'an operation that turned back with its first write, which was not confirmed, is not turned forward by the next',
+      ),
     },
     {
       id: 'an attempt that was taken over goes on with its steps',

@@ -1,5 +1,5 @@
 import { describe, expect, test, vi } from 'vitest'
-import { codeOf, define, never, openShop, thrown } from '../../../test/operations/shop.ts'
+import { codeOf, define, dieIn, never, openShop, thrown } from '../../../test/operations/shop.ts'
 import type { Body, Shop } from '../../../test/operations/shop.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import { OnceError } from '../errors.ts'
@@ -122,6 +122,63 @@ describe('steps', () => {
       await op.step('a', () => 2)
     })
     expect(await codeOf(twice.run('1', {}))).toBe('INVALID_ARGUMENT')
+  })
+
+  test('an input that its codec encodes differently each time is the same input', async () => {
+    let nonce = 0
+    const codec = {
+      encode: (value: unknown) => Buffer.from(JSON.stringify([nonce++, value])),
+      decode: (bytes: Uint8Array) => (JSON.parse(Buffer.from(bytes).toString()) as [number, unknown])[1],
+    }
+    const once = openShop().process({ codec })
+    const charge = vi.fn(() => 'charged')
+    const checkout = define(once, async (op, input) => ({ input, charged: await op.step('charge', charge) }))
+    const value = { input: { total: 5 }, charged: 'charged' }
+    expect(await checkout.run('1', { total: 5 })).toMatchObject({ value, replayed: false })
+    expect(await checkout.run('1', { total: 5 })).toMatchObject({ value, replayed: true })
+    expect(await codeOf(checkout.run('1', { total: 6 }))).toBe('MISMATCH')
+    expect(charge).toHaveBeenCalledTimes(1)
+  })
+
+  test('a function that hangs keeps no transaction open, and begins no step after it was given up', async () => {
+    const { process, clock, data } = openShop()
+    const store = memoryStore({ data })
+    const abandon = vi.fn(async () => {})
+    const hung = Promise.withResolvers<void>()
+    const begun: BegunStep<null> = { tx: null, commit: () => never, rollback: () => never, abandon }
+    const stuck = { ...store, beginStep: async () => begun, isConflict: () => false } as unknown as typeof store
+    const charge = vi.fn()
+    const late = Promise.withResolvers<unknown>()
+    const body: Body = async (op) => {
+      await Promise.race([op.transaction('order', () => never), hung.promise])
+      await op.step('charge', charge).catch(late.resolve)
+    }
+    const asked = codeOf(define(process({ store: stuck }), body, { leaseMs: 1_000, attemptMs: 5_000 }).run('1', {}))
+    await clock.advance(5_500)
+    expect(abandon).not.toHaveBeenCalled()
+    await clock.advance(1_000)
+    expect(await asked).toBe('DEADLINE_PASSED')
+    expect(abandon).toHaveBeenCalledTimes(1)
+    hung.resolve()
+    expect(await late.promise).toMatchObject({ code: 'INVALID_ARGUMENT' })
+    expect(charge).not.toHaveBeenCalled()
+  })
+
+  test('an attempt that lost its claim is told so, also when another of its steps would park the operation', async () => {
+    const here = openShop()
+    const { data, clock } = here
+    const store = memoryStore({ data })
+    const body: Body = async (op) => {
+      const parked = op.step('charge', { inDoubt: 'park', run: () => 'charged' }).catch(() => {})
+      await op.step('lost', async () => {
+        await store.mend(op.key, 'release', 'manually')
+      })
+      await parked
+    }
+    await dieIn('charge', here, (op) => op.step('charge', { inDoubt: 'park', run: () => 'charged' }))
+    await clock.advance(700_000)
+    const checkout = define(here.process(), body)
+    expect(await codeOf(checkout.run('1', { total: 5 }))).toBe('CLAIM_LOST')
   })
 
   test('a step asked for after the function ended is refused', async () => {

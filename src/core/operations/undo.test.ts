@@ -1,9 +1,9 @@
 import { describe, expect, test, vi } from 'vitest'
-import { codeOf, define, never, openShop, thrown } from '../../../test/operations/shop.ts'
+import { codeOf, define, dieIn, never, openShop, thrown } from '../../../test/operations/shop.ts'
 import type { Body } from '../../../test/operations/shop.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import type { MemoryData } from '../../stores/memory.ts'
-import { FinalError } from '../errors.ts'
+import { FinalError, NotBegunError } from '../errors.ts'
 import type { Recoverable, TransactionalSteps } from '../store.ts'
 
 describe('going back', () => {
@@ -131,6 +131,42 @@ describe('going back', () => {
       { key: expect.any(String), forwardKey: reserve, forward: 'done', result: undefined },
     ])
     expect(new Set([...told.map(({ key }) => key), reserve, charge]).size).toBe(4)
+  })
+
+  test.each([
+    ['refused for good', new FinalError('the bank says no'), { attempts: 10 }],
+    ['never begun', new NotBegunError('too many requests'), { attempts: 1 }],
+  ])('a pivot that was %s has not been passed: the operation goes back', async (_what, refusal, options) => {
+    const undo = vi.fn()
+    const body: Body = async (op) => {
+      await op.step('reserve', { run: () => 'held', undo })
+      await op.step('charge', {
+        pivot: true,
+        run() {
+          throw refusal
+        },
+      })
+    }
+    const checkout = define(openShop().process(), body, options)
+    expect(await thrown(checkout.run('1', {}))).toBeInstanceOf(FinalError)
+    expect(undo).toHaveBeenCalledTimes(1)
+    expect(await checkout.status('1')).toMatchObject({ state: 'failed', direction: 'backward' })
+  })
+
+  test('a pivot that a lookup did not find has not been passed: a cancel undoes what was done', async () => {
+    const here = openShop()
+    const undo = vi.fn()
+    const body: Body = async (op) => {
+      await op.step('reserve', { run: () => 'held', undo })
+      await op.step('charge', { pivot: true, inDoubt: 'park', run: () => 'charged' })
+    }
+    await dieIn('charge', here, body)
+    await here.clock.advance(700_000)
+    const checkout = define(here.process(), body)
+    expect(await codeOf(checkout.run('1', { total: 5 }))).toBe('PARKED')
+    await checkout.resume('1', { decide: { charge: 'not-found' } })
+    expect(await checkout.cancel('1', 'enough')).toMatchObject({ state: 'failed' })
+    expect(undo).toHaveBeenCalledTimes(1)
   })
 
   test('undos wait for parallel siblings to end', async () => {
@@ -287,6 +323,15 @@ describe('going back, as found by simulation', () => {
     const { process, clock, data } = openShop()
     const body: Body = (op) => op.step('charge', failing)
     const checkout = define(process({ store: deafTo('backward', data), storeTimeoutMs: 100 }), body)
+    const asked = thrown(checkout.run('1', {}))
+    await clock.advance(60_000)
+    expect(await asked).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+    expect(await checkout.status('1')).toMatchObject({ direction: 'backward' })
+  })
+
+  test('an operation that turned back with its first write, which was not confirmed, is not turned forward by the next', async () => {
+    const { process, clock, data } = openShop()
+    const checkout = define(process({ store: deafTo('backward', data), storeTimeoutMs: 100 }), failing)
     const asked = thrown(checkout.run('1', {}))
     await clock.advance(60_000)
     expect(await asked).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
