@@ -153,7 +153,7 @@ const durationMsMax = 100 * 365.25 * 86_400_000
 /** In milliseconds. A number without a unit is refused: to some people it is seconds. */
 export const duration: Option<number> = {
   type: 'string',
-  expected: 'a duration such as 500ms, 30s, 5m, 24h or 7d',
+  expected: 'a duration such as 500ms, 30s, 5m, 24h, 7d or 0',
   parse(given) {
     // Nothing is nothing in every unit.
     if (given === '0') return 0

@@ -59,11 +59,12 @@ export async function doctor(args: readonly string[]): Promise<number> {
   // What the stores would warn of is among the checks.
   process.removeAllListeners('warning')
   return withStore('doctor', values.store, async (opened) => {
-    const checks = [
+    const found = [
       ...(await groundChecks(opened, expected.leaseMs * attemptLeases)),
       ...(await storedChecks(opened, expected, values.sample ?? defaultSample)),
     ]
-    if (values.json) console.log(JSON.stringify({ store: opened.describe, checks }, undefined, 2))
+    const checks = found.map((each) => ready(each, opened.describe))
+    if (values.json) console.log(JSON.stringify({ store: opened.describe, checks: checks.map(asJson) }, undefined, 2))
     else print(opened.describe, checks)
     return checks.some(({ verdict }) => verdict === 'violated') ? 1 : 0
   })
@@ -151,6 +152,20 @@ async function storedChecks(
     const judged = await entryChecks(samples, expected, nowMs)
     return [unread, ...judged.filter(({ name }) => name.endsWith('-horizon'))]
   }
+}
+
+/** A check whose commands can be pasted: they name the store that was looked at. */
+function ready(judged: FitnessCheck, store: string): FitnessCheck {
+  const mend = judged.mend?.replace(
+    /\bonceonly (?:keys show|operations show|migrate|sweep|quarantine)\b/g,
+    (command) => `${command} --store ${store}`,
+  )
+  return mend === undefined ? judged : { ...judged, mend }
+}
+
+/** Why a check matters and how to mend it is for checks that failed. */
+function asJson({ why, mend, ...rest }: FitnessCheck): object {
+  return rest.verdict === 'ok' ? rest : { ...rest, why, ...(mend !== undefined && { mend }) }
 }
 
 const tones: Readonly<Record<FitnessVerdict, Tone>> = { ok: 'good', warning: 'care', violated: 'bad', unknown: 'quiet' }

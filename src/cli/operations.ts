@@ -72,7 +72,7 @@ async function list(args: readonly string[]): Promise<number> {
     const shown = found.slice(0, limit)
     const next = found.length > limit ? shown.at(-1)!.key.id : null
     if (json) console.log(JSON.stringify({ operations: shown.map(asJson), next }, undefined, 2))
-    else printList(shown, next)
+    else printList(keyOf(scope, name).scope, shown, next)
     return 0
   })
 }
@@ -201,15 +201,28 @@ const tones: Readonly<Record<OperationState, Tone>> = {
   expired: 'quiet',
 }
 
-function printList(found: readonly OperationStatus[], next: string | null): void {
-  if (found.length === 0) return console.log('No such operations.')
-  const rows = found.map(({ key, state, direction, attempt, steps, inDoubt }) => [
-    key.id,
-    direction === 'backward' ? `${state}, going back` : state,
-    String(attempt),
-    steps.at(-1) ? `${steps.at(-1)!.name} ${steps.at(-1)!.state}` : '-',
-    inDoubt.join(', ') || '-',
-  ])
+/** An operation that has ended goes nowhere any more. */
+function stateWords({ state, direction }: OperationStatus): string {
+  const isUnfinished = states.some((each) => each === state)
+  return isUnfinished && direction === 'backward' ? `${state}, going back` : state
+}
+
+function printList(scope: string, found: readonly OperationStatus[], next: string | null): void {
+  if (found.length === 0) {
+    const finished = `onceonly keys list --scope ${JSON.stringify(scope)}`
+    return console.log(`No unfinished operation of ${oneLine(scope)}. Finished ones are listed by ${finished}.`)
+  }
+  const rows = found.map((status) => {
+    const { key, attempt, steps, inDoubt } = status
+    const last = steps.at(-1)
+    return [
+      key.id,
+      stateWords(status),
+      String(attempt),
+      last ? `${last.name} ${last.state}` : '-',
+      inDoubt.join(', ') || '-',
+    ]
+  })
   const [head, ...lines] = table(['ID', 'STATE', 'ATTEMPT', 'LAST STEP', 'IN DOUBT'], rows)
   console.log(paint('strong', head!))
   for (const [index, line] of lines.entries()) console.log(paint(tones[found[index]!.state], line))
@@ -217,10 +230,10 @@ function printList(found: readonly OperationStatus[], next: string | null): void
 }
 
 function describe(status: OperationStatus, nowMs: number, reveal: true | undefined): string[] {
-  const { key, state, direction, attempt, failures, version, outcome } = status
+  const { key, state, attempt, failures, version, outcome } = status
   const due = status.dueAtMs === undefined || state === 'running' ? undefined : moment(status.dueAtMs, nowMs)
   const lines: [label: string, content: string | undefined][] = [
-    ['State', direction === 'backward' ? `${state}, going back` : state],
+    ['State', stateWords(status)],
     ['Attempt', `${attempt}, ${failures} of them failed since it began or was resumed; version ${version}`],
     ['Parked', status.parked],
     ['Last error', status.lastError],

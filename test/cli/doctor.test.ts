@@ -33,8 +33,14 @@ async function diagnose(url: string, ...args: string[]): Promise<Diagnosis> {
   expect(error).toBe('')
   const { checks } = JSON.parse(out) as { checks: FitnessCheck[] }
   for (const { name, lookedAt, found, why, verdict, mend } of checks) {
-    for (const said of [lookedAt, found, why]) expect(said, name).toMatch(/\S/)
+    for (const said of [lookedAt, found]) expect(said, name).toMatch(/\S/)
+    // What is well needs no explanation of a failure.
+    if (verdict === 'ok') expect([why, mend], name).toEqual([undefined, undefined])
+    else expect(why, name).toMatch(/\S/)
     if (verdict === 'violated' || verdict === 'warning') expect(mend, name).toMatch(/\S/)
+    // A command that is suggested can be pasted: it names the store.
+    for (const [command] of mend?.matchAll(/onceonly (?:keys|operations|migrate|sweep|quarantine).*/g) ?? [])
+      expect(command, name).toContain(' --store ')
   }
   const verdicts = (verdict: FitnessCheck['verdict']): string[] =>
     checks.filter((check) => check.verdict === verdict).map(({ name }) => name)

@@ -64,7 +64,9 @@ describe('list and show', () => {
       operations: [{ id: 'waiting', state: 'waiting' }],
       next: null,
     })
-    expect((await run('list', 'shop', 'other')).out).toBe('No such operations.\n')
+    expect((await run('list', 'shop', 'other')).out).toBe(
+      'No unfinished operation of shop/operations/other. Finished ones are listed by onceonly keys list --scope "shop/operations/other".\n',
+    )
   })
 
   test('show tells the steps, and what it came to only when asked to', async () => {

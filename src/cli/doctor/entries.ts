@@ -97,11 +97,11 @@ export async function operationChecks(store: object, samples: Samples): Promise<
   const entries = [...open.entries, ...abandoned.entries]
   const found = operationsAmong(store, entries)
   const judged = (question: OperationQuestion): Promise<FitnessCheck> =>
-    check({ ...question, lookedAt: `operations among ${lookedAt(open)}` }, async () => {
+    check({ name: question.name, why: question.why, lookedAt: `operations among ${lookedAt(open)}` }, async () => {
       const { operations, complete } = await found
       const those = operations.filter(question.fits)
       const sample = { ...open, complete: complete && open.complete && abandoned.complete }
-      return judge(those.length === 0 ? 'ok' : 'warning', named(those, sample), question.mend)
+      return judge(those.length === 0 ? 'ok' : 'warning', named(those, sample), question.mend(those[0]))
     })
   return Promise.all(operationQuestions.map(judged))
 }
@@ -109,7 +109,7 @@ export async function operationChecks(store: object, samples: Samples): Promise<
 interface OperationQuestion {
   readonly name: string
   readonly why: string
-  readonly mend: string
+  readonly mend: (found: FoundOperation | undefined) => string
   readonly fits: (found: FoundOperation) => boolean
 }
 
@@ -117,16 +117,33 @@ const operationQuestions: readonly OperationQuestion[] = [
   {
     name: 'operations-parked',
     why: 'These wait for a person, or their records cannot be read: nobody goes on with them until somebody has decided.',
-    mend: 'onceonly operations show says why; with what was found out, resume(id) in the service lets it go on.',
+    mend: (found) =>
+      `See why: onceonly operations show ${operationWords(found)}. With what you found out, resume(id) in the service lets it go on.`,
     fits: ({ status }) => !status || status.state === 'parked',
   },
   {
     name: 'operations-in-doubt',
     why: 'A step of these began and never reported: whether it took effect, nobody has said.',
-    mend: 'A worker (once.recover) or a retry settles most of them; for a parked one, find out and resume(id).',
+    mend: (found) =>
+      `A worker (once.recover) or a retry settles most of them. See a parked one: onceonly operations show ${operationWords(found)}.`,
     fits: ({ status }) => status !== undefined && status.inDoubt.length > 0,
   },
 ]
+
+/** As a shell takes it. */
+const quoted = (word: string): string =>
+  /^[\w./:@-]+$/.test(word) ? word : `'${oneLine(word).replaceAll("'", `'\\''`)}'`
+
+function keyWords(entry: { readonly key: Key } | undefined): string {
+  return entry ? `${quoted(entry.key.scope)} ${quoted(entry.key.id)}` : 'SCOPE ID'
+}
+
+function operationWords(found: FoundOperation | undefined): string {
+  if (!found) return 'SCOPE NAME ID'
+  const { scope, id } = found.key
+  const at = scope.lastIndexOf('/operations/')
+  return [scope.slice(0, at), scope.slice(at + '/operations/'.length), id].map(quoted).join(' ')
+}
 
 function lookedAt({ among, entries, complete }: Sample): string {
   if (among) return lookedAt(among)
@@ -144,7 +161,7 @@ function named(entries: readonly { readonly key: Key }[], sample: Sample): strin
 function doubtCheck(sample: Sample): Promise<FitnessCheck> {
   const why = 'These began and never reported: whether their effects happened, nobody has said.'
   return check({ name: 'in-doubt', lookedAt: lookedAt(sample), why }, () => {
-    const mend = 'onceonly keys show says what can be done about each; clients that retry take most of them over.'
+    const mend = `Clients that retry take most of them over. Look at each: onceonly keys show ${keyWords(sample.entries[0])}.`
     return judge(sample.entries.length === 0 ? 'ok' : 'warning', named(sample.entries, sample), mend)
   })
 }

@@ -51,12 +51,11 @@ function asJson(entry: Entry | undefined, audit: readonly AuditRecord[], reveal:
     ...(shown && { outcome: shown.content }),
     ...(entry.input && { input: contentOf(entry.input) }),
   }
-  const { state: told, ...story } = storyOf(entry, systemClock.now())
   return {
     entry: {
       ...withoutContents(entry),
-      told,
-      ...story,
+      // The same in words, for people. Scripts read the fields beside it.
+      told: storyOf(entry, systemClock.now()),
       ...(shown && { outcomeIs: shown.what }),
       ...(reveal && contents),
     },
