@@ -1,4 +1,4 @@
-// MongoDB: one collection, one document a key. A claim is one update that inserts the document or is refused because it is
+// MongoDB, experimental: it has not run on a real mongod yet. One collection, one document per key. A claim is one update that inserts the document or is refused because it is
 // there; all else is an update on the condition that the token still holds the key. All time is the server's.
 
 import { systemClock } from '../core/clock.ts'

@@ -2,8 +2,9 @@
 // store cannot keep is excepted by name and with its reason, or it fails: nothing is skipped in silence.
 
 import { invalidArgument } from '../core/errors.ts'
-import { aFunction, aString, checkOptions, optional } from '../core/options.ts'
+import { aFunction, aString, checkOptions, optional, positiveInteger } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
+import { allOrdersCases } from './store-contract/all-orders.ts'
 import { answerCases } from './store-contract/answers.ts'
 import { beginCases } from './store-contract/begin.ts'
 import { guarantees } from './store-contract/case.ts'
@@ -29,6 +30,8 @@ export interface StoreContractOptions {
   readonly cannot?: Cannot
   /** The runner's `test`. Without it, a global `test` or `it` is taken (jest, mocha), else that of node:test. */
   readonly test?: ContractTest
+  /** Replays a random case that failed: the seed stands in its message. */
+  readonly seed?: number
 }
 
 export type Cannot = { readonly [Name in Guarantee]?: string }
@@ -41,6 +44,7 @@ export interface ContractTest {
 
 export const storeContractCases: readonly ContractCase[] = [
   ...claimCases,
+  ...allOrdersCases,
   ...writeCases,
   ...answerCases,
   ...keyCases,
@@ -66,6 +70,7 @@ export function storeContract(options: StoreContractOptions): void {
     create: aFunction,
     cannot: optional(anObject),
     test: optional(aFunction),
+    seed: optional(positiveInteger),
   })
   const cannot = options.cannot ?? {}
   checkCannot(cannot)
@@ -73,17 +78,21 @@ export function storeContract(options: StoreContractOptions): void {
   for (const each of storeContractCases) {
     const title = options.name === undefined ? each.name : `${options.name}: ${each.name}`
     const reason = reasonNotTo(each, cannot)
-    const run = (): Promise<void> => runContractCase(each, options.create)
+    const run = (): Promise<void> => runContractCase(each, options.create, options.seed)
     if (reason === undefined) test(title, run, caseMsMax)
     else test.skip(`${title} (cannot: ${reason})`, run)
   }
 }
 
 /** One case, on a subject of its own. */
-export async function runContractCase(each: ContractCase, create: () => Promise<ContractSubject>): Promise<void> {
+export async function runContractCase(
+  each: ContractCase,
+  create: () => Promise<ContractSubject>,
+  seed?: number,
+): Promise<void> {
   const subject = await create()
   try {
-    await each.run(subject)
+    await each.run(subject, seed)
   } catch (error) {
     // What the case found is worth more than a failing tear-down after it.
     await subject.destroy().catch(() => undefined)

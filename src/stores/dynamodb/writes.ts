@@ -43,7 +43,9 @@ export async function release(context: DynamodbContext, claim: Claim, how: 'open
     // Perhaps a later attempt, which leaves the entry open, as the attempts before it did begin.
   }
   const written = await update(context, claim, opening(moment), held)
-  return written === 'done' || isOwn(written.seen, claim, 'open', moment) ? 'done' : 'lost'
+  if (written === 'done' || isOwn(written.seen, claim, 'open', moment)) return 'done'
+  // Between the two updates another writer may have forgotten the key: then there is nothing left to release.
+  return how === 'forget' && !stateOf(written.seen, moment.sure) ? 'done' : 'lost'
 }
 
 /** Settle together with the caller's own writes: all of them, or none. */

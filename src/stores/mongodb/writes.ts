@@ -40,8 +40,11 @@ export async function release(context: MongodbContext, claim: Claim, how: 'open'
     if (!seen || !stateOf(seen.entry, seen.now)) return 'done'
     // Perhaps a later attempt, which leaves the entry open, as the attempts before it did begin.
   }
-  const written = await change(context, held, opening)
-  return written ? 'done' : refused(context, claim, 'open')
+  if (await change(context, held, opening)) return 'done'
+  if ((await refused(context, claim, 'open')) === 'done') return 'done'
+  // Between the two updates another writer may have forgotten the key: then there is nothing left to release.
+  const seen = how === 'forget' ? await look(context, claim.key, 'latest') : undefined
+  return how === 'forget' && !stateOf(seen?.entry, seen?.now ?? 0) ? 'done' : 'lost'
 }
 
 export function settling(

@@ -1,8 +1,28 @@
 // Broken stores, part 1: the wrong one gets or keeps a key.
 
+import type { Fenced } from '../../core/store.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import { asHolder, broken, byToken, edit, entryOf, remove, stateOf } from './broken-store.ts'
 import type { BrokenStore } from './broken-store.ts'
+
+const batches: readonly BrokenStore[] = [
+  broken(
+    'carries out one write per tick, and confirms the others with its answer',
+    'calls on one key in one tick are answered as some order of them would be',
+    (store) => {
+      let first: Promise<Fenced> | undefined
+      const asFirst = (write: () => Promise<Fenced>): Promise<Fenced> => {
+        const answer = (first ??= write())
+        return answer.finally(() => (first = undefined))
+      }
+      return {
+        extend: (claim, leaseMs) => asFirst(() => store.extend(claim, leaseMs)),
+        settle: (claim, outcome, retention) => asFirst(() => store.settle(claim, outcome, retention)),
+        release: (claim, how) => asFirst(() => store.release(claim, how)),
+      }
+    },
+  ),
+]
 
 const claims: readonly BrokenStore[] = [
   broken(
@@ -305,4 +325,4 @@ const fences: readonly BrokenStore[] = [
   ),
 ]
 
-export const brokenHolders: readonly BrokenStore[] = [...claims, ...leases, ...fences]
+export const brokenHolders: readonly BrokenStore[] = [...claims, ...batches, ...leases, ...fences]

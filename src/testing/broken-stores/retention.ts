@@ -1,8 +1,10 @@
 // Broken stores, part 3: remembered too long or not long enough, swept wrongly, shown or mended wrongly.
 
+import { mendingName } from '../../core/entry.ts'
 import { keyString } from '../../core/key.ts'
-import type { Retention } from '../../core/store.ts'
-import type { MemoryData, MemoryEntry } from '../../stores/memory.ts'
+import type { Key } from '../../core/key.ts'
+import type { Mending, Retention } from '../../core/store.ts'
+import type { MemoryData, MemoryEntry, MemoryStore } from '../../stores/memory.ts'
 import { broken, edit, entryOf, remove, stateOf } from './broken-store.ts'
 import type { BrokenStore, Mistake } from './broken-store.ts'
 
@@ -361,4 +363,73 @@ const inspections: readonly BrokenStore[] = [
   ),
 ]
 
-export const brokenRetention: readonly BrokenStore[] = [...expiry, ...sweeps, ...inspections]
+type ByHand = (before: MemoryEntry | undefined, key: Key, action: Mending) => void
+
+/** Changes the entry behind the store's back after it was mended. */
+function afterMending(store: MemoryStore, data: MemoryData, change: ByHand): Partial<MemoryStore> {
+  return {
+    async mend(key, action, reason) {
+      const entry = entryOf(data, key)
+      const before = await store.mend(key, action, reason)
+      change(entry, key, action)
+      return before
+    },
+  }
+}
+
+const isResolve = (action: Mending): boolean => mendingName(action) === 'resolve'
+
+const resolutions: readonly BrokenStore[] = [
+  ...(['running', 'abandoned', 'open'] as const).map((state) =>
+    broken(
+      `resolves what is ${state} and takes the settle of the old holder for the same`,
+      `resolving a key that is ${state} settles it with the outcome that was found out, and fences its holder off`,
+      (store, data) =>
+        afterMending(store, data, (before, key, action) => {
+          if (before && isResolve(action)) edit(data, key, { fence: before.fence })
+        }),
+    ),
+  ),
+  broken(
+    'keeps what was resolved for as long as the claim said',
+    'the retention of a key that was resolved is the one given, and counts from then',
+    (store, data) =>
+      afterMending(store, data, (before, key, action) => {
+        if (before && isResolve(action)) edit(data, key, { keepMs: before.keepMs })
+      }),
+  ),
+  broken(
+    'resolves what has its outcome already',
+    'resolving changes nothing where the outcome is known, expired or was never asked for',
+    (store, data) =>
+      afterMending(store, data, (before, key, action) => {
+        if (before && typeof action !== 'string' && 'resolve' in action) edit(data, key, { outcome: action.resolve })
+      }),
+  ),
+  broken(
+    'keeps for half as long as it was asked to',
+    'keeping a settled, open or abandoned key prolongs it from now, and its tombstone follows then',
+    (store, data) =>
+      afterMending(store, data, (before, key, action) => {
+        if (before && typeof action !== 'string' && 'keepMs' in action) edit(data, key, { keepMs: action.keepMs / 2 })
+      }),
+  ),
+  broken(
+    'shortens what is kept',
+    'keeping never shortens, and leaves a running or expired key as it is',
+    (store, data) =>
+      afterMending(store, data, (before, key, action) => {
+        if (before && typeof action !== 'string' && 'keepMs' in action) edit(data, key, { keepMs: action.keepMs })
+      }),
+  ),
+  broken(
+    'fences the holder off when it keeps',
+    'the holder of an abandoned key that is kept for longer can still settle',
+    (store, data) =>
+      afterMending(store, data, (before, key, action) => {
+        if (before && mendingName(action) === 'keep') edit(data, key, { fence: before.fence + 1 })
+      }),
+  ),
+]
+
+export const brokenRetention: readonly BrokenStore[] = [...expiry, ...sweeps, ...inspections, ...resolutions]

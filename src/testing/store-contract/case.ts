@@ -23,6 +23,7 @@ import type { ContractSubject } from './subject.ts'
 export const guarantees = {
   'atomic-claims': 'of any number of claims at once, one is granted',
   takeover: 'the lease decides when others may try',
+  'any-order': 'calls on one key in one tick are answered as some order of them would be',
   fencing: 'only token and fence together decide who may write',
   repeats: 'a call that is repeated after a lost reply recognises itself',
   mismatch: 'a key reused for another request never runs and changes nothing',
@@ -52,8 +53,8 @@ export interface ContractCase {
   /** States the guarantee; unique. */
   readonly name: string
   readonly guarantee: Guarantee
-  /** Resolves when the store keeps the guarantee, rejects when it does not. */
-  run(subject: ContractSubject): Promise<void>
+  /** Resolves when the store keeps the guarantee, rejects when it does not. A random case takes the seed, to be run as it was. */
+  run(subject: ContractSubject, seed?: number): Promise<void>
 }
 
 export const minuteMs: number = 60_000

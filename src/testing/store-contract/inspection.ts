@@ -8,6 +8,7 @@ import {
   aKey,
   ask,
   assertGranted,
+  assertIs,
   assertSettled,
   bytesOf,
   fingerprintOf,
@@ -15,6 +16,7 @@ import {
   hourMs,
   inspectableOf,
   leaseMs,
+  minuteMs,
   otherFingerprint,
   take,
   times,
@@ -289,4 +291,121 @@ const mending: readonly ContractCase[] = [
   },
 ]
 
-export const inspectionCases: readonly ContractCase[] = [...showing, ...listing, ...mending]
+/** A person found out what became of it. */
+const found = { resolve: bytesOf('found out'), retention: { keepMs: 3 * hourMs, tombstoneMs: hourMs } } as const
+
+const resolving: readonly ContractCase[] = [
+  ...(['running', 'abandoned', 'open'] as const).map((state): ContractCase => ({
+    name: `resolving a key that is ${state} settles it with the outcome that was found out, and fences its holder off`,
+    guarantee: 'inspection',
+    async run(subject) {
+      const inspectable = inspectableOf(subject)
+      const claim = await take(subject.store, aKey)
+      if (state === 'abandoned') await subject.advance(2 * leaseMs)
+      if (state === 'open') await subject.store.release(claim, 'open')
+      assert.equal((await inspectable.mend(aKey, found, 'the bank says so'))?.state, state)
+      assertSettled(await ask(subject.store, aKey, { onTakeover: 'refuse' }), found.resolve)
+      await assertFenced(subject, claim)
+      assert.equal(await subject.store.release(claim, 'open'), 'lost')
+      assertSettled(await ask(subject.store, aKey), found.resolve)
+      assert.deepEqual(
+        (await inspectable.audit(aKey)).map(({ action, reason, before }) => [action, reason, before]),
+        [['resolve', 'the bank says so', state]],
+      )
+    },
+  })),
+  {
+    name: 'the retention of a key that was resolved is the one given, and counts from then',
+    guarantee: 'inspection',
+    async run(subject) {
+      await take(subject.store, aKey)
+      await subject.advance(2 * hourMs)
+      await inspectableOf(subject).mend(aKey, found, 'looked')
+      await subject.advance(2 * hourMs)
+      assertSettled(await ask(subject.store, aKey), found.resolve)
+      await subject.advance(90 * minuteMs)
+      assertIs(await ask(subject.store, aKey), 'expired')
+      await subject.advance(hourMs)
+      assertGranted(await ask(subject.store, aKey), 'fresh', 1)
+    },
+  },
+  {
+    name: 'resolving changes nothing where the outcome is known, expired or was never asked for',
+    guarantee: 'inspection',
+    async run(subject) {
+      const inspectable = inspectableOf(subject)
+      const each = await oneOfEach(subject)
+      for (const state of ['settled', 'tombstone'] as const) {
+        const before = await inspectable.show(each[state])
+        assert.deepEqual(await inspectable.mend(each[state], found, 'why not'), before)
+        assert.deepEqual(await inspectable.show(each[state]), before)
+        assert.deepEqual(await inspectable.audit(each[state]), [])
+      }
+      assertSettled(await ask(subject.store, each.settled), bytesOf('outcome'))
+      assert.equal(await inspectable.mend(aKey, found, 'why not'), undefined)
+      assert.equal(await inspectable.show(aKey), undefined)
+    },
+  },
+]
+
+const keeping: readonly ContractCase[] = [
+  {
+    name: 'keeping a settled, open or abandoned key prolongs it from now, and its tombstone follows then',
+    guarantee: 'inspection',
+    async run(subject) {
+      const inspectable = inspectableOf(subject)
+      const each = await oneOfEach(subject)
+      for (const state of ['settled', 'open', 'abandoned'] as const) {
+        const before = await inspectable.show(each[state])
+        assert.deepEqual(await inspectable.mend(each[state], { keepMs: 1_000 * hourMs }, 'a dispute'), before)
+        const after = (await inspectable.show(each[state]))!
+        assert.equal(after.state, state)
+        assert.equal(after.forgottenAtMs - after.expiresAtMs, before!.forgottenAtMs - before!.expiresAtMs)
+        assert.deepEqual(
+          [after.attempt, after.fence, after.leaseUntilMs],
+          [before!.attempt, before!.fence, before!.leaseUntilMs],
+        )
+        assert.deepEqual(
+          (await inspectable.audit(each[state])).map(({ action, before: was }) => [action, was]),
+          [['keep', state]],
+        )
+      }
+      await subject.advance(999 * hourMs)
+      assertSettled(await ask(subject.store, each.settled), bytesOf('outcome'))
+      assertIs(await ask(subject.store, each.abandoned, { onTakeover: 'refuse' }), 'doubt')
+      assertGranted(await ask(subject.store, each.open), 'reopened', 2)
+      await subject.advance(2 * hourMs)
+      assertIs(await ask(subject.store, each.settled), 'expired')
+    },
+  },
+  {
+    name: 'keeping never shortens, and leaves a running or expired key as it is',
+    guarantee: 'inspection',
+    async run(subject) {
+      const inspectable = inspectableOf(subject)
+      const each = await oneOfEach(subject)
+      for (const state of ['settled', 'open', 'abandoned', 'running', 'tombstone'] as const) {
+        const before = await inspectable.show(each[state])
+        await inspectable.mend(each[state], { keepMs: 1 }, 'a mistake')
+        assert.deepEqual(await inspectable.show(each[state]), before)
+      }
+      for (const state of ['running', 'tombstone'] as const) {
+        await inspectable.mend(each[state], { keepMs: 1_000 * hourMs }, 'a mistake')
+        assert.deepEqual(await inspectable.audit(each[state]), [])
+      }
+    },
+  },
+  {
+    name: 'the holder of an abandoned key that is kept for longer can still settle',
+    guarantee: 'inspection',
+    async run(subject) {
+      const claim = await take(subject.store, aKey)
+      await subject.advance(2 * leaseMs)
+      await inspectableOf(subject).mend(aKey, { keepMs: 1_000 * hourMs }, 'to look into it')
+      assert.equal(await subject.store.settle(claim, bytesOf('late'), kept), 'done')
+      assertSettled(await ask(subject.store, aKey), bytesOf('late'))
+    },
+  },
+]
+
+export const inspectionCases: readonly ContractCase[] = [...showing, ...listing, ...mending, ...resolving, ...keeping]
