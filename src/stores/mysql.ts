@@ -120,11 +120,12 @@ export function mysqlStore<Pool extends MysqlPool | MysqlCallbackPool>(
     ready(connections)
       .then(() => retried(clock, () => connections.run(statement)))
       .catch((error: unknown) => Promise.reject(storeError(error, what, 'no')))
+  const asking = { ...context, single }
   return {
     name: 'mysql',
     claim: claiming(context),
     ...writing(context),
-    ...operations({ ...context, single }),
+    ...operations(asking),
     within: (tx) => within(context, sessionOf(tx, 'mysqlStore')),
     begin: (key, request) => begin(context, key, request),
     isConflict,
@@ -135,7 +136,7 @@ export function mysqlStore<Pool extends MysqlPool | MysqlCallbackPool>(
       const [operationsRow] = await single(sweepStepsStatement(table, given.limit), 'sweep')
       return { tombstoned: tombstoned!, forgotten: forgotten!, more: more === 1 || operationsRow![0] === '1' }
     },
-    ...inspection(table, clock, single),
+    ...inspection(asking),
     migrate: () => migrate(table, connections),
     schema: () => `${schemaStatements(table).join(';\n\n')};\n`,
   }

@@ -308,6 +308,7 @@ export const redisBugs: readonly SeededBug[] = [
 ]
 
 const inMysql = 'src/stores/mysql/contract.test.ts'
+const inMysqlServer = 'src/stores/mysql/server.test.ts'
 const inMysqlOperations = 'src/stores/mysql/operations.test.ts'
 export const mysqlBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/mysql/decisions.sql.ts', 'stores', [
@@ -316,6 +317,26 @@ export const mysqlBugs: readonly SeededBug[] = [
       find: "set is_held = is_there and e_token = a_token and (e_fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))",
       replace: 'set is_held = is_there',
       caughtBy: byTest(inMysql, "after a takeover the old holder's extend is lost and changes nothing", 'mariadb'),
+    },
+    {
+      id: 'mysql: an outcome is stored although the effect had committed its transaction itself',
+      find: "if answer = 'done' and is_ended then",
+      replace: "if answer = 'done' and false then",
+      caughtBy: byTest(
+        inMysqlServer,
+        'an effect that ends its transaction itself is told that its outcome is unknown (commit)',
+        'mariadb',
+      ),
+    },
+    {
+      id: 'mysql: an entry that is resolved by hand keeps its fence',
+      find: 'e.fence = greatest(now_us, e.fence + 1), e.lease_until_ms',
+      replace: 'e.lease_until_ms',
+      caughtBy: byTest(
+        inMysqlServer,
+        'a running, abandoned or open entry is resolved, its holder is fenced off, and its operation is settled',
+        'mariadb',
+      ),
     },
     {
       id: 'mysql: the fence of a takeover is the old one',

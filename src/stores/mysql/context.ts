@@ -1,6 +1,6 @@
 // What the parts of one MySQL store work with.
 
-import type { MysqlConnections } from '../../clients/mysql.ts'
+import type { MysqlConnections, MysqlRow } from '../../clients/mysql.ts'
 import type { Clock } from '../../core/clock.ts'
 import { retried as retriedWhile } from '../sql-answers.ts'
 import { isConflict } from './errors.ts'
@@ -12,6 +12,11 @@ export interface MysqlContext<Client> {
   readonly connections: MysqlConnections<Client>
   /** Refuses a server on which the promise would not hold. Asks on this session, so that no second connection is needed. */
   readonly ready: MysqlReadiness
+}
+
+export interface MysqlAskingContext<Client> extends MysqlContext<Client> {
+  /** Sends one statement. `what` completes "MySQL could not …". */
+  single(statement: string, what: string): Promise<readonly MysqlRow[]>
 }
 
 /** Runs again what the server refused because of other transactions. Only for work that has no other effect. */

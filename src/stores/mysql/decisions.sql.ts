@@ -20,6 +20,7 @@ import {
   keyParameters,
   lookAfter,
   lookFirst,
+  ofOperation,
   rollbackOnError,
   waitS,
   writeArguments,
@@ -354,14 +355,24 @@ end`
 }
 
 // The end of what `begin` began. No handler: after an error the procedure does not know what was committed. The caller sees to it.
+// The savepoint of `begin` is gone when something ended the transaction before. After a deadlock the claim is gone with it, which is
+// 'lost'. When the claim is still there, the effect has committed it, and this procedure does not settle it.
 function commitProcedure(table: string): string {
   return /* sql */ `create procedure \`${procedureName(table, 'commit')}\`(
   ${writeParameters}
 ) sql security invoker
 begin
   declare answer varchar(16);
+  declare is_ended boolean default false;
+  begin
+    declare exit handler for 1305 set is_ended = true;
+    release savepoint onceonly_effect;
+  end;
   call \`${procedureName(table, 'write')}\`('settle-within', ${writeArguments}, answer);
-  if answer = 'done' then
+  if answer = 'done' and is_ended then
+    rollback;
+    set answer = 'ended';
+  elseif answer = 'done' then
     commit;
   else
     rollback;
@@ -450,15 +461,18 @@ export function entryWords(nowMs: string): string {
       e.first_claimed_at_ms, e.lease_until_ms, e.keep_ms, e.tombstone_ms, ${bytes('outcome')}, ${bytes('input')}))`
 }
 
-// An open entry keeps its last token: a delayed claim of the holder that was fenced off is still refused.
+// A change by hand, with its audit record. An open entry keeps its last token: a delayed claim of the holder that was fenced off is
+// still refused. An entry that is resolved gets another fence: to the holder that was fenced off, this must not look like a settle of
+// its own. 'keep' never shortens.
 function mendProcedure(table: string): string {
   return /* sql */ `create procedure \`${procedureName(table, 'mend')}\`(
-  ${keyParameters}, in an_action varbinary(16), in a_reason longblob
+  ${keyParameters}, in an_action varbinary(16), in a_reason longblob, in a_keep_ms bigint, in a_tombstone_ms bigint,
+  in an_outcome longblob
 ) sql security invoker
 begin
   declare answer longtext;
   declare e_state varchar(16);
-  declare now_ms bigint;
+  declare now_us, now_ms bigint;
   declare is_there boolean default true;
   ${declareWait};
   declare continue handler for not found set is_there = false;
@@ -466,19 +480,36 @@ begin
   ${beginOwn};
   select 'locked' into answer from \`${table}\` e where ${keyed};
   set is_there = true;
-  set now_ms = ${clockSql} div 1000;
+  set now_us = ${clockSql};
+  set now_ms = now_us div 1000;
   select ${entryState('now_ms')}, ${entryWords('now_ms')} into e_state, answer
     from \`${table}\` e where ${keyed} for update skip locked;
-  if is_there and (an_action = 'forget' and e_state is not null or e_state in ('running', 'abandoned')) then
+  if is_there and e_state is not null and (
+    an_action = 'forget'
+    or an_action = 'release' and e_state in ('running', 'abandoned')
+    or an_action = 'resolve' and e_state in ('running', 'abandoned', 'open')
+    or an_action = 'keep' and e_state in ('settled', 'open', 'abandoned')
+  ) then
     insert into \`${table}_audit\` (scope, id, at_ms, action, reason, state_before)
       values (a_scope, an_id, now_ms, an_action, a_reason, e_state);
     if an_action = 'forget' then
       delete from \`${table}\` where scope = a_scope and id = an_id;
       ${forgetOperation(table)};
-    else
+    elseif an_action = 'release' then
       update \`${table}\` e set
         e.state = 'o', e.lease_until_ms = now_ms, e.sweep_at_ms = least(e.sweep_at_ms, now_ms + e.keep_ms)
       where ${keyed};
+    elseif an_action = 'resolve' then
+      update \`${table}\` e set
+        e.state = 's', e.outcome = an_outcome, e.fence = greatest(now_us, e.fence + 1), e.lease_until_ms = now_ms,
+        e.keep_ms = a_keep_ms, e.tombstone_ms = a_tombstone_ms, e.sweep_at_ms = least(e.sweep_at_ms, now_ms + a_keep_ms)
+      where ${keyed};
+      -- A worker has nothing left to do for an operation whose result a person found out.
+      update \`${table}_operations\` o set
+        o.settled = true, o.due_at_ms = null, o.sweep_at_ms = least(o.sweep_at_ms, now_ms + a_keep_ms)
+      where ${ofOperation};
+    else
+      update \`${table}\` e set e.keep_ms = greatest(e.keep_ms, now_ms + a_keep_ms - e.lease_until_ms) where ${keyed};
     end if;
   end if;
   ${commitOwn};

@@ -1,18 +1,15 @@
 // Inspecting entries and mending them manually. A change and its audit record are one transaction.
 
-import type { MysqlRow } from '../../clients/mysql.ts'
-import type { Clock } from '../../core/clock.ts'
-import { releaseOrForget } from '../../core/entry.ts'
+import { mendingName } from '../../core/entry.ts'
 import { describeKey, key as makeKey } from '../../core/key.ts'
 import type { AuditRecord, Entry, EntryState, Inspectable } from '../../core/store.ts'
 import { bytesOf, mendWhileLocked } from '../sql-answers.ts'
-import { auditStatement, callStatement, listStatement, mendStatement, showStatement } from './statements.ts'
+import type { MysqlAskingContext } from './context.ts'
+import { auditStatement, callStatement, listStatement, mendCall, showStatement } from './statements.ts'
+import { refuseTooLarge } from './transactions.ts'
 
-export function inspection(
-  table: string,
-  clock: Clock,
-  single: (statement: string, what: string) => Promise<readonly MysqlRow[]>,
-): Inspectable {
+export function inspection<Client>(context: MysqlAskingContext<Client>): Inspectable {
+  const { table, clock, connections, ready, single } = context
   // A round trip of its own: only a procedure knows the store's clock, and people look seldom.
   const now = async (): Promise<string> => (await single(callStatement(table, 'clock', []), 'read its clock'))[0]![0]!
   return {
@@ -23,9 +20,11 @@ export function inspection(
     list: async (filter) =>
       (await single(listStatement(table, filter, await now()), 'list entries')).map(([words]) => entryOf(words!)),
     async mend(key, mending, reason) {
-      const action = releaseOrForget(mending)
+      const call = mendCall(key, mending, reason)
+      refuseTooLarge(call.length, await ready(connections), key, 'outcome')
+      const statement = callStatement(table, 'mend', call.values)
       const words = await mendWhileLocked(clock, key, async () => {
-        const [row] = await single(mendStatement(table, key, action, reason), `${action} ${describeKey(key)}`)
+        const [row] = await single(statement, `${mendingName(mending)} ${describeKey(key)}`)
         return row![0] ?? undefined
       })
       return words === undefined ? undefined : entryOf(words)

@@ -34,15 +34,10 @@ import {
 } from './statements.ts'
 import { abandon, commitLast, refuseTooLarge, rollback } from './transactions.ts'
 import { retried } from './context.ts'
-import type { MysqlContext } from './context.ts'
-
-export interface MysqlOperationsContext<Client> extends MysqlContext<Client> {
-  /** Sends one statement. `what` completes "MySQL could not …". */
-  single(statement: string, what: string): Promise<readonly MysqlRow[]>
-}
+import type { MysqlAskingContext, MysqlContext } from './context.ts'
 
 export function operations<Client>(
-  context: MysqlOperationsContext<Client>,
+  context: MysqlAskingContext<Client>,
 ): StepLedger & TransactionalSteps<Client> & Recoverable {
   const { table, single } = context
   return {
@@ -67,7 +62,7 @@ export function operations<Client>(
   }
 }
 
-function ledgerOf<Client>(context: MysqlOperationsContext<Client>): StepLedger {
+function ledgerOf<Client>(context: MysqlAskingContext<Client>): StepLedger {
   const { table, clock, connections, ready, single } = context
   const alone = async (statement: string): Promise<string> =>
     (await retried(clock, () => connections.run(statement)))[0]![0]!

@@ -16,6 +16,7 @@ import {
 import { startMariadb } from '../../../test/servers/mariadb.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { key, newId } from '../../core/key.ts'
+import { createOnce } from '../../core/once.ts'
 import type { Claim, Store } from '../../core/store.ts'
 import { bytesOf, claimWhenFree, request, retention, times } from '../../testing/store-contract/case.ts'
 import { procedureName } from './names.ts'
@@ -479,6 +480,103 @@ needs('mariadb', { ours: true }).describe('the MySQL store and its server', () =
       // The server takes a moment to roll back what a killed connection had open.
       const verdict = await claimWhenFree(() => store.claim(key('server', 'killed'), request()))
       expect(verdict).toMatchObject({ is: 'granted', how: 'fresh' })
+    })
+  })
+
+  describe('changes by hand', () => {
+    const [found, twoHours] = [bytesOf('found out'), { keepMs: 7_200_000, tombstoneMs: 60_000 }]
+    const resolve = { resolve: found, retention: twoHours }
+
+    test('a running, abandoned or open entry is resolved, its holder is fenced off, and its operation is settled', async () => {
+      const store = mysqlStore({ pool })
+      const claim = await claimed(store, 'resolved')
+      expect(await store.mend(claim.key, resolve, 'the bank says so')).toMatchObject({ state: 'running' })
+      expect(await store.settle(claim, outcome, retention)).toBe('lost')
+      expect(await store.extend(claim, 1_000)).toBe('lost')
+      expect(await store.claim(claim.key, request())).toMatchObject({ is: 'settled', outcome: found })
+      const shown = (await store.show(claim.key))!
+      expect(shown.fence).toBeGreaterThan(claim.fence)
+      expect(shown.expiresAtMs - shown.leaseUntilMs).toBe(twoHours.keepMs)
+      expect(await store.audit(claim.key)).toMatchObject([{ action: 'resolve', before: 'running' }])
+      const enlisted = await store.enlist(key('server', 'parked'), { ...request(), input: outcome })
+      if (enlisted.is !== 'granted') throw new Error(enlisted.is)
+      await store.advance(enlisted.claim, { records: [], becomes: { to: 'open', afterMs: 0 } })
+      expect(await store.mend(enlisted.claim.key, resolve, 'it is done')).toMatchObject({ state: 'open' })
+      expect(await store.unfinished('server', { limit: 10 })).toEqual([])
+      expect(await store.due('server', { limit: 10, holdMs: 1_000 })).toEqual([])
+    })
+
+    test('a settled entry is kept for longer and never for shorter, and is not resolved', async () => {
+      const store = mysqlStore({ pool })
+      const claim = await claimed(store, 'kept')
+      expect(await store.mend(claim.key, { keepMs: 1 }, 'it runs')).toMatchObject({ state: 'running' })
+      await store.settle(claim, outcome, retention)
+      expect(await store.mend(claim.key, resolve, 'too late')).toMatchObject({ state: 'settled' })
+      const before = (await store.show(claim.key))!
+      await store.mend(claim.key, { keepMs: 1 }, 'shorter')
+      expect((await store.show(claim.key))!.expiresAtMs).toBe(before.expiresAtMs)
+      await store.mend(claim.key, { keepMs: retention.keepMs + 5_000 }, 'longer')
+      expect((await store.show(claim.key))!.expiresAtMs).toBe(before.leaseUntilMs + retention.keepMs + 5_000)
+      expect(await store.claim(claim.key, request())).toMatchObject({ is: 'settled', outcome })
+      expect((await store.audit(claim.key)).map(({ action }) => action)).toEqual(['keep', 'keep'])
+    })
+  })
+
+  describe('calls of one claim in one moment', () => {
+    test('a release beside a heartbeat of the same claim is carried out', async () => {
+      const store = mysqlStore({ pool })
+      for (const how of ['open', 'forget'] as const) {
+        const claim = await claimed(store, `beside ${how}`)
+        const [released] = await Promise.all([store.release(claim, how), store.extend(claim, 30_000)])
+        expect(released).toBe('done')
+        expect(await store.claim(claim.key, request())).toMatchObject({ is: 'granted' })
+      }
+    })
+
+    test('an operation that is given back beside a record is given back', async () => {
+      const store = mysqlStore({ pool })
+      const verdict = await store.enlist(key('server', 'beside'), { ...request(), input: outcome })
+      if (verdict.is !== 'granted') throw new Error(verdict.is)
+      const record = { name: 'a', revision: 1, content: outcome }
+      const [opened] = await Promise.all([
+        store.advance(verdict.claim, { records: [], becomes: { to: 'open', afterMs: 0 } }),
+        store.advance(verdict.claim, { records: [record], becomes: { to: 'running', leaseMs: 30_000 } }),
+      ])
+      expect(opened).toBe('done')
+      expect(await store.show(verdict.claim.key)).toMatchObject({ state: 'open' })
+    })
+  })
+
+  describe('effects that do what onceonly should do', () => {
+    test.each(['commit', 'create table made_by_hand (n int)'])(
+      'an effect that ends its transaction itself is told that its outcome is unknown (%s)',
+      async (end) => {
+        const once = createOnce({ store: mysqlStore({ pool }), scope: 'server' })
+        const unknown = { code: 'OUTCOME_UNKNOWN', executed: 'unknown', retryable: false }
+        const effect = async (tx: PoolConnection): Promise<void> => {
+          await tx.query(`insert into effects values ('ended by hand')`)
+          await tx.query(end)
+        }
+        await expect(once.transaction(`fresh ${end}`, effect)).rejects.toMatchObject(unknown)
+        expect(await once.get(`fresh ${end}`)).toMatchObject({ state: 'running' })
+        await ground.admin.query('drop table if exists made_by_hand')
+        await expect(once.run(`again ${end}`, () => Promise.reject(new Error('open')))).rejects.toThrow('open')
+        await expect(once.transaction(`again ${end}`, effect)).rejects.toMatchObject(unknown)
+        expect(await once.get(`again ${end}`)).not.toMatchObject({ state: 'settled' })
+        await ground.admin.query('drop table if exists made_by_hand')
+        await once.close()
+      },
+    )
+
+    test('a key is in flight inside of its own transaction', async () => {
+      const once = createOnce({ store: mysqlStore({ pool }), scope: 'server', waitMs: 0 })
+      const nested = once.transaction('nested', (tx) => once.within(tx).run('nested', () => 'inner'))
+      await expect(nested).rejects.toMatchObject({ code: 'IN_FLIGHT' })
+      const twice = once.transaction('twice', () => once.transaction('twice', () => 'inner'))
+      await expect(twice).rejects.toMatchObject({ code: 'IN_FLIGHT' })
+      const others = await once.transaction('outer', (tx) => once.within(tx).run('inner', () => 'inner'))
+      expect(others.value).toMatchObject({ value: 'inner' })
+      await once.close()
     })
   })
 

@@ -2,7 +2,8 @@
 // that carry out many calls at once are in mysql/batches.ts and mysql/advances.ts.
 
 import type { Key } from '../../core/key.ts'
-import type { Claim, ClaimRequest, EntryFilter, Retention } from '../../core/store.ts'
+import { mendingName } from '../../core/entry.ts'
+import type { Claim, ClaimRequest, EntryFilter, Mending, Retention } from '../../core/store.ts'
 import { entryState, entryWords } from './decisions.sql.ts'
 import { claimLiterals, fingerprint, hex, integer, keyLiterals, keyPart, token, word } from './literals.ts'
 import { procedureName } from './names.ts'
@@ -113,8 +114,21 @@ export function sweepStepsStatement(table: string, limit: number): string {
   return callStatement(table, 'sweep_steps', [integer('limit', limit)])
 }
 
-export function mendStatement(table: string, key: Key, action: 'release' | 'forget', reason: string): string {
-  return callStatement(table, 'mend', [...keyLiterals(key), word(action), hex(Buffer.from(reason))])
+export function mendCall(key: Key, action: Mending, reason: string): MysqlCall {
+  const resolve = typeof action === 'object' && 'resolve' in action ? action : undefined
+  const keepMs = resolve
+    ? resolve.retention.keepMs
+    : typeof action === 'object' && 'keepMs' in action
+      ? action.keepMs
+      : 0
+  return callOf(key, [
+    ...keyLiterals(key),
+    word(mendingName(action)),
+    hex(Buffer.from(reason)),
+    integer('keepMs', keepMs),
+    integer('tombstoneMs', resolve?.retention.tombstoneMs ?? 0),
+    resolve ? hex(resolve.resolve) : 'null',
+  ])
 }
 
 export function showStatement(table: string, key: Key, nowMs: string): string {

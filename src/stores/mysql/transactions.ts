@@ -158,7 +158,17 @@ async function commit<Client>(open: MysqlGranted<Client>, outcome: Uint8Array, r
     refuseTooLarge(call.length, limits, claim.key, 'outcome')
     return callStatement(table, 'commit', call.values)
   })
+  if (answer === 'ended') throw endedByEffect(claim.key)
   return answer === 'done' ? 'done' : 'lost'
+}
+
+function endedByEffect(key: Key): OnceError {
+  const message =
+    `The effect committed the transaction for ${describeKey(key)} itself (COMMIT, or DDL, which commits by itself), and its outcome ` +
+    `was not recorded. What it wrote before is committed. Leave the end of the transaction to onceonly, and check the effect ` +
+    `manually before a retry: onceonly keys show, then keys resolve.`
+  // A retry would run the effect again beside what it has committed.
+  return new OnceError('OUTCOME_UNKNOWN', { message, retryable: false })
 }
 
 /** Carries out a procedure that commits or rolls back, and returns its answer. */
