@@ -98,9 +98,8 @@ async function examinationOf(ground: Ground, store: object, longestMs: number): 
       return postgresFitness({ ...ground, longestMs })
     }
     case 'redis': {
-      const { redisChecks, redisTimeMs } = await import('./doctor/redis.ts')
-      const { client } = ground
-      return { timeMs: () => redisTimeMs(client), checks: (nowMs) => redisChecks(client, store, nowMs) }
+      const { redisFitness } = await import('../stores/redis.ts')
+      return redisFitness(ground.client, store)
     }
     case 'mysql': {
       const { mysqlFitness } = await import('../stores/mysql.ts')

@@ -67,6 +67,21 @@ const rules = {
   clock: optional(withMethods('now', 'elapsed', 'schedule')),
 }
 
+/**
+ * The PostgreSQL store with Redis in front of it: a retry soon after is answered by one Redis command and no SQL. PostgreSQL
+ * decides, so a Redis that is down, empty or wrong costs speed and nothing else.
+ *
+ * @example
+ * import pg from 'pg'
+ * import { createClient } from 'redis'
+ * import { createOnce } from 'onceonly'
+ * import { postgresStore } from 'onceonly/postgres'
+ * import { redisPostgresStore } from 'onceonly/redis-postgres'
+ *
+ * const redis = await createClient({ url: 'redis://localhost:6379' }).connect()
+ * const postgres = postgresStore({ pool: new pg.Pool() })
+ * const once = createOnce({ store: redisPostgresStore({ redis, postgres }), scope: 'payments' })
+ */
 export function redisPostgresStore<Client>(options: RedisPostgresStoreOptions<Client>): PostgresStore<Client> {
   checkOptions('redisPostgresStore', options, rules)
   const { postgres, clock = systemClock } = options
@@ -79,20 +94,20 @@ export function redisPostgresStore<Client>(options: RedisPostgresStoreOptions<Cl
     redisTimeoutMs: options.redisTimeoutMs ?? redisTimeoutMsDefault,
     knowledge,
   })
-  const ground: Ground<Client> = { postgres, cache, knowledge, asked: new Map(), reading: new Set() }
+  const context: RedisPostgresContext<Client> = { postgres, cache, knowledge, asked: new Map(), reading: new Set() }
   const inspected = inspectionWithoutSecret(postgres)
   return {
     // What is done inside a caller's transaction is not committed yet: `within` is the database's own, and the first replay
     // after the commit is remembered. `extend` and `release` concern claims that are not settled: Redis has nothing of them.
     ...postgres,
     name: 'redis-postgres',
-    claim: (key, request) => claim(ground, key, request),
-    settle: (held, outcome, retention) => settle(ground, held, outcome, retention),
+    claim: (key, request) => claim(context, key, request),
+    settle: (held, outcome, retention) => settle(context, held, outcome, retention),
     release(held, how) {
-      ground.asked.delete(held.token)
+      context.asked.delete(held.token)
       return postgres.release(held, how)
     },
-    begin: (key, request) => begin(ground, key, request),
+    begin: (key, request) => begin(context, key, request),
     ...inspected,
     // Before, so that a process that dies in between leaves nothing; after, so that what was seen in between is barred, too.
     async mend(key, action, reason) {
@@ -104,16 +119,16 @@ export function redisPostgresStore<Client>(options: RedisPostgresStoreOptions<Cl
   }
 }
 
-interface Ground<Client> {
+interface RedisPostgresContext<Client> {
   readonly postgres: PostgresStore<Client>
   readonly cache: Cache
   knowledge(): Knowledge | undefined
   /** By token: what a settle does not say again. */
-  readonly asked: Map<string, Asked>
+  readonly asked: Map<string, AskedClaim>
   readonly reading: Set<string>
 }
 
-interface Asked {
+interface AskedClaim {
   readonly fingerprint: string
   readonly version: number
   readonly attempt: number
@@ -134,44 +149,48 @@ function knowledgeOf<Client>(clock: Clock, postgres: PostgresStore<Client>): () 
   }
 }
 
-async function claim<Client>(ground: Ground<Client>, key: Key, request: ClaimRequest): Promise<Verdict> {
-  const found = await ground.cache.find(key, request.fingerprint)
+async function claim<Client>(context: RedisPostgresContext<Client>, key: Key, request: ClaimRequest): Promise<Verdict> {
+  const found = await context.cache.find(key, request.fingerprint)
   if (found) return { is: 'settled', ...found }
-  const verdict = await ground.postgres.claim(key, request)
-  if (verdict.is === 'granted') remember(ground.asked, verdict.claim, request)
-  if (verdict.is === 'settled') void keepFromDatabase(ground, key, verdict.outcome.length)
+  const verdict = await context.postgres.claim(key, request)
+  if (verdict.is === 'granted') remember(context.asked, verdict.claim, request)
+  if (verdict.is === 'settled') void keepFromDatabase(context, key, verdict.outcome.length)
   return verdict
 }
 
-function remember(asked: Map<string, Asked>, { token, attempt }: Claim, { fingerprint, version }: ClaimRequest): void {
+function remember(
+  asked: Map<string, AskedClaim>,
+  { token, attempt }: Claim,
+  { fingerprint, version }: ClaimRequest,
+): void {
   asked.set(token, { fingerprint, version, attempt })
   if (asked.size > claimsMax) asked.delete(asked.keys().next().value!)
 }
 
 // Only the first settle of a claim tells what was written and when: repeated, it is done without being written.
 function settle<Client>(
-  ground: Ground<Client>,
+  context: RedisPostgresContext<Client>,
   held: Claim,
   outcome: Uint8Array,
   retention: Retention,
 ): Promise<Fenced> {
-  const first = ground.asked.get(held.token)
-  ground.asked.delete(held.token)
-  return keepWritten(ground, { key: held.key, asked: first, outcome, retention }, () =>
-    ground.postgres.settle(held, outcome, retention),
+  const first = context.asked.get(held.token)
+  context.asked.delete(held.token)
+  return keepWritten(context, { key: held.key, asked: first, outcome, retention }, () =>
+    context.postgres.settle(held, outcome, retention),
   )
 }
 
 interface Writing {
   readonly key: Key
   /** Undefined when it is not known; then the first replay is remembered. */
-  readonly asked: Asked | undefined
+  readonly asked: AskedClaim | undefined
   readonly outcome: Uint8Array
   readonly retention: Retention
 }
 
 async function keepWritten<Client>(
-  { cache, knowledge }: Ground<Client>,
+  { cache, knowledge }: RedisPostgresContext<Client>,
   { key, asked, outcome, retention }: Writing,
   write: () => Promise<Fenced>,
 ): Promise<Fenced> {
@@ -188,8 +207,12 @@ async function keepWritten<Client>(
 }
 
 // A settled verdict does not say until when it holds, so the entry is read once more: after the caller has been answered.
-async function keepFromDatabase<Client>(ground: Ground<Client>, key: Key, outcomeLength: number): Promise<void> {
-  const { postgres, cache, knowledge, reading } = ground
+async function keepFromDatabase<Client>(
+  context: RedisPostgresContext<Client>,
+  key: Key,
+  outcomeLength: number,
+): Promise<void> {
+  const { postgres, cache, knowledge, reading } = context
   const name = keyString(key)
   const seenAtMs = knowledge()?.time.earliestMs
   if (outcomeLength > cachedBytesMax || seenAtMs === undefined || !cache.keeps()) return
@@ -207,15 +230,19 @@ async function keepFromDatabase<Client>(ground: Ground<Client>, key: Key, outcom
   }
 }
 
-async function begin<Client>(ground: Ground<Client>, key: Key, request: ClaimRequest): Promise<Began<Client>> {
-  const found = await ground.cache.find(key, request.fingerprint)
+async function begin<Client>(
+  context: RedisPostgresContext<Client>,
+  key: Key,
+  request: ClaimRequest,
+): Promise<Began<Client>> {
+  const found = await context.cache.find(key, request.fingerprint)
   if (found) return { verdict: { is: 'settled', ...found } }
-  const began = await ground.postgres.begin(key, request)
+  const began = await context.postgres.begin(key, request)
   const { verdict, granted } = began
-  if (verdict.is === 'settled') void keepFromDatabase(ground, key, verdict.outcome.length)
+  if (verdict.is === 'settled') void keepFromDatabase(context, key, verdict.outcome.length)
   if (verdict.is !== 'granted' || !granted) return began
   const { fingerprint, version } = request
-  let asked: Asked | undefined = { fingerprint, version, attempt: verdict.claim.attempt }
+  let asked: AskedClaim | undefined = { fingerprint, version, attempt: verdict.claim.attempt }
   return {
     verdict,
     granted: {
@@ -226,7 +253,7 @@ async function begin<Client>(ground: Ground<Client>, key: Key, request: ClaimReq
         return granted.undoEffect()
       },
       commit: (outcome, retention) =>
-        keepWritten(ground, { key, asked, outcome, retention }, () => granted.commit(outcome, retention)),
+        keepWritten(context, { key, asked, outcome, retention }, () => granted.commit(outcome, retention)),
     },
   }
 }

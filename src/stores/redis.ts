@@ -28,8 +28,9 @@ import { namesUnder } from './redis/names.ts'
 import { unavailable } from './redis/scripts.ts'
 
 export type { RedisClient } from '../clients/redis.ts'
-export { dataLossChannel } from './redis/data-loss.ts'
+export { dataLossChannel, isQuarantinable } from './redis/data-loss.ts'
 export type { DataLoss, Quarantinable, Quarantine } from './redis/data-loss.ts'
+export { redisFitness } from './redis/fitness.ts'
 
 export interface RedisStoreOptions {
   /** A connected client of node-redis or ioredis: one server, a pool, Sentinel or Cluster. It stays yours to close. */
@@ -92,18 +93,16 @@ export function redisStore(options: RedisStoreOptions): RedisStore {
       const call = claimCall(names.entryOf(key), request)
       return whenFit(() => claim(shardOf(key), { key, request, call, timeoutMs: context.calls.timeoutMs }))
     },
-    extend: (held, leaseMs) => write(held.key, extendCall(names.entryOf(held.key), held, leaseMs)),
+    extend(held, leaseMs) {
+      const call = extendCall(names.entryOf(held.key), held, leaseMs)
+      return whenFit(() => shardOf(held.key).extend(held.key, call, (fenced) => fenced))
+    },
     settle: (held, outcome, retention) =>
       write(held.key, settleCall(names.entryOf(held.key), held, outcome, retention)),
     release: (held, how) => write(held.key, releaseCall(names.entryOf(held.key), held, how)),
     ...inspectionOf(context, whenFit, shardOf),
     ...quarantineOf(context),
   }
-}
-
-/** Can this store lose data and refuse new claims because of it? Then `quarantine()` says whether it does. */
-export function isQuarantinable<Some extends object>(store: Some): store is Some & Quarantinable {
-  return 'quarantine' in store && 'endQuarantine' in store
 }
 
 function contextOf(options: RedisStoreOptions): QuarantineContext {

@@ -286,8 +286,8 @@ export const redisBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/redis/fitness.ts', 'stores', [
     {
       id: 'redis: a server that forgets keys when its memory is full is accepted',
-      find: `if (evictionPolicy === 'noeviction') return undefined`,
-      replace: `if (evictionPolicy !== undefined) return undefined`,
+      find: `judge(policy === 'noeviction' ? 'ok' : 'violated', policy, mend)`,
+      replace: `judge(policy === '' ? 'violated' : 'ok', policy, mend)`,
       caughtBy: byTest(
         'src/stores/redis/fitness.test.ts',
         'refuses a server that evicts, unless eviction is accepted, and has written nothing',
@@ -296,8 +296,8 @@ export const redisBugs: readonly SeededBug[] = [
     },
     {
       id: 'redis: a server without an append-only file is accepted',
-      find: '  if (!appendOnly) {',
-      replace: '  if (appendOnly === null) {',
+      find: `    if (appendOnly !== '1') {`,
+      replace: `    if (appendOnly === '') {`,
       caughtBy: byTest(
         'src/stores/redis/fitness.test.ts',
         'refuses a server without an append-only file, unless durability is relaxed',

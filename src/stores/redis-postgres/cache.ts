@@ -13,7 +13,7 @@ import type { SettledAnswer } from './sealed.ts'
 import { cacheName } from './names.ts'
 import type { TimeBounds } from './time.ts'
 
-export interface CacheGround {
+export interface CacheOptions {
   readonly link: RedisLink
   readonly clock: Clock
   readonly prefix: string
@@ -59,8 +59,8 @@ const barTimeoutMs = 1_000
 /** Beyond it Redis is behind: what it does not remember the database does. */
 const writesMax = 512
 
-export function settledCache(ground: CacheGround): Cache {
-  const { link, clock, prefix, ageMaxMs, redisTimeoutMs, knowledge } = ground
+export function settledCache(options: CacheOptions): Cache {
+  const { link, clock, prefix, ageMaxMs, redisTimeoutMs, knowledge } = options
   // Apart, as a Redis that is full answers questions.
   const [reads, writes] = [breaker(clock, redisTimeoutMs), breaker(clock, redisTimeoutMs)]
   const read = reader(link, reads)

@@ -24,21 +24,21 @@ const retryAfterMs = 1_000
 
 interface Sample {
   readonly databaseMs: number
-  readonly sent: Moment
-  readonly received: Moment
+  readonly sent: LocalMoment
+  readonly received: LocalMoment
 }
 
-interface Moment {
+interface LocalMoment {
   readonly elapsedMs: number
   readonly wallMs: number
 }
 
-/** Answers the bounds, or undefined when they are not known; asks the database in the background when it is time to. */
+/** Returns the bounds, or undefined while they are not known. Asks the database in the background when it is time to. */
 export function databaseTime(
   clock: Clock,
   database: Store & Pick<Transactional<unknown>, 'begin'>,
 ): () => TimeBounds | undefined {
-  const here = (): Moment => ({ elapsedMs: clock.elapsed(), wallMs: clock.now() })
+  const here = (): LocalMoment => ({ elapsedMs: clock.elapsed(), wallMs: clock.now() })
   let sample: Sample | undefined
   let asking = false
   let notBeforeMs = -Infinity
@@ -68,11 +68,11 @@ export function databaseTime(
 
 // Two clocks, as each is wrong in its own way: the monotonic one stands still while a machine is suspended, the wall clock can
 // be set. If they disagree, the bounds are as far apart, and a new sample brings them together.
-function latestPassed(since: Moment, now: Moment): number {
+function latestPassed(since: LocalMoment, now: LocalMoment): number {
   return Math.max(now.elapsedMs - since.elapsedMs, now.wallMs - since.wallMs, 0)
 }
 
-function earliestPassed(since: Moment, now: Moment): number {
+function earliestPassed(since: LocalMoment, now: LocalMoment): number {
   return Math.min(now.elapsedMs - since.elapsedMs, now.wallMs - since.wallMs)
 }
 

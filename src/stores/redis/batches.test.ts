@@ -49,6 +49,31 @@ async function openStore(
   return redisStore({ client: opened.at(-1)!.client, prefix, ...options })
 }
 
+/** A client whose commands get no reply while the link hangs. They do not reach the server. */
+async function storeOnHangingLink(
+  driver: Driver,
+  options: Partial<RedisStoreOptions>,
+): Promise<{ readonly store: RedisStore; readonly link: { hangs: boolean; sent: number } }> {
+  const link = { hangs: false, sent: 0 }
+  opened.push(await connect(driver, server.url))
+  const { client, send } = opened.at(-1)!
+  // Connected by now, so that the store does not look at the server again in the middle of a test.
+  await send('PING')
+  const hanging = new Proxy(client, {
+    get(target, name) {
+      const own: unknown = Reflect.get(target, name, target)
+      if (typeof own !== 'function') return own
+      if (name !== 'sendCommand' && name !== 'callBuffer') return (own as () => unknown).bind(target)
+      return (...args: unknown[]) => {
+        if (!link.hangs) return (own as (...all: unknown[]) => unknown).apply(target, args)
+        link.sent++
+        return new Promise(() => {})
+      }
+    },
+  })
+  return { store: redisStore({ client: hanging, prefix, ...options }), link }
+}
+
 async function commandCount(): Promise<number> {
   const stats = String(await redisCommand(server.url, 'INFO', 'commandstats'))
   return Array.from(stats.matchAll(/^cmdstat_(?:evalsha|eval):calls=(\d+)/gm)).reduce(
@@ -124,6 +149,36 @@ needs('redis', { ours: true }).describe('calls of the Redis store', () => {
       ])
       const granted = (await Promise.all(times(5).map(() => ask(store, brief.key)))).map((verdict) => verdict.is)
       expect(granted).toEqual(['granted', 'busy', 'busy', 'busy', 'busy'])
+    })
+
+    test(`${driver}: a heartbeat does not wait behind calls without a reply`, async () => {
+      const { store, link } = await storeOnHangingLink(driver, { timeoutMs: 3_000 })
+      const held = await take(store, key('calls', 'held'))
+      link.hangs = true
+      const hanging = times(6).map(async (index) => {
+        // Each in a tick of its own, so that each is a command of its own.
+        for (let tick = 0; tick < index * 10; tick++) await Promise.resolve()
+        return store.release({ ...held, token: randomUUID() }, 'open').catch(() => 'failed' as const)
+      })
+      await pollUntil('the lane to be full', () => link.sent === 4)
+      link.hangs = false
+      expect(await Promise.race([store.extend(held, leaseMs), ...hanging])).toBe('done')
+      // Two of them waited for their turn, and then had no caller any more or found nothing of theirs.
+      expect((await Promise.all(hanging)).filter((each) => each === 'failed').length).toBeGreaterThanOrEqual(4)
+    })
+
+    test(`${driver}: what has waited behind a hanging server for as long as its caller waits is not sent`, async () => {
+      const { store, link } = await storeOnHangingLink(driver, { timeoutMs: 400 })
+      await take(store, key('calls', 'before'))
+      link.hangs = true
+      link.sent = 0
+      // Four commands of 64 calls hang. The rest has waited too long when they time out.
+      const failures = await Promise.all(times(9 * 64).map((index) => failureOf(ask(store, key('calls', `${index}`)))))
+      expect(link.sent).toBe(4)
+      expect(new Set(failures.map((each) => each.code))).toEqual(new Set(['STORE_UNAVAILABLE']))
+      const unsent = failures.filter((each) => each.message.includes('was not sent'))
+      expect(unsent).toHaveLength(5 * 64)
+      expect(unsent[0]!.message).toContain('calls/256')
     })
 
     test(`${driver}: outcomes that are large together are sent apart, and arrive`, async () => {

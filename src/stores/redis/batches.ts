@@ -27,7 +27,10 @@ export type Ask<Reply> = <T>(key: Key, call: ScriptCall, read: (reply: Reply) =>
 /** One script for each phase. */
 export interface Shard {
   readonly claim: Ask<EntryReply>
+  /** Settle and release. */
   readonly write: Ask<Fenced>
+  /** The writes of heartbeats, which wait for no other call. */
+  readonly extend: Ask<Fenced>
   readonly inspect: Ask<EntryReply>
 }
 
@@ -36,6 +39,9 @@ export interface Shard {
 const batchMax = 64
 // While the server works on one batch, the next is encoded and on its way.
 const dispatchesMax = 4
+// A heartbeat that waits behind commands without a reply can cost the lease, or be sent after its effect was told to stop. There
+// are few of them, one per third of a lease and running effect, so all of them may be under way.
+const heartbeatDispatchesMax = Infinity
 // Outcomes of a batch go as one value, which Redis refuses above 512 MB and Lua copies. Large ones share nothing worth that.
 const bytesMax = 1_048_576
 
@@ -54,16 +60,21 @@ export function shardsOf(context: QuarantineContext): (key: Key) => Shard {
 
 function openShard(context: RedisContext, watch: DataLossWatch): Shard {
   const time = serverTime(context.calls.clock)
-  const phase = <Reply>(script: PhaseScript, take: (raw: never, nowMs: number) => Reply): Ask<Reply> => {
+  const { clock } = context.calls
+  const phase = <Reply>(
+    script: PhaseScript,
+    take: (raw: never, nowMs: number) => Reply,
+    atOnceMax = dispatchesMax,
+  ): Ask<Reply> => {
     const dispatching: Dispatching<Reply> = { context, watch, time, script, take: take as Dispatching<Reply>['take'] }
-    const enter = lane<ScriptCall, Reply | Error>({
-      dispatch: (batch) => dispatch(dispatching, batch),
+    const enter = lane<WaitingCall, Reply | Error>({
+      dispatch: (batch) => dispatchInTime(dispatching, batch),
       batchMax,
-      dispatchesMax,
+      dispatchesMax: atOnceMax,
     })
     // One promise per call beside the lane's: at this rate each of them counts.
     return (key, call, read) =>
-      enter(call).then((reply) => {
+      enter({ call, sinceMs: clock.elapsed() }).then((reply) => {
         if (!(reply instanceof Error)) return read(reply)
         if (reply.message.includes('UNREADABLE entry')) throw unreadable(key)
         throw unavailable(`${call.what} ${describeKey(key)}`, reply)
@@ -72,14 +83,19 @@ function openShard(context: RedisContext, watch: DataLossWatch): Shard {
   const withTime = (bytes: Buffer, nowMs: number): EntryReply => ({ bytes, nowMs })
   return {
     claim: phase(claimScript, withTime),
-    write: phase(writeScript, (isDone: number): Fenced => (isDone === 1 ? 'done' : 'lost')),
+    write: phase(writeScript, fencedOf),
+    extend: phase(writeScript, fencedOf, heartbeatDispatchesMax),
     inspect: phase(inspectScript, withTime),
   }
 }
 
+function fencedOf(isDone: number): Fenced {
+  return isDone === 1 ? 'done' : 'lost'
+}
+
 interface ServerTime {
-  /** The server's time after which a command is late that is sent now; unbounded while the server's time is unknown. */
-  notAfterMs(timeoutMs: number): number
+  /** A moment of our own count on the server's clock, or the end of time while the server's clock is unknown. */
+  at(elapsedMs: number): number
   heard(serverMs: number): void
 }
 
@@ -87,8 +103,7 @@ function serverTime(clock: Clock): ServerTime {
   // How far the server's clock is ahead of our count of milliseconds.
   let aheadMs: number | undefined
   return {
-    notAfterMs: (timeoutMs) =>
-      aheadMs === undefined ? Number.MAX_SAFE_INTEGER : Math.ceil(aheadMs + clock.elapsed() + timeoutMs),
+    at: (elapsedMs) => (aheadMs === undefined ? Number.MAX_SAFE_INTEGER : Math.ceil(aheadMs + elapsedMs)),
     heard(serverMs) {
       aheadMs = serverMs - clock.elapsed()
     },
@@ -97,10 +112,41 @@ function serverTime(clock: Clock): ServerTime {
 
 interface Dispatching<Reply> {
   readonly context: RedisContext
+  /** When the first of the callers gives up. */
+  readonly untilMs?: number
   readonly watch: DataLossWatch
   readonly time: ServerTime
   readonly script: PhaseScript
   take(raw: unknown, nowMs: number): Reply
+}
+
+interface WaitingCall {
+  readonly call: ScriptCall
+  readonly sinceMs: number
+}
+
+/**
+ * Sends what its caller still waits for. A server that hangs holds up the calls behind it, and when it is back nobody waits for
+ * them any more: a claim among them would be granted to nobody.
+ */
+async function dispatchInTime<Reply>(
+  dispatching: Dispatching<Reply>,
+  batch: readonly WaitingCall[],
+): Promise<readonly (Reply | Error)[]> {
+  const { clock, timeoutMs } = dispatching.context.calls
+  const nowMs = clock.elapsed()
+  const isLate = ({ sinceMs }: WaitingCall): boolean => nowMs - sinceMs >= timeoutMs
+  // The first to come is the first in the batch.
+  if (!isLate(batch[0]!)) {
+    const calls = batch.map(({ call }) => call)
+    return dispatch({ ...dispatching, untilMs: batch[0]!.sinceMs + timeoutMs }, calls)
+  }
+  const late = batch.filter(isLate)
+  const inTime = batch.slice(late.length)
+  const replies = inTime.length === 0 ? [] : await dispatchInTime(dispatching, inTime)
+  const error = (sinceMs: number): Error =>
+    new Error(`it waited ${Math.floor(nowMs - sinceMs)} ms behind calls without a reply, and was not sent`)
+  return [...late.map(({ sinceMs }) => error(sinceMs)), ...replies]
 }
 
 async function dispatch<Reply>(
@@ -131,7 +177,7 @@ function bytesIn(batch: readonly ScriptCall[]): number {
 }
 
 async function send<Reply>(
-  { context, watch, time, script, take }: Dispatching<Reply>,
+  { context, watch, time, script, take, untilMs = Infinity }: Dispatching<Reply>,
   batch: readonly ScriptCall[],
 ): Promise<readonly Reply[]> {
   const keys: string[] = [...watch.keys]
@@ -140,7 +186,7 @@ async function send<Reply>(
   let known = watch.known()
   const values = (): RedisArgument[] => {
     known = watch.known()
-    const notAfterMs = `${time.notAfterMs(context.calls.timeoutMs)}`
+    const notAfterMs = `${time.at(untilMs)}`
     const named = { notAfterMs, ...watch.values(known), records, bytes }
     return [...valueNames.map((name) => named[name]), ...durations]
   }

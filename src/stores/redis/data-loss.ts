@@ -9,7 +9,7 @@ import type { QuarantineContext } from './data-loss/quarantine.ts'
 
 export { dataLossChannel } from './data-loss/memory.ts'
 export type { DataLoss } from './data-loss/memory.ts'
-export { quarantined, quarantineOf } from './data-loss/quarantine.ts'
+export { isQuarantinable, quarantineCheck, quarantined, quarantineOf } from './data-loss/quarantine.ts'
 export type { Quarantinable, Quarantine, QuarantineContext } from './data-loss/quarantine.ts'
 export { markKeeping, registerCheck } from './data-loss/register.lua.ts'
 

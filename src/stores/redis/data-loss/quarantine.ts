@@ -1,7 +1,10 @@
 // The quarantine: seeing it, spreading it over a Cluster, and ending it. The flag is in the registers, so that every instance
 // stops, also one that lost nothing itself. Each bucket of a Cluster has a register, and all of them get the flag.
 
+import { span } from '../../../core/clock.ts'
 import { OnceError, invalidArgument } from '../../../core/errors.ts'
+import { check, judge } from '../../../core/fitness.ts'
+import type { FitnessCheck } from '../../../core/fitness.ts'
 import { describeKey } from '../../../core/key.ts'
 import type { Key } from '../../../core/key.ts'
 import { aString } from '../../../core/options.ts'
@@ -25,6 +28,24 @@ export interface Quarantinable {
   quarantine(): Promise<Quarantine | undefined>
   /** Lets new claims in again. The reason is kept with the register. Returns whether there was a quarantine. */
   endQuarantine(reason: string): Promise<boolean>
+}
+
+/** Can this store lose data and refuse new claims because of it? Then `quarantine()` says whether it does. */
+export function isQuarantinable<Some extends object>(store: Some): store is Some & Quarantinable {
+  return 'quarantine' in store && 'endQuarantine' in store
+}
+
+/** For `onceonly doctor`. */
+export function quarantineCheck(store: Quarantinable, nowMs: number): Promise<FitnessCheck> {
+  const why =
+    'Redis came back without data that it had acknowledged: the store refuses new keys until a person has looked.'
+  return check({ name: 'redis-data-loss', lookedAt: 'the register of the store', why }, async () => {
+    const held = await store.quarantine()
+    if (!held) return { verdict: 'ok', found: 'no loss of data was noticed' }
+    const found = `quarantine since ${new Date(held.sinceMs).toISOString()} (${span(nowMs - held.sinceMs)}), evidence: ${held.evidence}`
+    const mend = 'Find out what was lost (docs/stores.md, Redis), then run onceonly quarantine --end --reason TEXT.'
+    return judge('violated', found, mend)
+  })
 }
 
 /** The instance that asks, and what a loss leads to: '-' for nothing, 'on', or for how many milliseconds. */
