@@ -45,8 +45,6 @@ const times = [entry.lease, entry.expires, entry.forgotten].map(number).join(' '
 const firstAttempt = '1'.padStart(entry.attempt.width, '0')
 /** In the place of a fence: the release of a claim whose reply was never heard. */
 const unheard = '0'.repeat(entry.fence.width)
-/** In the place of a token, after a person has resolved the entry: no holder has it. */
-const nobody = '-'.repeat(entry.token.width)
 const keysBefore = Object.keys(keyAt).length
 const tailLength = lengthOf(recordTail)
 
@@ -326,12 +324,13 @@ local function audit(name, action, entry, durations, reason)
   call('PEXPIRE', auditName, format('%d', sub(durations, ${at(mendingPlaces.auditKeep)})))
 end
 
--- The entry is no attempt's any more: what its holder writes from now on is lost.
+-- Another fence: to the holder that is pushed out, this must not look like a settle of its own.
 local function resolve(name, entry, outcome, durations)
   local expires = now + sub(durations, ${at(mendingPlaces.keep)})
   local forgotten = expires + sub(durations, ${at(mendingPlaces.tombstone)})
-  local disowned = sub(entry, 1, ${entry.token.from - 1}) .. '${nobody}' .. sub(entry, ${entry.token.to + 1}, ${entryLength})
-  settle(name, disowned, outcome, format('${times}', now, expires, forgotten), format('%d', forgotten), format('%d', expires))
+  local fence = format('${number(entry.fence)}', math.max(nowUs, sub(entry, ${at(entry.fence)}) + 1))
+  local fenced = sub(entry, 1, ${entry.fence.from - 1}) .. fence .. sub(entry, ${entry.fence.to + 1})
+  settle(name, fenced, outcome, format('${times}', now, expires, forgotten), format('%d', forgotten), format('%d', expires))
 end
 
 local function keep(name, entry, durations)

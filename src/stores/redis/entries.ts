@@ -1,20 +1,13 @@
 // The two ends of the scripts as seen from here: calls are written as text, replies are read from it. The bytes of an outcome
 // or an input are never looked at.
 
-import { mendingName } from '../../core/entry.ts'
+import assert from 'node:assert/strict'
+import { decide, mendingName, shownEntry, stateOf } from '../../core/entry.ts'
+import type { EntryRecord, HowGranted } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
-import type {
-  AuditRecord,
-  Claim,
-  ClaimRequest,
-  Entry,
-  EntryState,
-  Mending,
-  Retention,
-  Verdict,
-} from '../../core/store.ts'
+import type { AuditRecord, Claim, ClaimRequest, Entry, Mending, Retention, Verdict } from '../../core/store.ts'
 import { quarantined } from './data-loss.ts'
 import {
   auditPlaces,
@@ -131,7 +124,7 @@ export function readVerdict(key: Key, request: ClaimRequest, reply: EntryReply):
       }
       return {
         is: 'granted',
-        how: textAt(text, entryPlaces.how).trimEnd() as 'fresh' | 'reopened' | 'taken-over',
+        how: textAt(text, entryPlaces.how).trimEnd() as HowGranted,
         claim,
       }
     }
@@ -144,29 +137,19 @@ export function readVerdict(key: Key, request: ClaimRequest, reply: EntryReply):
   }
 }
 
-/** Why an entry that is there was not granted, in the order that every store keeps: expired, another request, its state. */
+/** Why an entry that is there was not granted: `decide` says it of the entry at the server's time, as the script did. */
 function refusal(key: Key, request: ClaimRequest, { bytes, nowMs }: EntryReply): Verdict {
-  const text = readText(key, bytes)
-  const state = stateIn(text, nowMs)
-  if (state === 'tombstone') return { is: 'expired' }
-  if (textAt(text, entryPlaces.fingerprint) !== request.fingerprint) return { is: 'mismatch' }
-  if (state === 'settled') {
-    if (bytes.length === entryLength) throw unreadable(key)
-    const outcome = bytes.subarray(entryLength + 1)
-    return {
-      is: 'settled',
-      outcome,
-      version: numberAt(text, entryPlaces.version),
-      attempt: numberAt(text, entryPlaces.attempt),
-    }
-  }
-  if (state === 'abandoned') return { is: 'doubt', attempt: numberAt(text, entryPlaces.attempt) }
-  return { is: 'busy', retryAfterMs: state === 'open' ? 0 : numberAt(text, entryPlaces.lease) - nowMs }
+  const decision = decide(recordIn(key, bytes), request, nowMs)
+  if (decision.is === 'refused') return decision.verdict
+  assert(decision.is === 'replayed', `Bug! Redis did not grant ${describeKey(key)}, which is to be ${decision.is}.`)
+  const { outcome, version, attempt } = decision.entry
+  if (!outcome) throw unreadable(key)
+  return { is: 'settled', outcome, version, attempt }
 }
 
 /** Undefined when there is none. */
-export function readEntry(key: Key, reply: EntryReply): Entry | undefined {
-  return reply.bytes.equals(absent) ? undefined : readStored(key, reply)
+export function readEntry(key: Key, { bytes, nowMs }: EntryReply): Entry | undefined {
+  return bytes.equals(absent) ? undefined : shownEntry(recordIn(key, bytes), nowMs)
 }
 
 const absent = Buffer.from('absent')
@@ -179,7 +162,7 @@ export function readAudit(key: Key, bytes: Buffer): AuditRecord {
     key,
     atMs,
     action: textAt(text, auditPlaces.action).trimEnd() as AuditRecord['action'],
-    before: readStored(key, { bytes: before, nowMs: atMs }).state,
+    before: stateOf(recordIn(key, before), atMs)!,
     reason: text.slice(auditPlaces.before.to + 1),
   }
 }
@@ -199,37 +182,31 @@ const shape = new RegExp(
   ].join(' ')}$`,
 )
 
-/** An entry without what follows the line feed. */
-function readText(key: Key, bytes: Buffer): string {
+const wrote = { running: 'claim', open: 'release', settled: 'settle' } as const
+
+/** Everything that an entry says. A settled one whose outcome is gone has none. */
+function recordIn(key: Key, bytes: Buffer): EntryRecord {
   const text = bytes.toString('latin1', 0, entryLength)
   if (!shape.test(text)) throw unreadable(key)
-  return text
-}
-
-function readStored(key: Key, { bytes, nowMs }: EntryReply): Entry {
-  const text = readText(key, bytes)
-  const state = stateIn(text, nowMs)
-  const rest = bytes.length > entryLength && state !== 'tombstone' ? bytes.subarray(entryLength + 1) : undefined
+  const state = textAt(text, entryPlaces.state).trimEnd() as keyof typeof wrote
+  const rest = bytes.length > entryLength ? bytes.subarray(entryLength + 1) : undefined
+  const leaseUntilMs = numberAt(text, entryPlaces.lease)
+  const expiresAtMs = numberAt(text, entryPlaces.expires)
   return {
     key,
-    state,
+    wrote: wrote[state],
+    how: textAt(text, entryPlaces.how).trimEnd() as HowGranted,
+    token: textAt(text, entryPlaces.token),
     attempt: numberAt(text, entryPlaces.attempt),
     fence: numberAt(text, entryPlaces.fence),
     fingerprint: textAt(text, entryPlaces.fingerprint),
     version: numberAt(text, entryPlaces.version),
     firstClaimedAtMs: numberAt(text, entryPlaces.first),
-    leaseUntilMs: numberAt(text, entryPlaces.lease),
-    expiresAtMs: numberAt(text, entryPlaces.expires),
-    forgottenAtMs: numberAt(text, entryPlaces.forgotten),
+    leaseUntilMs,
+    keepMs: expiresAtMs - leaseUntilMs,
+    tombstoneMs: numberAt(text, entryPlaces.forgotten) - expiresAtMs,
     ...(rest && { [state === 'settled' ? 'outcome' : 'input']: rest }),
   }
-}
-
-function stateIn(text: string, nowMs: number): EntryState {
-  if (nowMs >= numberAt(text, entryPlaces.expires)) return 'tombstone'
-  if (text.startsWith('settled')) return 'settled'
-  if (text.startsWith('open')) return 'open'
-  return nowMs < numberAt(text, entryPlaces.lease) ? 'running' : 'abandoned'
 }
 
 function letter(text: string): number {

@@ -377,9 +377,10 @@ function inspect(script: Script, { name, words, durations, bytes = '' }: Simulat
   else if (action === 'keep') keep(script, name, entry, keepMs!)
   else if (action === 'resolve') {
     const outcome = bytes.slice(numberAt(durations, mendingPlaces.reason))
-    const { from, to, width } = entryPlaces.token
-    const disowned = `${entry.slice(0, from - 1)}${'-'.repeat(width)}${entry.slice(to)}`
-    settleAs(script, { name, entry: disowned, outcome, keepMs: keepMs!, tombstoneMs: tombstoneMs! })
+    const { from, to } = entryPlaces.fence
+    const fence = fitted(Math.max(script.nowUs, numberAt(entry, entryPlaces.fence) + 1), entryPlaces.fence)
+    const fenced = `${entry.slice(0, from - 1)}${fence}${entry.slice(to)}`
+    settleAs(script, { name, entry: fenced, outcome, keepMs: keepMs!, tombstoneMs: tombstoneMs! })
   } else {
     script.state.names.delete(outcomeName(name))
     change(script, name, undefined)
