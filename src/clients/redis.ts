@@ -1,5 +1,5 @@
-// The slice of the Redis clients that we use, and one shape for all of them: a command is a list of strings and bytes, and
-// every string of its answer comes back as bytes, so that an outcome is never decoded as text on its way.
+// The slice of the Redis clients that we use, and one shape for all of them. A command is a list of strings and bytes, and
+// every string of its reply comes back as bytes, so that an outcome is never decoded as text on its way.
 
 import { invalidArgument } from '../core/errors.ts'
 
@@ -71,11 +71,11 @@ export function linkTo(client: unknown): RedisLink {
   const has = (name: string): boolean => typeof (client as Record<string, unknown> | null)?.[name] === 'function'
   if (typeof client === 'object' && client !== null) {
     if (has('callBuffer')) return ioRedisLink(client as IoRedis)
-    // Version 4 takes no typeMapping: it would answer with text, and outcomes would be damaged on their way.
+    // Version 4 takes no typeMapping: it would return text, and outcomes would be damaged on their way.
     if (has('sendCommand') && !has('withTypeMapping')) {
       throw invalidArgument(
         'redisStore: expected a client of node-redis 5 or later, got one of an older version (it has no withTypeMapping), ' +
-          'which cannot answer with bytes in the way this store asks for. Upgrade the package redis (npm install redis@latest), or use ioredis.',
+          'which cannot return bytes. Upgrade the package redis (npm install redis@latest), or use ioredis.',
       )
     }
     if (has('sendCommand') && has('nodeClient')) return clusterLink(client as NodeRedisCluster)
@@ -88,7 +88,8 @@ export function linkTo(client: unknown): RedisLink {
   )
 }
 
-// 36 is '$': what node-redis calls RESP_TYPES.BLOB_STRING.
+// 36 is '$': what node-redis calls RESP_TYPES.BLOB_STRING. The client's own time-out stays: with `timeout: 0` its offline queue
+// keeps every command of an outage and sends all of them when the server is back, long after their callers have given up.
 const asBytes: NodeRedisCommandOptions = { typeMapping: { 36: Buffer } }
 
 function nodeRedisSend(client: Pick<NodeRedisClient, 'sendCommand'>): Send {
@@ -99,7 +100,7 @@ function oneServer(send: Send): RedisLink {
   return { isCluster: false, send: (_key, command) => send(command), primaries: async () => [send] }
 }
 
-// Never `isReadonly`: a replica may not have heard yet of what was claimed a moment ago.
+// Never `isReadonly`: a replica may not yet have what was claimed a moment ago.
 function sentinelLink(client: NodeRedisSentinel): RedisLink {
   return oneServer((command) => client.sendCommand(false, [...command], asBytes))
 }
@@ -120,7 +121,7 @@ function ioRedisLink(client: IoRedis): RedisLink {
   if (client.options.keyPrefix) {
     throw invalidArgument(
       `redisStore: expected an ioredis client without keyPrefix, got "${client.options.keyPrefix}". ` +
-        `Give the store a prefix instead: its names of keys come back from SCAN.`,
+        `Pass prefix to the store instead. SCAN returns names with their prefix, and the store has to recognise them.`,
     )
   }
   if (!client.isCluster) return oneServer(ioRedisSend(client))
@@ -134,7 +135,7 @@ function ioRedisLink(client: IoRedis): RedisLink {
   }
 }
 
-// A client that has not connected yet knows no primaries, and whoever asks all of none is satisfied; hence PING first.
+// A client that has not connected yet knows no primaries, and a check of none of them would pass. Hence PING first.
 function known<Node>(nodes: readonly Node[]): readonly Node[] {
   if (nodes.length === 0) throw new Error('the client knows no primary of the cluster')
   return nodes

@@ -111,6 +111,8 @@ export function redisPostgresStore<Client>(options: RedisPostgresStoreOptions<Cl
     ...inspected,
     // Before, so that a process that dies in between leaves nothing; after, so that what was seen in between is barred, too.
     async mend(key, action, reason) {
+      // What is kept for longer is still the same outcome: Redis may go on with it.
+      if (typeof action === 'object' && 'keepMs' in action) return inspected.mend(key, action, reason)
       await cache.bar(key)
       const before = await inspected.mend(key, action, reason)
       await cache.bar(key)

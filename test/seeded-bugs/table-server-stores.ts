@@ -261,12 +261,75 @@ export const redisBugs: readonly SeededBug[] = [
       caughtBy: byTest(inRedis, 'a key is not taken over while its lease lasts', 'redis'),
     },
     {
+      id: 'redis: a large outcome is not kept as long as its entry',
+      find: "  call('PEXPIREAT', nameOf('outcome', name), format('%d', kept))\n",
+      replace: '',
+      caughtBy: byTest(
+        'src/stores/redis/batches.test.ts',
+        'outcome is kept for longer, and never for shorter',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: a resolve leaves the holder its fence',
+      find: 'sub(entry, ${at(entry.fence)}) + 1))\n  local fenced',
+      replace: 'sub(entry, ${at(entry.fence)}) + 1))\n  fence = sub(entry, ${at(entry.fence)})\n  local fenced',
+      caughtBy: byTest(
+        'src/stores/redis/batches.test.ts',
+        'outcome that a person found out is replayed, and its holder is fenced off',
+        'redis',
+      ),
+    },
+    {
       id: 'redis: SET, then EXPIRE with the lease: what is settled is gone too early',
       find: `  write(name, settled, forgotten)`,
       replace: `  call('SET', name, settled, 'PX', '1')\n  written = true`,
       caughtBy: byTest(
         inRedis,
         'a settled key is replayed until its time is over, then it is expired, then absent',
+        'redis',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis/data-loss/memory.ts', 'stores', [
+    {
+      id: 'redis: a reply that could not know of a loss makes an instance forget what was lost',
+      find: `sent.lineage === lineage || evidence !== 'none'`,
+      replace: 'sent.lineage === lineage || found !== sent.lineage',
+      caughtBy: byTest(
+        'src/stores/redis/data-loss/memory.test.ts',
+        'a reply to a question of an instance that knew nothing does not make it forget the dataset that it heard of since',
+      ),
+    },
+    {
+      id: 'redis: a process that was idle for a week counts on a mark that has gone, and stops everybody',
+      find: 'clock.elapsed() - wroteAtMs < markKeepMs / 2 ? acknowledged : 0',
+      replace: 'acknowledged',
+      caughtBy: byTest(
+        'src/stores/redis/data-loss.test.ts',
+        'a process that was idle for a week has lost nothing, and stops nobody',
+        'redis',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis/batches.ts', 'stores', [
+    {
+      id: 'redis: a heartbeat waits behind calls without a reply',
+      find: 'extend: phase(writeScript, fencedOf, heartbeatDispatchesMax),',
+      replace: 'extend: write,',
+      caughtBy: byTest(
+        'src/stores/redis/batches.test.ts',
+        'a heartbeat does not wait behind calls without a reply',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: a call is sent long after its caller has given up',
+      find: 'nowMs - sinceMs >= timeoutMs',
+      replace: 'nowMs - sinceMs >= 60 * timeoutMs',
+      caughtBy: byTest(
+        'src/stores/redis/batches.test.ts',
+        'what has waited behind a hanging server for as long as its caller waits is not sent',
         'redis',
       ),
     },

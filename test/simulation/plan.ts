@@ -136,11 +136,14 @@ export function redisPlanFor(seed: number): Plan {
   const how = random.pick(['emptied', 'went-back'] as const)
   const loss: WorldFault = { kind: 'loss', atMs, how, rememberedAtMs: atMs * random.fraction() }
   const isLossy = plan.weather === 'faulty' && random.chance(0.15)
+  // Longer than a process's mark is kept: what it counted on has gone by itself, and is no loss.
+  const idleMs = plan.weather === 'calm' && random.chance(0.5) ? 8 * 24 * hourMs : 0
   return {
     ...plan,
     core: 'redis',
+    healAtMs: plan.healAtMs + idleMs,
     processes: plan.processes.map(({ name, skewMs, rate }) => ({ name, skewMs, rate })),
-    calls: plan.calls.map((call) => ({ ...call, how: 'run' })),
+    calls: plan.calls.map((call, index) => ({ ...call, how: 'run', atMs: call.atMs + (index % 2) * idleMs })),
     worldFaults: [...plan.worldFaults.filter(({ kind }) => kind !== 'sweep'), ...(isLossy ? [loss] : [])],
     conflictChance: 0,
   }

@@ -30,7 +30,6 @@ export const exceptions: Readonly<
     'src/cli/doctor.ts -> src/cli/keys/list.ts',
     'src/cli/doctor/entries.ts -> src/cli/keys/story.ts',
     'src/cli/doctor/entries.ts -> src/gateway/admin/operations.ts',
-    'src/cli/doctor/redis.ts -> src/stores/redis/fitness.ts',
     'src/cli/gateway.ts -> src/gateway/admin/operations.ts',
     'src/cli/keys/outcome.test.ts -> src/http/exchange/stored-response.ts',
     'src/cli/keys/outcome.ts -> src/http/exchange/stored-response.ts',
@@ -241,8 +240,6 @@ export const exceptions: Readonly<
   ],
   serverTexts: [],
   withoutExample: [
-    './redis isQuarantinable',
-
     '. createOnce',
     '. fingerprint',
     '. hashKey',
@@ -253,7 +250,6 @@ export const exceptions: Readonly<
     './memory memoryData',
     './mongodb mongodbStore',
     './postgres postgresStore',
-    './redis-postgres redisPostgresStore',
     './sqlite sqliteStore',
     './testing checkHistory',
     './testing crashEverywhere',

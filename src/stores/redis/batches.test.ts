@@ -5,8 +5,8 @@ import { once } from 'node:events'
 import { randomUUID } from 'node:crypto'
 import { createClientPool } from 'redis'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import { connect, drivers, durable } from '../../../test/subjects/redis.ts'
-import type { Connected, Driver } from '../../../test/subjects/redis.ts'
+import { connect, drivers, durable, startRedisGround } from '../../../test/subjects/redis.ts'
+import type { Connected, Driver, RedisGround } from '../../../test/subjects/redis.ts'
 import { type FaultProxy, startFaultProxy } from '../../../test/servers/fault-proxy.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { pollUntil } from '../../../test/servers/poll.ts'
@@ -25,6 +25,7 @@ import {
   eventually,
   failureOf,
   finish,
+  hourMs,
   leaseMs,
   request,
   retention,
@@ -409,3 +410,64 @@ test('a client of node-redis 4 is refused at once: it would answer with text whe
   for (const client of [{ sendCommand }, { sendCommand, nodeClient: sendCommand }])
     expect(() => redisStore({ client: client as never })).toThrow('expected a client of node-redis 5 or later')
 })
+
+// Resolve and keep, where Redis is special: a large outcome lies under its own name, with its own time to live.
+needs('redis', { ours: true }).describe('mending a Redis entry', () => {
+  let ground: RedisGround
+  beforeAll(async () => {
+    ground = await startRedisGround()
+  })
+  afterAll(() => ground[Symbol.asyncDispose]())
+
+  test.each([
+    ['small', bytesOf('found out')],
+    ['large', new Uint8Array(5_000).fill(7)],
+  ])('a %s outcome that a person found out is replayed, and its holder is fenced off', async (size, outcome) => {
+    await using subject = await disposable(ground)
+    const aKey = key('mending', `resolve ${size}`)
+    const held = await take(subject.store, aKey)
+    const reason = 'ünder the provider’s reference 7'
+    expect(await subject.store.mend(aKey, { resolve: outcome, retention }, reason)).toMatchObject({ state: 'running' })
+    assertSettled(await ask(subject.store, aKey), outcome)
+    expect(await subject.store.settle(held, bytesOf('late'), retention)).toBe('lost')
+    expect(await subject.store.release(held, 'open')).toBe('lost')
+    assertSettled(await ask(subject.store, aKey), outcome)
+    expect(await subject.store.audit(aKey)).toMatchObject([{ action: 'resolve', before: 'running', reason }])
+    // Only what is not settled can be resolved.
+    const again = await subject.store.mend(aKey, { resolve: bytesOf('another'), retention }, 'again')
+    expect(again).toMatchObject({ state: 'settled' })
+    assertSettled(await ask(subject.store, aKey), outcome)
+  })
+
+  test.each([
+    ['small', bytesOf('paid')],
+    ['large', new Uint8Array(5_000).fill(7)],
+  ])('a %s outcome is kept for longer, and never for shorter', async (size, outcome) => {
+    await using subject = await disposable(ground)
+    const aKey = key('mending', `keep ${size}`)
+    const brief = { keepMs: hourMs, tombstoneMs: hourMs }
+    await finish(subject.store, aKey, outcome, { retention: brief })
+    await subject.store.mend(aKey, { keepMs: 3 * hourMs }, 'a dispute')
+    await subject.store.mend(aKey, { keepMs: hourMs / 2 }, 'too short')
+    await subject.advance(3 * hourMs - 1)
+    assertSettled(await ask(subject.store, aKey), outcome)
+    await subject.advance(1)
+    expect(await ask(subject.store, aKey)).toEqual({ is: 'expired' })
+    await subject.advance(hourMs)
+    expect(await ask(subject.store, aKey)).toMatchObject({ is: 'granted', how: 'fresh' })
+  })
+})
+
+interface Disposable extends AsyncDisposable {
+  readonly store: RedisStore
+  advance(ms: number): Promise<void>
+}
+
+async function disposable(ground: RedisGround): Promise<Disposable> {
+  const subject = await ground.createSubject('node-redis')
+  return {
+    store: subject.store as RedisStore,
+    advance: async (ms) => subject.advance(ms),
+    [Symbol.asyncDispose]: () => subject.destroy(),
+  }
+}

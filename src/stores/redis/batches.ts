@@ -81,9 +81,10 @@ function openShard(context: RedisContext, watch: DataLossWatch): Shard {
       }) as Promise<never>
   }
   const withTime = (bytes: Buffer, nowMs: number): EntryReply => ({ bytes, nowMs })
+  const write = phase(writeScript, fencedOf)
   return {
     claim: phase(claimScript, withTime),
-    write: phase(writeScript, fencedOf),
+    write,
     extend: phase(writeScript, fencedOf, heartbeatDispatchesMax),
     inspect: phase(inspectScript, withTime),
   }

@@ -13,6 +13,8 @@ import { pollUntil } from '../../../test/servers/poll.ts'
 import { redisCommand } from '../../../test/servers/redis-command.ts'
 import { startRedis, startReplica } from '../../../test/servers/redis.ts'
 import type { Running } from '../../../test/servers/server.ts'
+import { systemClock } from '../../core/clock.ts'
+import type { Clock } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
 import { key } from '../../core/key.ts'
 import type { Store } from '../../core/store.ts'
@@ -59,6 +61,22 @@ async function store(
 ): Promise<RedisStore> {
   opened.push(await connect(driver, url))
   return redisStore({ client: opened.at(-1)!.client, durability: 'relaxed', ...options })
+}
+
+/** The system's clock, and as much later as the test says. */
+function idleClock(): Clock & { advance(ms: number): void } {
+  let aheadMs = 0
+  return {
+    ...systemClock,
+    elapsed: () => systemClock.elapsed() + aheadMs,
+    advance: (ms) => void (aheadMs += ms),
+  }
+}
+
+async function removeMarks(url: string): Promise<void> {
+  const marks = (await redisCommand(url, 'KEYS', 'onceonly:mark:*')) as string[]
+  expect(marks).toHaveLength(1)
+  await redisCommand(url, 'DEL', ...marks)
 }
 
 const keys = times(40).map((index) => key('loss', `key ${index}`))
@@ -193,6 +211,30 @@ needs('redis', { ours: true }).describe('the Redis store, when Redis loses data'
     await awake.endQuarantine('a test')
     assertGranted(await ask(asleep, key('loss', 'unseen')), 'fresh', 1)
     expect(losses).toHaveLength(1)
+  })
+
+  // A week passes on the process's clock, and the mark goes as its time to live makes it go.
+  test('a process that was idle for a week has lost nothing, and stops nobody', async () => {
+    const redis = await server()
+    const clock = idleClock()
+    const idle = await store(redis.url, { clock })
+    await finish(idle, key('loss', 'before'), bytesOf('before'))
+    clock.advance(7 * 24 * hourMs)
+    await removeMarks(redis.url)
+    assertGranted(await ask(idle, key('loss', 'after')), 'fresh', 1)
+    assertSettled(await ask(idle, key('loss', 'before')), bytesOf('before'))
+    expect([losses, await idle.quarantine()]).toEqual([[], undefined])
+  })
+
+  test('a mark that is gone while its process counts on it is a loss', async () => {
+    const redis = await server()
+    const clock = idleClock()
+    const busy = await store(redis.url, { clock })
+    await finish(busy, key('loss', 'before'), bytesOf('before'))
+    clock.advance(3 * 24 * hourMs)
+    await removeMarks(redis.url)
+    await assertRefused(busy, 'after')
+    expect(losses).toMatchObject([{ evidence: 'went-back', quarantined: true }])
   })
 
   test('every loss counts, also the second', async () => {

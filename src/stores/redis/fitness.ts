@@ -173,7 +173,16 @@ export function objectionsTo(facts: RedisFacts, accepted: Accepted): readonly st
 
 const doctorChecks = [version, eviction, memory, persistence, disk, replication]
 
-/** For `onceonly doctor`: every check of every primary, and whether the store has noticed a loss of data. */
+/**
+ * For `onceonly doctor`: every check of every primary, and whether the store has noticed a loss of data.
+ *
+ * @example
+ * import { createClient } from 'redis'
+ * import { redisFitness, redisStore } from 'onceonly/redis'
+ *
+ * const client = await createClient({ url: 'redis://localhost:6379' }).connect()
+ * const checks = await redisFitness(client, redisStore({ client })).checks(Date.now())
+ */
 export function redisFitness(client: RedisClient, store: object): Fitness {
   const link = linkTo(client)
   return {

@@ -71,6 +71,7 @@ function checkWrite(
   report: Report,
 ): void {
   const phase = phaseOf(before, atMs)
+  if (by?.call === 'mend' && typeof by.action === 'object') return checkMending(phase, before, after, report)
   const same = (['attempt', 'fence', 'fingerprint'] as const).every((name) => before[name] === after[name])
   if (!same) report('holder-writes', 'a write changed the attempt, the fence or the fingerprint of an entry')
   const isStrip = phase === 'tombstone' && after.outcome === undefined && before.wrote === after.wrote
@@ -86,6 +87,22 @@ function checkWrite(
   if (by && 'fence' in by && by.fence && by.fence !== before.fence) {
     report('holder-writes', `it was written under fence ${by.fence} of an earlier life, and held under ${before.fence}`)
   }
+}
+
+/** Resolve settles what is not settled, under another fence. Keep changes nothing but the expiry, which never comes earlier. */
+function checkMending(phase: Phase, before: Row, after: Row, report: Report): void {
+  const same = (['attempt', 'token', 'fingerprint'] as const).every((name) => before[name] === after[name])
+  if (!same) report('holder-writes', 'a mending changed the attempt, the token or the fingerprint of an entry')
+  const isResolved = before.wrote !== 'settle' && after.wrote === 'settle'
+  if (isResolved) {
+    if (phase === 'tombstone' || phase === 'absent') report('live-kept', `a ${phase} entry was resolved`)
+    if (after.fence <= before.fence) report('fence-grows', `fence ${after.fence} was given after ${before.fence}`)
+    return
+  }
+  if (after.wrote !== before.wrote || after.fence !== before.fence || after.leaseUntilMs !== before.leaseUntilMs) {
+    report('holder-writes', `a ${phase} entry was changed by a keep`)
+  }
+  if (after.keepMs < before.keepMs) report('live-kept', `a keep made a ${phase} entry expire earlier`)
 }
 
 export function tokenOf(operation: StoreOperation): string | undefined {

@@ -4,7 +4,7 @@
 
 import type { Executed } from '../../core/errors.ts'
 import type { Key } from '../../core/key.ts'
-import type { ClaimRequest, Fenced, Retention, Verdict } from '../../core/store.ts'
+import type { ClaimRequest, Fenced, Retention, Verdict, Mending } from '../../core/store.ts'
 
 export interface History {
   readonly calls: CallRecord[]
@@ -111,7 +111,7 @@ export type Asked =
   | (SettleAsked & { readonly call: 'commit' })
   | (Held & { readonly call: 'release'; readonly how: 'open' | 'forget'; answer?: Fenced })
   | { readonly call: 'effect' | 'undo' | 'rollback'; readonly token: string; answer?: 'done' }
-  | { readonly call: 'mend'; readonly action: 'release' | 'forget'; answer?: 'done' }
+  | { readonly call: 'mend'; readonly action: Mending; answer?: 'done' }
   | { readonly call: 'sweep'; answer?: 'done' }
   /** Anything that changes no entry: a reading, a search for what is due. */
   | { readonly call: 'look'; readonly what: string; answer?: 'done' }

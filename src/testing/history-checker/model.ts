@@ -2,7 +2,7 @@
 // written from the contract's text and shares no code with any store. When something was decided may be known only as a span
 // of time; what cannot be excluded is allowed, so that the model never accuses a store that is right.
 
-import type { ClaimRequest, Verdict } from '../../core/store.ts'
+import type { ClaimRequest, Mending, Verdict } from '../../core/store.ts'
 import type { StoreOperation } from './history.ts'
 
 /** A time that is known to be no earlier and no later. */
@@ -190,10 +190,26 @@ function written(
   return { fenced: 'done', after: keeps ? { ...entry, wrote: 'release', lease: at } : undefined }
 }
 
-function mended(entry: ModelEntry | undefined, action: 'release' | 'forget', { phase, at }: Moment) {
+function mended(entry: ModelEntry | undefined, action: Mending, { phase, at }: Moment): ModelEntry | undefined {
   if (action === 'forget' || !entry) return undefined
-  const opens = phase === 'running' || phase === 'abandoned'
-  return opens ? ({ ...entry, wrote: 'release', lease: at } as const) : entry
+  const isHeld = phase === 'running' || phase === 'abandoned'
+  if (action === 'release') return isHeld ? { ...entry, wrote: 'release', lease: at } : entry
+  if ('resolve' in action) {
+    if (!isHeld && phase !== 'open') return entry
+    const { resolve: outcome, retention } = action
+    return { ...entry, fence: nobodysFence, wrote: 'settle', lease: at, outcome, ...retention }
+  }
+  return phase === 'settled' || phase === 'open' || phase === 'abandoned' ? kept(entry, action.keepMs, at) : entry
+}
+
+/** No holder has it: what was resolved manually is not the settle of the holder that was pushed out. */
+const nobodysFence = -1
+
+/** The same entry, which expires `keepMs` after this moment at the earliest. When its lease ended decides nothing else now. */
+function kept(entry: ModelEntry, keepMs: number, at: Span): ModelEntry {
+  const earlierMs = keepMs - entry.keepMs
+  const fromMs = Math.max(at.fromMs, entry.lease.fromMs - earlierMs)
+  return { ...entry, keepMs, lease: { fromMs, toMs: Math.max(at.toMs, entry.lease.toMs - earlierMs) } }
 }
 
 function committed(state: ModelState, operation: StoreOperation & { call: 'commit' }, at: Span): ModelState[] {

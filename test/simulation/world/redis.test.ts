@@ -74,6 +74,15 @@ describe('a simulated Redis that has lost data', () => {
     },
   )
 
+  test('lets its marks go after a week, and a process that was idle for it finds no loss', async () => {
+    const { clock, connect } = redis()
+    const store = connect()
+    await finish(store, key('shop', '1'), bytesOf('paid'))
+    await clock.advance(8 * 24 * 3_600_000)
+    expect(await store.claim(key('shop', '2'), request())).toMatchObject({ is: 'granted' })
+    expect(await connect().claim(key('shop', '3'), request())).toMatchObject({ is: 'granted' })
+  })
+
   test('is taken for a new one by somebody who knew nothing, until somebody comes who did', async () => {
     const { server, connect } = redis()
     const store = connect()

@@ -15,6 +15,7 @@ import {
   inspectWords,
   keyAt,
   lengthOf,
+  mendingPlaces,
   numberAt,
   recordTail,
   textAt,
@@ -51,6 +52,7 @@ export function createRedis(world: World, network: Network, history: History, wr
   const givenBlindly: string[] = []
   const { server, decide } = auditedServer(world, history, wrong)
   let rememberedAtMs = 0
+  let restartedAtMs = -Infinity
   /** What was decided between these two is lost, and nobody has looked at it yet. */
   let lost: { readonly fromMs: number; readonly untilMs: number } | undefined
   const isLost = (atMs: number): boolean => lost !== undefined && atMs >= lost.fromMs && atMs < lost.untilMs
@@ -64,7 +66,10 @@ export function createRedis(world: World, network: Network, history: History, wr
       // What the store knows when it writes a command.
       const knows = heardOf
       let wroteAtMs = -1
+      const sentAtMs = world.now()
       const answer = await network.send(life, asked, async (operation) => {
+        // A restart ends every connection: what an old one sent cannot be delivered a second time after it.
+        if (history.operations[operation]?.repeated && sentAtMs < restartedAtMs) throw new Error('ECONNRESET')
         const { told, changes } = decide(command, asked, operation)
         if (isLost(knows)) givenBlindly.push(...changes.filter(isGrant).map(({ key }) => key))
         // Of what the network delivers once more, nobody hears.
@@ -80,7 +85,8 @@ export function createRedis(world: World, network: Network, history: History, wr
     server,
     givenBlindly,
     lose(how) {
-      lost = { fromMs: how === 'emptied' ? 0 : rememberedAtMs, untilMs: world.now() }
+      restartedAtMs = world.now()
+      lost = { fromMs: how === 'emptied' ? 0 : rememberedAtMs, untilMs: restartedAtMs }
       server.lose(how)
     },
     remember() {
@@ -160,7 +166,7 @@ function askedBy(command: Command): readonly SentOperation[] {
       : (value(valueAt.bytes) as Buffer).subarray(from, (from += length))
     const key = keyString(names.keyOf(name)!)
     if (phase === claimScript) return { call: 'claim', key, request: requestOf(words, durations) }
-    return phase === writeScript ? writeOf(key, words, durations, bytes) : inspectionOf(key, words)
+    return phase === writeScript ? writeOf(key, words, durations, bytes) : inspectionOf(key, words, durations, bytes)
   })
 }
 
@@ -191,10 +197,15 @@ function writeOf(key: string, words: string, durations: string, bytes: Uint8Arra
   return { call: 'settle', key, ...held, outcome: bytes, retention: retentionOf(durations) }
 }
 
-function inspectionOf(key: string, words: string): SentOperation {
+function inspectionOf(key: string, words: string, durations: string, bytes: Uint8Array): SentOperation {
   const action = textAt(words, inspectWords.action).trimEnd()
   if (action === 'look') return { call: 'look', what: 'show', key }
-  return { call: 'mend', key, action: action as 'release' | 'forget' }
+  const [keepMs, tombstoneMs] = [mendingPlaces.keep, mendingPlaces.tombstone].map((place) => numberAt(durations, place))
+  if (action === 'keep') return { call: 'mend', key, action: { keepMs: keepMs! } }
+  if (action !== 'resolve') return { call: 'mend', key, action: action as 'release' | 'forget' }
+  const outcome = bytes.subarray(numberAt(durations, mendingPlaces.reason))
+  const retention = { keepMs: keepMs!, tombstoneMs: tombstoneMs! }
+  return { call: 'mend', key, action: { resolve: outcome, retention } }
 }
 
 /** What the caller will make of it; undefined when nothing was decided: it came too late, or is quarantined. */

@@ -1,7 +1,6 @@
 // A store on the far side of the simulated network: the decisions of the memory store, one atomic decision a request, as an SQL
 // row or a script has them.
 
-import { releaseOrForget } from '../../../src/core/entry.ts'
 import { keyString } from '../../../src/core/key.ts'
 import type { Claim, Swept, Transactional, TransactionalSteps } from '../../../src/core/store.ts'
 import type { MemoryStore } from '../../../src/stores/memory.ts'
@@ -40,9 +39,7 @@ export function connectStore(server: SimulatedServer, life: Life): SimulatedStor
       ),
     release: (held, how) => sendWrite({ call: 'release', ...addressOf(held), how }, () => store.release(held, how)),
     mend: (key, action, reason) =>
-      sendWrite({ call: 'mend', key: keyString(key), action: releaseOrForget(action) }, () =>
-        store.mend(key, action, reason),
-      ),
+      sendWrite({ call: 'mend', key: keyString(key), action }, () => store.mend(key, action, reason)),
     sweep: (options) =>
       send({ call: 'sweep', key: '' }, async () => (lockedBy.size > 0 ? nothingSwept : store.sweep(options))),
     ...transactionsOf(server, life),

@@ -61,10 +61,11 @@ export function registerMemory({ register, clock, quarantines }: RegisterMemoryO
     learn(sent, heading) {
       const found = textAt(heading, headingPlaces.lineage)
       const mark = numberAt(heading, headingPlaces.mark)
-      const evidence = textAt(heading, headingPlaces.evidence) as DataLoss['evidence'] | 'none'
+      const evidence = textAt(heading, headingPlaces.evidence).trimEnd() as DataLoss['evidence'] | 'none'
       if (found === lineage && evidence === 'none') adopt(found, Math.max(acknowledged, mark))
-      // A reply that was under way while another told of a new lineage is no news.
-      else if (sent.lineage === lineage || found !== sent.lineage) adopt(found, mark)
+      // A script that was told less than this instance knows by now could not find that the lineage of today is lost. The next
+      // one can, as long as its reply is not believed.
+      else if (sent.lineage === lineage || evidence !== 'none') adopt(found, mark)
       if (evidence === 'none') return undefined
       const loss: DataLoss = { store: 'redis', register, evidence, quarantined: quarantines }
       losses.publish(loss)

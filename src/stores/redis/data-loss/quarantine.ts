@@ -30,7 +30,14 @@ export interface Quarantinable {
   endQuarantine(reason: string): Promise<boolean>
 }
 
-/** Can this store lose data and refuse new claims because of it? Then `quarantine()` says whether it does. */
+/**
+ * Can this store lose data and refuse new claims because of it? Then `quarantine()` says whether it does.
+ *
+ * @example
+ * import { isQuarantinable } from 'onceonly/redis'
+ *
+ * const isHeld = async (store: object) => isQuarantinable(store) && (await store.quarantine()) !== undefined
+ */
 export function isQuarantinable<Some extends object>(store: Some): store is Some & Quarantinable {
   return 'quarantine' in store && 'endQuarantine' in store
 }

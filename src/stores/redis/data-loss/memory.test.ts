@@ -1,0 +1,31 @@
+// What an instance makes of replies that come in another order than their questions were sent in.
+
+import { expect, test } from 'vitest'
+import { systemClock } from '../../../core/clock.ts'
+import { headingPlaces, registerPlaces, writerOf } from '../places.ts'
+import { registerMemory } from './memory.ts'
+
+const headingText = writerOf(headingPlaces)
+const lineageOf = (letter: string): string => letter.repeat(registerPlaces.lineage.width)
+const heading = (letter: string, mark: number, evidence: string): string =>
+  headingText({ now: 1, lineage: lineageOf(letter), mark, evidence })
+
+test('a reply to a question of an instance that knew nothing does not make it forget the dataset that it heard of since', () => {
+  const memory = registerMemory({ register: 'register', clock: systemClock, quarantines: true })
+  const [first, second] = [memory.known(), memory.known()]
+  memory.learn(first, heading('a', 1, 'none'))
+  // Redis was emptied in between, and another instance has begun anew: this reply cannot say so.
+  expect(memory.learn(second, heading('b', 0, 'none'))).toBeUndefined()
+  expect(memory.known()).toEqual({ lineage: lineageOf('a'), mark: 1 })
+  expect(memory.learn(memory.known(), heading('b', 0, 'replaced'))).toMatchObject({ evidence: 'replaced' })
+  expect(memory.known()).toEqual({ lineage: lineageOf('b'), mark: 0 })
+})
+
+test('a reply that was under way while another told of a new dataset is no news', () => {
+  const memory = registerMemory({ register: 'register', clock: systemClock, quarantines: true })
+  memory.learn(memory.known(), heading('a', 1, 'none'))
+  const late = memory.known()
+  memory.learn(memory.known(), heading('b', 0, 'emptied'))
+  expect(memory.learn(late, heading('a', 2, 'none'))).toBeUndefined()
+  expect(memory.known()).toEqual({ lineage: lineageOf('b'), mark: 0 })
+})
