@@ -176,8 +176,8 @@ export const operationBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/operations/operation.ts', 'operations', [
     {
       id: 'an operation that was forgotten meanwhile is shown in a state that it never was in',
-      find: `  if (!ledger && isUnfinished && entry.input) return undefined\n`,
-      replace: '',
+      find: 'if (isUnfinished && !(ledger && entry.input)) return undefined',
+      replace: 'if (isUnfinished && !entry.input) return undefined',
       caughtBy: byTest(inWorker, 'the status of an operation that was forgotten after the first look is none'),
     },
   ]),

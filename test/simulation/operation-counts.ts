@@ -32,6 +32,9 @@ export type OperationCounts = NetworkCounts & {
   mismatched: number
   left: number
   overtaken: number
+  deploys: number
+  sealed: number
+  refusedPivots: number
 }
 
 /** For a thousand schedules, a third of what they meet when the generator is in order; see counts.ts. */
@@ -65,6 +68,9 @@ export const operationQuotas: Readonly<Record<string, number>> = {
   mismatched: 5.8,
   left: 3.3,
   overtaken: 2.3,
+  deploys: 56,
+  sealed: 96,
+  refusedPivots: 19,
 }
 
 export function noOperationCounts(): OperationCounts {
@@ -99,6 +105,9 @@ export function noOperationCounts(): OperationCounts {
     mismatched: 0,
     left: 0,
     overtaken: 0,
+    deploys: 0,
+    sealed: 0,
+    refusedPivots: 0,
   }
 }
 
@@ -114,7 +123,8 @@ export function countOperations(counts: OperationCounts, history: OperationHisto
     if (does !== 'lookup' && !isHolder) counts.zombies++
   }
   for (const change of history.records) {
-    for (const [name, { state, lastError = '' }] of newRecords(change)) {
+    for (const [name, { state, pivot, lastError = '' }] of newRecords(change)) {
+      if (pivot && state === 'failed') counts.refusedPivots++
       if (lastError.includes('asked for before with another fingerprint')) counts.mismatched++
       if (state === 'stuck') counts.stuck++
       // It began once more, and nobody had heard what became of it.

@@ -2,7 +2,7 @@
 // wrong. As with plan.ts, everything follows from the seed, and a plan from which things are left out is still a plan.
 
 import type { MessageFault } from './world/network.ts'
-import { seededRandom } from '../../src/testing/seeded-random.ts'
+import { mixed, seededRandom } from '../../src/testing/seeded-random.ts'
 import type { SeededRandom } from '../../src/testing/seeded-random.ts'
 import { planRevival, revivalOf } from './plan.ts'
 import type { PlannedProcess, WorldFault } from './plan.ts'
@@ -30,12 +30,30 @@ export interface OperationPlan {
   readonly requests: readonly PlannedRequest[]
   readonly messageFaults: readonly MessageFault[]
   readonly worldFaults: readonly OperationFault[]
+  readonly deploys: readonly Deploy[]
   readonly conflictChance: number
+  /** Values are stored by a codec that encodes the same value differently each time, as encryption does. */
+  readonly isSealed: boolean
+}
+
+/** A process is asked to close in the middle of its work, ends, and starts again. */
+export interface Deploy {
+  readonly process: number
+  readonly atMs: number
+  readonly downMs: number
 }
 
 export interface PlannedOperator extends PlannedProcess {
   readonly isWorker: boolean
   readonly version: number
+  /** Options that this process has otherwise than the others, on the same keys. */
+  readonly own?: OwnOptions
+}
+
+export interface OwnOptions {
+  readonly attempts: number
+  readonly onExpired: 'refuse' | 'run'
+  readonly waitMs: number
 }
 
 /** Of each operation the step at this place (counted round) is new, is not asked for any more, or is asked for otherwise. */
@@ -139,11 +157,43 @@ export function operationPlanFor(seed: number): OperationPlan {
   }))
   const kinds = ['added', 'dropped', 'asked-otherwise'] as const
   const drift = theme === 'drift' ? { kind: random.pick(kinds), step: random.integer(0, 3) } : undefined
-  const operations = Array.from({ length: random.integer(1, 2) }, () => planOperation(random, leaseMs, isCalm))
-  const requests = planRequests(random, ground, operations.length, processes.length, isCalm)
+  const planned = Array.from({ length: random.integer(1, 2) }, () => planOperation(random, leaseMs, isCalm))
+  const requests = planRequests(random, ground, planned.length, processes.length, isCalm)
   const calm = { messageFaults: [], worldFaults: [], conflictChance: 0 }
   const faults = isCalm ? calm : planFaults(random, ground, processes, requests)
-  return { ...ground, processes, drift, operations, requests, ...faults }
+  const plan = { ...ground, processes, drift, operations: planned, requests, ...faults, deploys: [], isSealed: false }
+  return isCalm ? plan : widened(plan)
+}
+
+/** What was added to schedules later is drawn by itself, so that a seed from before still means what it meant, and more. */
+const widenedBy = 0x5eed
+
+function widened(plan: OperationPlan): OperationPlan {
+  const random = seededRandom(mixed(plan.seed, widenedBy))
+  const { leaseMs } = plan
+  const refused: Behaviour = { beforeMs: 0, afterMs: 0, does: 'final' }
+  const refuse = (step: PlannedStep): PlannedStep =>
+    step.pivot && random.chance(0.4) ? { ...step, runs: [refused, ...step.runs] } : step
+  const own = (): OwnOptions => ({
+    attempts: random.pick([1, 2, 5]),
+    onExpired: random.pick(['refuse', 'run']),
+    waitMs: random.pick([0, leaseMs / 2]),
+  })
+  return {
+    ...plan,
+    isSealed: random.chance(0.3),
+    processes: plan.processes.map((each) => (random.chance(0.3) ? { ...each, own: own() } : each)),
+    operations: plan.operations.map(({ stages }) => ({ stages: stages.map((stage) => stage.map(refuse)) })),
+    deploys: random.chance(0.2)
+      ? [
+          {
+            process: random.integer(0, plan.processes.length - 1),
+            atMs: random.fraction() * leaseMs * 3,
+            downMs: random.pick([10, leaseMs]),
+          },
+        ]
+      : [],
+  }
 }
 
 function planOperation(random: SeededRandom, leaseMs: number, isCalm: boolean): PlannedOperation {
@@ -280,9 +330,10 @@ function planWorldFault(random: SeededRandom, { leaseMs, theme, keepMs }: Ground
 }
 
 export function* smallerOperationPlans(plan: OperationPlan): Generator<OperationPlan> {
-  for (const list of ['worldFaults', 'messageFaults', 'requests'] as const) {
+  for (const list of ['worldFaults', 'deploys', 'messageFaults', 'requests'] as const) {
     for (const index of plan[list].keys()) yield { ...plan, [list]: plan[list].filter((_, other) => other !== index) }
   }
+  if (plan.isSealed) yield { ...plan, isSealed: false }
   if (plan.conflictChance > 0) yield { ...plan, conflictChance: 0 }
   if (plan.drift) {
     yield { ...plan, drift: undefined, processes: plan.processes.map((each) => ({ ...each, version: 1 })) }

@@ -42,11 +42,21 @@ export async function judgeOperationPlan(plan: OperationPlan, wrong: WrongOperat
   }
 }
 
-function judge({ history, rested, unclosed, leftovers }: OperationRun, rejections: readonly unknown[]): Violation[] {
+function judge(run: OperationRun, rejections: readonly unknown[]): Violation[] {
+  const { plan, history, rested, unclosed, leftovers, leftOpen } = run
   const violations = [...checkStore(history.store, { seenBy: 'store' }), ...checkOperations(history)]
   if (!rested) violations.push({ assertion: 'everybody-answered', message: 'something goes on for ever' })
   for (const name of unclosed) {
     violations.push({ assertion: 'everybody-answered', message: `the close of ${name} never came back` })
+  }
+  // Everybody asks for an operation with the same input, whatever the codec makes of it.
+  const isAskedOtherwise = plan.drift?.kind === 'asked-otherwise'
+  for (const { operation: key, text, process: by } of isAskedOtherwise ? [] : history.answers) {
+    if (text === 'MISMATCH') violations.push({ assertion: 'same-answer', key, message: `${by} was told MISMATCH` })
+  }
+  if (leftOpen > 0) {
+    const message = `${leftOpen} transactions of steps were still open when everything was closed`
+    violations.push({ assertion: 'storage-bounded', message })
   }
   if (leftovers > 0) {
     const message = `${leftovers} entries and records were left when all retention was over and a sweep had been there`

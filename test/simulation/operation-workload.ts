@@ -12,7 +12,7 @@ import type { Operation } from '../../src/core/operations.ts'
 import type { OperationStatus } from '../../src/core/operations.ts'
 import type { OperationOp, Step, StepContext, TransactionStep } from '../../src/core/operations.ts'
 import { decodeOutcome } from '../../src/core/outcome.ts'
-import type { Outcome } from '../../src/core/outcome.ts'
+import type { Codec, Outcome } from '../../src/core/outcome.ts'
 import { emptyHistory } from '../../src/testing/history-checker/history.ts'
 import { subjectOf } from './world/operations-checker.ts'
 import type {
@@ -24,6 +24,7 @@ import type {
 } from './world/operations-checker.ts'
 import { createNetwork } from './world/network.ts'
 import type { Network } from './world/network.ts'
+import { stepsLeftOpen } from './world/operations.ts'
 import type { SimulatedStep } from './world/operations.ts'
 import { createOutside } from './world/outside.ts'
 import type { Outside, OutsideFate } from './world/outside.ts'
@@ -36,7 +37,15 @@ import type { Life, Process, World } from './world/world.ts'
 import { noOperationCounts } from './operation-counts.ts'
 import type { OperationCounts } from './operation-counts.ts'
 import { askedWith, stagesOf, versionsOf } from './operation-plan.ts'
-import type { Behaviour, OperationFault, OperationPlan, PlannedRequest, PlannedStep } from './operation-plan.ts'
+import type {
+  Behaviour,
+  Deploy,
+  OperationFault,
+  OperationPlan,
+  PlannedOperator,
+  PlannedRequest,
+  PlannedStep,
+} from './operation-plan.ts'
 
 type Op = OperationOp<SimulatedStep>
 type Input = { readonly operation: number }
@@ -61,6 +70,8 @@ export interface OperationRun {
   readonly unclosed: readonly string[]
   /** What was still stored when all retention was over and a sweep had been there; unless something is parked for ever. */
   readonly leftovers: number
+  /** Transactions of steps that were still open when everything was closed. */
+  readonly leftOpen: number
 }
 
 interface Running {
@@ -99,13 +110,25 @@ export async function runOperationPlan(
   for (const [index, process] of stage.processes.entries()) start(stage, process, plan.processes[index]!)
   for (const request of plan.requests) world.after(request.atMs, () => ask(stage, request, 0))
   for (const fault of plan.worldFaults) world.after(fault.atMs, () => happen(stage, fault))
+  for (const planned of plan.deploys) world.after(planned.atMs, () => deploy(stage, planned))
   world.after(plan.healAtMs, () => heal(stage))
   const rested = await world.run(plan.healAtMs + restMs)
+  const leftOpen = stepsLeftOpen(stage.server)
   const leftovers = await sweepAll(stage)
+  if (plan.isSealed) counts.sealed++
   Object.assign(counts, stage.network.counts)
   for (const { is } of history.answers) world.note(is?.length ?? 1)
   for (const { end } of history.operations) world.note(end?.text.length ?? 1)
-  return { plan, history, counts, traceHash: world.traceHash(), rested, unclosed: [...stage.closing], leftovers }
+  return {
+    plan,
+    history,
+    counts,
+    traceHash: world.traceHash(),
+    rested,
+    unclosed: [...stage.closing],
+    leftovers,
+    leftOpen,
+  }
 }
 
 /** Ten times what the longest chain of attempts, holds of workers and decisions takes. */
@@ -175,20 +198,50 @@ function keyFor(operation: number): Key {
   return key('shop/operations/checkout', `${operation}`)
 }
 
-type Started = { readonly isWorker: boolean; readonly version: number; readonly sweepEveryMs?: number }
+type Started = Pick<PlannedOperator, 'isWorker' | 'version' | 'own' | 'sweepEveryMs'>
 
-function start(stage: Stage, process: Process, { isWorker, version, sweepEveryMs }: Started): void {
+/** Encodes the same value differently each time. */
+function sealedBy({ random }: Pick<Life, 'random'>): Codec {
+  return { encode: (value) => Buffer.from(random.uuid() + JSON.stringify([value])), decode: unseal }
+}
+
+const uuidLength = 36
+
+function unseal(bytes: Uint8Array): unknown {
+  return (JSON.parse(Buffer.from(bytes).toString().slice(uuidLength)) as [unknown])[0]
+}
+
+function codecOf({ plan }: Stage): Codec | undefined {
+  return plan.isSealed ? { encode: () => expectNoEncoding(), decode: unseal } : undefined
+}
+
+function expectNoEncoding(): never {
+  throw new Error('Bug! The judge only reads.')
+}
+
+function start(stage: Stage, process: Process, { isWorker, version, own, sweepEveryMs }: Started): void {
   const { plan, server, wrong } = stage
   const life = process.start()
   const { leaseMs, keepMs, tombstoneMs, onExpired, attemptMs, storeTimeoutMs, attempts } = plan
   const connected = connectStore(server, life)
   const store = wrong.connection?.(connected, server) ?? connected
   const ground = { store, scope: 'shop', clock: life.clock, random: life.random, storeTimeoutMs }
-  const once = createOnce({ ...ground, ...(sweepEveryMs && { sweepEveryMs }) })
+  const codec = plan.isSealed ? { codec: sealedBy(life) } : {}
+  const once = createOnce({ ...ground, ...codec, ...(sweepEveryMs && { sweepEveryMs }) })
   const backoff = { firstMs: 50, factor: 2, maxMs: leaseMs }
   const checkout = once.operation(
     'checkout',
-    { version: wrong.version ?? version, leaseMs, keepMs, tombstoneMs, onExpired, attemptMs, attempts, backoff },
+    {
+      version: wrong.version ?? version,
+      leaseMs,
+      keepMs,
+      tombstoneMs,
+      onExpired,
+      attemptMs,
+      attempts,
+      backoff,
+      ...own,
+    },
     (given: OperationOp<never>, { operation }: Input) => {
       // The store's transactions of calls are others than those of steps, and `createOnce` knows the type of the former.
       const op = given as OperationOp<unknown> as Op
@@ -215,6 +268,26 @@ function crash(stage: Stage, process: Process, downMs: number): void {
     if (process.life) return
     tell(stage, `${process.name} starts again`)
     start(stage, process, { isWorker: true, version: newestOf(plan) })
+  })
+}
+
+/** The process closes what it has, then ends, and starts again. What runs is cut off, as a time limit for the closing would. */
+function deploy(stage: Stage, { process: index, downMs }: Deploy): void {
+  const process = stage.processes[index]!
+  const running = stage.services.get(process)
+  if (!running || !process.life || stage.world.now() >= stage.plan.healAtMs) return
+  const { life, once } = running
+  const name = `${process.name}, deployed`
+  stage.counts.deploys++
+  tell(stage, `${process.name} closes`)
+  stage.services.delete(process)
+  stage.closing.add(name)
+  life.whenOver(() => stage.closing.delete(name))
+  life.arrive(0, () => {
+    void once.close().then(() => {
+      stage.closing.delete(name)
+      if (process.life === life) crash(stage, process, downMs)
+    })
   })
 }
 
@@ -525,6 +598,8 @@ async function finishAll(stage: Stage, running: Running): Promise<void> {
       const name = keyString(keyFor(index))
       const entry = server.data.entries.get(name)
       if (entry?.wrote === 'settle' || presentOf(stage, index)?.isLeft) continue
+      // What a worker began by mistake, and another has seen to, expires by itself.
+      if (entry && !entry.input && server.data.operations.get(name)?.settled) continue
       // A claim that was taken back unheard leaves what was recorded with it to the next worker, which dismisses it.
       if (!entry && !server.data.operations.has(name)) continue
       isOver = false
@@ -562,7 +637,7 @@ function tellEnd(stage: Stage, operation: OperationRecord): void {
     const cause = by === undefined ? undefined : operations[by]
     if (!after && cause?.call === 'mend') operation.isForgotten = true
     if (after?.wrote !== 'settle' || !after.outcome || operation.end) continue
-    operation.end = endOf(stage, decodeOutcome(after.outcome, undefined, key('shop', 'any')), atMs)
+    operation.end = endOf(stage, decodeOutcome(after.outcome, codecOf(stage), key('shop', 'any')), atMs)
   }
 }
 

@@ -271,6 +271,8 @@ describe('what no caller has asked for', () => {
     const worker = late.once.recover([late.checkout], { everyMs: 1_000 })
     await late.here.clock.advance(5_000)
     expect(late.here.data.entries.size).toBe(1)
+    // A person could not resume it: it must not be shown as parked.
+    expect(await late.checkout.status('1')).toBe(undefined)
     late.breakRelease(false)
     await late.here.clock.advance(700_000)
     expect(late.charge).toHaveBeenCalledTimes(2)

@@ -104,6 +104,7 @@ export function checkOperations(history: OperationHistory): Violation[] {
       checkInvocation(operation, invocation, trail, report)
     }
     checkAskedFor(history, operation, report)
+    checkPivot(trail, report)
     checkParked(history, operation, report)
     checkEffects(history, operation, report)
     checkEnd(history, operation, trail, report)
@@ -148,6 +149,8 @@ export interface RecordHead {
   readonly direction?: 'forward' | 'backward'
   readonly version?: number
   readonly lastError?: string
+  readonly parked?: string
+  readonly pivot?: true
 }
 
 const courseName = ''
@@ -188,6 +191,19 @@ function checkRemoval({ store }: OperationHistory, { by, entry, atMs }: Operatio
 
 function isParked({ settled, dueAtMs }: MemoryOperation): boolean {
   return !settled && dueAtMs === undefined
+}
+
+/** Only a pivot that may have taken effect bars the way back. */
+function checkPivot(trail: readonly Recorded[], report: Report): void {
+  trail.forEach(({ name, parked }, index) => {
+    if (name !== courseName || !parked?.includes('is past its pivot')) return
+    const before = trail.slice(0, index + 1)
+    const isPassed = before.some((each, at) => {
+      const isLast = before.findLastIndex((other) => other.name === each.name) === at
+      return each.pivot && isLast && mayHaveRun(each.state)
+    })
+    if (!isPassed) report('forward-or-back', 'it was parked as past its pivot, and no pivot may have taken effect')
+  })
 }
 
 /** What is parked waits: who looks at it gives it back, and runs nothing. */

@@ -74,11 +74,24 @@ async function beginStep(
         const isHeldNow = row?.token === claim.token && row.fence === claim.fence && row.wrote === 'claim'
         session = { key, token: claim.token, transaction: {}, gone: false, over: !isHeldNow }
         endsWith(server, life, session)
+        opened(server, session)
         return isHeldNow
       }),
     () => session && loseConnection(server, life, session),
   )
   return isHeld ? begun(server, life, store, claim, session!) : undefined
+}
+
+const sessionsOf = new WeakMap<SimulatedServer, Set<Connection>>()
+
+function opened(server: SimulatedServer, session: Connection): void {
+  const sessions = sessionsOf.get(server) ?? new Set<Connection>()
+  sessionsOf.set(server, sessions.add(session))
+}
+
+/** Transactions of steps that nobody has committed, rolled back or cut off. */
+export function stepsLeftOpen(server: SimulatedServer): number {
+  return [...(sessionsOf.get(server) ?? [])].filter(({ over, gone: isGone }) => !over && !isGone).length
 }
 
 function begun(
