@@ -42,7 +42,13 @@ export function libraryTransactionOf(tx: unknown, caller: string): LibraryTransa
     if (kysely.isTransaction) return { library: 'Kysely', tx: kysely }
     throw invalidArgument(`${caller}: expected a Kysely transaction, got a Kysely instance outside of one`)
   }
-  if (has(tx, '$queryRawUnsafe')) return { library: 'Prisma', tx: tx as PrismaTransaction }
+  if (has(tx, '$queryRawUnsafe')) {
+    // Only the client itself can connect. What `prisma.$transaction` hands to its function cannot.
+    if (!has(tx, '$connect')) return { library: 'Prisma', tx: tx as PrismaTransaction }
+    throw invalidArgument(
+      `${caller}: expected a Prisma transaction (prisma.$transaction(async (tx) => …)), got a Prisma client outside of one`,
+    )
+  }
   if (has(tx, 'raw') && (tx as KnexTransaction).isTransaction) return { library: 'Knex', tx: tx as KnexTransaction }
   // A connection of mysql2 can execute and roll back, too, and has a `query` that is a method.
   if (has(tx, 'execute') && has(tx, 'rollback') && !has(tx, 'query')) {

@@ -20,6 +20,9 @@ const tests = ['contract', 'periods', 'operations', 'server', 'clients'].map(
   (name) => `src/stores/postgres/${name}.test.ts`,
 )
 
+// These tests count scans with pg_stat_force_next_flush, which 13 and 14 do not have.
+const withoutCounting = '^(?!.*(plans made on|unfinished operations are found)).*$'
+
 function main(): void {
   const asked = process.argv.slice(2)
   const failed = (asked.length > 0 ? asked : Object.keys(packages)).filter((version) => !passes(version))
@@ -31,7 +34,11 @@ function passes(version: string): boolean {
   fetchPrograms(version)
   say(`PostgreSQL ${version}`)
   const env = { ...process.env, [versionVariable]: version, ONCEONLY_REQUIRE: 'all' }
-  return spawnSync('npx', ['vitest', 'run', '--project', 'servers', ...tests], { stdio: 'inherit', env }).status === 0
+  const counted = Number(version) < 15 ? ['-t', withoutCounting] : []
+  return (
+    spawnSync('npx', ['vitest', 'run', '--project', 'servers', ...counted, ...tests], { stdio: 'inherit', env })
+      .status === 0
+  )
 }
 
 function fetchPrograms(version: string): void {

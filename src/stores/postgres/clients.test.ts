@@ -120,7 +120,13 @@ needs('postgres', { ours: true }).describe('transactions of other libraries', ()
       clients: () => all,
       effects,
       wrong: async () => ({
-        values: [pool, new Kysely<object>({ dialect: new PostgresDialect({ pool }) }), drizzlePg(pool)],
+        values: [
+          pool,
+          new Kysely<object>({ dialect: new PostgresDialect({ pool }) }),
+          drizzlePg(pool),
+          // The shape of a PrismaClient. What its transactions are given has no $connect.
+          { $connect: () => {}, $transaction: () => {}, $queryRawUnsafe: () => {}, $executeRawUnsafe: () => {} },
+        ],
         close: async () => undefined,
       }),
       async outside() {
