@@ -1,4 +1,5 @@
-// Delays that grow, with jitter: callers that failed together must not come back together.
+// Delays that grow, with jitter: callers that failed together must not come back together. Every pause between two tries of the
+// project is a row of one table, so that "how long can this take at worst?" is answered here.
 
 import type { Random } from './clock.ts'
 
@@ -8,8 +9,66 @@ export interface Backoff {
   readonly maxMs: number
 }
 
+/** A back-off and, where tries are counted, how many there are before the caller gets the error. */
+export interface CountedBackoff extends Backoff {
+  readonly triesMax: number
+}
+
 /** The delay before try number `tries` + 1: between half and all of the exponential value. */
 export function backoffMs(backoff: Backoff, tries: number, random: Random): number {
   const full = Math.min(backoff.maxMs, backoff.firstMs * backoff.factor ** tries)
   return full * (0.5 + random.fraction() / 2)
 }
+
+const counted = (triesMax: number, firstMs: number, factor: number, maxMs: number): CountedBackoff => ({
+  triesMax,
+  firstMs,
+  factor,
+  maxMs,
+})
+
+/** Nothing but time ends these. */
+export const backoffs: {
+  readonly poll: Backoff
+  readonly write: Backoff
+  readonly sqliteLock: Backoff
+  readonly operation: Backoff
+  readonly stepRetry: Backoff
+} = {
+  /** A duplicate asks whether the effect has ended: close at first (most effects end within milliseconds), then twice a second. For waitMs. */
+  poll: { firstMs: 20, factor: 1.6, maxMs: 500 },
+  /** A settle or release that the store did not confirm is repeated until the lease would have ended. */
+  write: { firstMs: 50, factor: 2, maxMs: 2_000 },
+  /** A commit takes 0.1 to 10 ms. With more than 25 ms between two tries a SQLite lock would lie idle longer than it is used. */
+  sqliteLock: { firstMs: 1, factor: 2, maxMs: 25 },
+  /** A worker resumes an operation whose attempt failed: the default of `backoff` of an operation. */
+  operation: { firstMs: 1_000, factor: 2, maxMs: 300_000 },
+  /** A step tries again within one attempt: the default of a step's `retry`, which names the tries. */
+  stepRetry: { firstMs: 100, factor: 2, maxMs: 10_000 },
+}
+
+/** These end after `triesMax` tries. */
+export const countedBackoffs: {
+  readonly transaction: CountedBackoff
+  readonly statement: CountedBackoff
+  readonly lockedClaim: CountedBackoff
+  readonly lockedWrite: CountedBackoff
+  readonly mend: CountedBackoff
+  readonly undo: CountedBackoff
+} = {
+  /** A transaction or transaction step that loses against others (deadlock, serialization) five times in a row will not win soon. */
+  transaction: counted(5, 10, 3, 500),
+  /** The same before any effect: a conflict costs one round trip, so the pauses are half as long. */
+  statement: counted(5, 5, 3, 250),
+  /** An entry that a statement has locked is free a moment later. A claim never waits long: it returns `busy`. */
+  lockedClaim: counted(8, 2, 2, 200),
+  /** A settle must be written, so it waits 5 s for a transaction that holds the entry. */
+  lockedWrite: counted(30, 2, 2, 200),
+  /** A person who mends waits a little for an entry that is just being written, not for a long transaction. */
+  mend: counted(10, 5, 2, 200),
+  /** Three tries outlast a hiccup. An undo that fails longer parks the operation, and the next resume tries again. */
+  undo: counted(3, 200, 3, 5_000),
+}
+
+/** The pauses before each release of a claim whose answer never came. The claim may still be on its way to the store, so the release is repeated. */
+export const unheardReleaseDelaysMs: readonly number[] = [0, 100, 1_000, 5_000]

@@ -1,7 +1,7 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { afterEach, describe, expect, test, vi } from 'vitest'
 import { memoryData, memoryStore } from '../stores/memory.ts'
-import type { MemoryData } from '../stores/memory.ts'
+import type { MemoryData, MemoryStore } from '../stores/memory.ts'
 import { manualClock } from '../testing/manual-clock.ts'
 import type { ManualClock } from '../testing/manual-clock.ts'
 import { FinalError, InDoubtError, NotBegunError, OnceError } from './errors.ts'
@@ -10,13 +10,13 @@ import { key } from './key.ts'
 import { createOnce } from './once.ts'
 import type { Once } from './once.ts'
 import type { OnceOptions } from './settings.ts'
-import type { Store } from './store.ts'
+import type { Store, Transactional } from './store.ts'
 
 interface World {
   readonly clock: ManualClock
   readonly data: MemoryData
   /** As another process on the same store would have it. */
-  process(options?: Partial<OnceOptions>): Once
+  process(options?: Partial<OnceOptions>): Once<MemoryStore, 'codec'>
 }
 
 function world(): World {
@@ -25,7 +25,11 @@ function world(): World {
   return {
     clock,
     data,
-    process: (options = {}) => createOnce({ store: memoryStore({ data }), scope: 'payments', clock, ...options }),
+    process: (options = {}) =>
+      createOnce({ store: memoryStore({ data }), scope: 'payments', clock, ...options }) as unknown as Once<
+        MemoryStore,
+        'codec'
+      >,
   }
 }
 
@@ -268,7 +272,7 @@ describe('throws', () => {
     ["onThrow 'doubt'", { onThrow: 'doubt' as const }, new Error('socket hang up')],
   ])('%s leaves the key claimed until its lease ends, then onTakeover decides', async (_, options, error) => {
     const { process, clock } = world()
-    const once = process({ ...options, leaseMs: 30_000 })
+    const once = process({ ...options, leaseMs: 30_000, waitMs: 0 })
     await expect(once.run('42', () => Promise.reject(error))).rejects.toBe(error)
     expect(await failure(once.run('42', () => 1))).toMatchObject({ code: 'IN_FLIGHT' })
     await clock.advance(30_000)
@@ -292,7 +296,7 @@ describe('throws', () => {
 describe('lease and heartbeat', () => {
   test('a slow effect keeps its lease, and calm costs no claim', async () => {
     const { process, clock } = world()
-    const once = process({ leaseMs: 3_000 })
+    const once = process({ leaseMs: 3_000, waitMs: 0 })
     const slow = gate<string>()
     const first = once.run('42', () => slow.promise)
     await clock.advance(30_000)
@@ -313,7 +317,7 @@ describe('lease and heartbeat', () => {
       onExpired: 'refuse',
     })
     const [name, entry] = [...data.entries][0]!
-    const once = process()
+    const once = process({ waitMs: 0 })
     // The dead process asked without a fingerprint, too.
     await once.run('other', () => 1)
     data.entries.set(name, { ...entry, fingerprint: [...data.entries.values()][1]!.fingerprint })
@@ -416,9 +420,24 @@ test('a heartbeat that its own settle has overtaken is no loss', async () => {
 })
 
 describe('waiting', () => {
+  test('two calls at once give two equal results: a duplicate waits for 5 s unless it says otherwise', async () => {
+    const { process, clock } = world()
+    const once = process()
+    const slow = gate<string>()
+    const both = [once.run('42', () => slow.promise), once.run('42', () => 'second')]
+    await clock.advance(4_000)
+    slow.resolve('first')
+    expect((await Promise.all(both)).map(({ value }) => value)).toEqual(['first', 'first'])
+    const hanging = once.run('43', () => gate().promise)
+    const impatient = failure(once.run('43', () => {}))
+    await clock.advance(5_000)
+    expect((await impatient).code).toBe('IN_FLIGHT')
+    void hanging.catch(() => {})
+  })
+
   test('waitMs 0 answers at once, with a hint', async () => {
     const { process, clock } = world()
-    const once = process({ leaseMs: 30_000 })
+    const once = process({ leaseMs: 30_000, waitMs: 0 })
     const slow = gate()
     const first = once.run('42', () => slow.promise)
     await clock.advance(10_000)
@@ -753,6 +772,8 @@ test('a store that fails is told with its codes, never with the key', async () =
 describe('bad input', () => {
   const once = world().process()
   const never = (): never => expect.fail('the effect ran')
+  // The types have no such methods on this store: a JavaScript caller is told so.
+  const unsupported = once as unknown as Once<Store & Transactional<unknown>>
   test.each<[string, () => Promise<unknown>, RegExp]>([
     ['an empty id', () => once.run('', never), /1 to 255 bytes/],
     ['an id of 256 bytes', () => once.run('ü'.repeat(128), never), /got 256/],
@@ -770,8 +791,8 @@ describe('bad input', () => {
     ['options that are none', () => once.run('42', never, null as never), /object of options/],
     ['a fingerprint without a JSON form', () => once.run('42', never, { fingerprint: () => {} }), /no JSON form/],
     ['a fingerprint that contains itself', () => once.run('42', never, { fingerprint: loop() }), /contains itself/],
-    ['transaction on a store without', () => once.transaction('42', never), /no transactions/],
-    ['within on a store without', () => once.within({} as never).run('42', never), /no transactions/],
+    ['transaction on a store without', () => unsupported.transaction('42', never), /no transactions/],
+    ['within on a store without', () => unsupported.within({}).run('42', never), /no transactions/],
   ])('%s is refused before anything is written', async (_, call, message) => {
     const error = await failure(call())
     expect(error.message).toMatch(message)

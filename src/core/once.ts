@@ -10,43 +10,73 @@ import type { Op } from './once/effect.ts'
 import { run } from './once/run.ts'
 import { startSweeping } from './once/sweeping.ts'
 import { createTransactions } from './once/transaction.ts'
-import type { Within } from './once/transaction.ts'
+import type { Transactions, Within, WithinSync } from './once/transaction.ts'
 import type { Key } from './key.ts'
 import { createOperations, unfinishedKeepMs } from './operations.ts'
 import type { Operations } from './operations.ts'
+import type { Codec } from './outcome.ts'
 import { readOnceOptions } from './settings.ts'
 import type { OnceOptions, RunOptions, Settings } from './settings.ts'
-import type { Began, Store, SyncTransactional } from './store.ts'
+import type { Began, Inspectable, Recoverable, StepLedger, Store, SyncTransactional } from './store.ts'
+import type { Storable, Stored, ValueKind } from './stored.ts'
 
 export type { ShownEntry } from './once/by-hand.ts'
 
-/** What the store's transactions are written with; `never` for a store that has none. */
+/** What the store's transactions are written with. `never` for a store that has none. */
 export type TxOf<S> = S extends { begin(...args: never): Promise<Began<infer Tx>> } ? Tx : never
 /** Every kind of transaction that the store can join. */
 export type ForeignTxOf<S> =
   | (S extends { within(tx: infer Tx): unknown } ? Tx : never)
   | (S extends SyncTransactional<infer Tx> ? Tx : never)
 
-export interface Once<S extends Store = Store> extends ByHand, Operations<TxOf<S>> {
+/** What `createOnce` gives on any store. */
+export interface OnceRunner<S extends Store = Store, Kind extends ValueKind = 'json'> {
   readonly store: S
   readonly scope: string
   /** What holds for a call that says nothing else. */
   readonly settings: Settings
-  /** Run the effect, or be told what it came to. */
-  run<T>(id: string | Key, effect: (op: Op) => T | Promise<T>, options?: RunOptions): Promise<Result<T>>
-  /** Effect and record in one transaction of the store: they commit together or not at all. */
-  transaction<T>(
+  /**
+   * Run the effect, or return the stored result of an earlier run.
+   *
+   * @example
+   * const { value, replayed } = await once.run('order-42', () => card.charge(500), { fingerprint: { cents: 500 } })
+   */
+  run<T>(
     id: string | Key,
-    effect: (tx: TxOf<S>, op: Op) => T | Promise<T>,
+    effect: (op: Op) => (T & Storable<T, Kind>) | Promise<T & Storable<T, Kind>>,
     options?: RunOptions,
-  ): Promise<Result<T>>
-  /** The same in a transaction that the caller opened and will end. */
-  within(tx: ForeignTxOf<S>): Within
+  ): Promise<Result<Stored<T, Kind>>>
   /** Stop what runs in the background and wait for what is being written. The store stays open: it is yours. */
   close(): Promise<void>
 }
 
-export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S> {
+/**
+ * What `createOnce` gives. It has the methods that its store can serve: by hand where entries can be inspected, transactions and
+ * operations where the store has them. `Kind` says whether a codec stores the values. `Once` without parameters is any of them.
+ */
+export type Once<S extends Store = Store, Kind extends ValueKind = Store extends S ? ValueKind : 'json'> = OnceRunner<
+  S,
+  Kind
+> &
+  (S extends Inspectable ? ByHand : unknown) &
+  (S extends { begin(...args: never): unknown }
+    ? Transactions<TxOf<S>, ForeignTxOf<S>, S extends SyncTransactional<never> ? WithinSync<Kind> : Within<Kind>, Kind>
+    : unknown) &
+  (S extends StepLedger & Recoverable ? Operations<TxOf<S>> : unknown)
+
+/**
+ * The front door: effects are asked for by key, and each runs once however often it is asked for.
+ *
+ * @example
+ * import { createOnce } from 'onceonly'
+ * import { sqliteStore } from 'onceonly/sqlite'
+ *
+ * const once = createOnce({ store: sqliteStore({ path: 'once.db' }), scope: 'payments' })
+ * const { value } = await once.run('order-42', () => ({ receipt: 'r1' }))
+ */
+export function createOnce<S extends Store>(options: OnceOptions<S> & { readonly codec: Codec }): Once<S, 'codec'>
+export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S, 'json'>
+export function createOnce(options: OnceOptions): Once {
   const { settings, clock, random } = readOnceOptions(options)
   const { store, scope } = options
   const backgroundWork = new Set<Promise<unknown>>()
@@ -72,7 +102,7 @@ export function createOnce<S extends Store>(options: OnceOptions<S>): Once<S> {
     run: async (id, effect, runOptions = {}) => run(calls, calls.read('run', id, effect, runOptions), effect),
     ...createTransactions(calls),
     // Kept as long as its operation may be: a compensation that is forgotten while that is in doubt would run again.
-    ...createOperations<TxOf<S>>(calls, options, settings, async (id, effect) =>
+    ...createOperations<unknown>(calls, options, settings, async (id, effect) =>
       run(calls, calls.read('reconcile', id, effect, { keepMs: unfinishedKeepMs }), effect),
     ),
     ...createByHand(context, scope, options.codec),

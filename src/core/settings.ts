@@ -26,7 +26,7 @@ export interface CallOptions {
   readonly keepMs?: number
   /** How long after that a late retry is still told "gone". Default 7 days. */
   readonly tombstoneMs?: number
-  /** How long a duplicate waits for the running effect before it is told IN_FLIGHT. Default 0. */
+  /** How long a duplicate waits for the running effect before it gets IN_FLIGHT. 0 asks not to wait. Default 5 s. */
   readonly waitMs?: number
   /** The deadline of one attempt: its signal aborts and its heartbeat stops. Default 20 leases. */
   readonly attemptMs?: number
@@ -89,44 +89,51 @@ const onceRules: Readonly<Record<keyof OnceOptions, Rule>> = {
   random: optional(withMethods('uuid', 'fraction', 'bytes')),
 }
 
-/** An attempt that outlives twenty leases hangs rather than works; without a deadline its heartbeat would wedge the key. */
+/** An attempt that outlives twenty leases hangs rather than works. Without a deadline its heartbeat would wedge the key. */
 const leasesPerAttempt = 20
+
+const defaults: Omit<Settings, 'attemptMs'> = {
+  leaseMs: 30_000,
+  keepMs: 24 * 3_600_000,
+  tombstoneMs: 7 * 24 * 3_600_000,
+  // Two calls at once give two equal results, not an error.
+  waitMs: 5_000,
+  onExpired: 'refuse',
+  onTakeover: 'run',
+  onThrow: 'release',
+  storeTimeoutMs: 5_000,
+  version: 0,
+}
+
+const settingNames = [...Object.keys(callRules), 'storeTimeoutMs', 'version'] as readonly (keyof Settings)[]
 
 export function readOnceOptions(options: OnceOptions): { settings: Settings; clock: Clock; random: Random } {
   checkOptions('createOnce', options, onceRules)
   key(options.scope, 'any')
-  const leaseMs = options.leaseMs ?? 30_000
-  const settings: Settings = {
-    leaseMs,
-    keepMs: options.keepMs ?? 24 * 3_600_000,
-    tombstoneMs: options.tombstoneMs ?? 7 * 24 * 3_600_000,
-    waitMs: options.waitMs ?? 0,
-    attemptMs: options.attemptMs ?? leaseMs * leasesPerAttempt,
-    onExpired: options.onExpired ?? 'refuse',
-    onTakeover: options.onTakeover ?? 'run',
-    onThrow: options.onThrow ?? 'release',
-    storeTimeoutMs: options.storeTimeoutMs ?? 5_000,
-    version: options.version ?? 0,
-  }
+  const attemptMs = (options.leaseMs ?? defaults.leaseMs) * leasesPerAttempt
+  const settings = { ...defaults, attemptMs, ...given(options, settingNames) }
   return { settings, clock: options.clock ?? systemClock, random: options.random ?? systemRandom }
 }
 
 const runRules: Readonly<Record<keyof RunOptions, Rule>> = { ...callRules, fingerprint: () => undefined }
+const callNames = Object.keys(callRules) as readonly (keyof CallOptions)[]
 
 export function readRunOptions(what: string, settings: Settings, options: RunOptions): Settings {
   checkGiven(what, options, runRules)
-  const leaseMs = options.leaseMs ?? settings.leaseMs
-  return {
-    leaseMs,
-    keepMs: options.keepMs ?? settings.keepMs,
-    tombstoneMs: options.tombstoneMs ?? settings.tombstoneMs,
-    waitMs: options.waitMs ?? settings.waitMs,
-    // A call with a lease of its own and no deadline of its own has a deadline that fits that lease.
-    attemptMs: options.attemptMs ?? Math.max(settings.attemptMs, options.leaseMs ? leaseMs * leasesPerAttempt : 0),
-    onExpired: options.onExpired ?? settings.onExpired,
-    onTakeover: options.onTakeover ?? settings.onTakeover,
-    onThrow: options.onThrow ?? settings.onThrow,
-    storeTimeoutMs: settings.storeTimeoutMs,
-    version: settings.version,
+  // A call with a lease of its own and no deadline of its own has a deadline that fits that lease.
+  const attemptMs = Math.max(settings.attemptMs, (options.leaseMs ?? 0) * leasesPerAttempt)
+  return { ...settings, attemptMs, ...given(options, callNames) }
+}
+
+/** Undefined always means "not given": it must not hide a default. */
+function given<Options extends object, Name extends keyof Options>(
+  options: Options,
+  names: readonly Name[],
+): { [Each in Name]?: NonNullable<Options[Each]> } {
+  const found: { [Each in Name]?: NonNullable<Options[Each]> } = {}
+  for (const name of names) {
+    const value = options[name]
+    if (value !== undefined && value !== null) found[name] = value
   }
+  return found
 }

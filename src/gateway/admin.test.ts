@@ -9,6 +9,7 @@ import type { Once } from '../core/once.ts'
 import type { Store } from '../core/store.ts'
 import { encodeAnswer } from '../http/exchange/stored-response.ts'
 import { memoryStore } from '../stores/memory.ts'
+import type { MemoryStore } from '../stores/memory.ts'
 import { manualClock } from '../testing/manual-clock.ts'
 import { operationsSection } from './admin/operations.ts'
 import { startAdmin } from './admin.ts'
@@ -19,12 +20,12 @@ const secret = 'card 4242 4242 4242 4242'
 
 interface World {
   readonly admin: Admin
-  readonly once: Once
+  readonly once: Once<MemoryStore>
   readonly port: number
 }
 
 async function withAdmin(given: Partial<AdminOptions>, body: (world: World) => Promise<void>): Promise<void> {
-  const store = given.store ?? memoryStore()
+  const store = (given.store ?? memoryStore()) as MemoryStore
   const once = createOnce({ store, scope: 'shop' })
   const listen = { host: '127.0.0.1', port: 0 }
   const metrics = { text: () => 'requests_total 1\n' }

@@ -25,7 +25,7 @@ import { startStream } from './admin/stream.ts'
 export type { AdminSection } from './admin/overview.ts'
 
 export interface AdminOptions {
-  readonly once: Once
+  readonly once: Once<Store & Inspectable>
   readonly store: Store & Partial<Inspectable>
   readonly metrics: { text(): string }
   /** Port 0 takes a free one. */

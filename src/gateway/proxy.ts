@@ -10,6 +10,7 @@ import { invalidArgument, OnceError } from '../core/errors.ts'
 import { createOnce } from '../core/once.ts'
 import type { Once } from '../core/once.ts'
 import type { OnceOptions } from '../core/settings.ts'
+import type { Inspectable, Store } from '../core/store.ts'
 import { splitTarget } from '../http/exchange.ts'
 import { sendAnswer } from '../http/on-node.ts'
 import type { Call } from './proxy/call.ts'
@@ -27,7 +28,8 @@ export type { GatewayOptions, GatewayRoute } from './proxy/options.ts'
 
 export interface Gateway {
   readonly url: string
-  readonly once: Once
+  /** The methods by hand are refused on a store that cannot show single entries. */
+  readonly once: Once<Store & Inspectable>
   /** Requests under way. */
   readonly inFlight: number
   /** False from the moment it drains. */
@@ -41,7 +43,7 @@ export interface Gateway {
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const settings = readGatewayOptions(options)
   const { clock = systemClock } = settings
-  const once = createOnce(onceOptions(settings))
+  const once = createOnce(onceOptions(settings)) as Once<Store & Inspectable>
   const calls = createCalls(clock)
   const { listener, upstream } = build(settings, once, (call) => {
     if (calls.delete(call)) settings.log?.(recordOf(call, clock.elapsed()))

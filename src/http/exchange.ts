@@ -9,6 +9,7 @@ import type { ErrorCode } from '../core/errors.ts'
 import type { Key } from '../core/key.ts'
 import type { Once } from '../core/once.ts'
 import type { RunOptions } from '../core/settings.ts'
+import type { Store, Transactional } from '../core/store.ts'
 import { claimedSha256, DigestError } from './exchange/content-digest.ts'
 import { createContext, fateOf } from './exchange/context.ts'
 import type { IdempotencyContext, Wish } from './exchange/context.ts'
@@ -141,6 +142,11 @@ interface Attempt {
   gaveBack: unknown
 }
 
+/** Whether the store has transactions was asked when the options were read. */
+function transacting(once: Once): Once<Store & Transactional<unknown>, 'codec'> {
+  return once as unknown as Once<Store & Transactional<unknown>, 'codec'>
+}
+
 async function ask<Asked>(
   ground: Ground<Asked>,
   key: Key,
@@ -153,7 +159,7 @@ async function ask<Asked>(
   const attempt: Attempt = { body, wish, run, produced: undefined, instead: undefined, gaveBack: undefined }
   try {
     const result = settings.transaction
-      ? await once.transaction(key, (tx: unknown, op: Op) => perform(ground, attempt, op, tx), options)
+      ? await transacting(once).transaction(key, (tx, op) => perform(ground, attempt, op, tx), options)
       : await once.run(key, (op) => perform(ground, attempt, op, undefined), options)
     return result.replayed ? await replay(ground, body, result.value) : letGo(ground, attempt)
   } catch (error) {

@@ -7,6 +7,7 @@ import { expect, test } from 'vitest'
 import { openStore } from '../../src/cli/open-store.ts'
 import { InDoubtError } from '../../src/core/errors.ts'
 import { createOnce } from '../../src/core/once.ts'
+import type { MemoryStore } from '../../src/stores/memory.ts'
 import { entriesOf } from '../../src/gateway/admin/entries.ts'
 import { hasLedger, operationsSection } from '../../src/gateway/admin/operations.ts'
 import { startJournal } from '../../src/gateway/admin/journal.ts'
@@ -43,7 +44,7 @@ for (const [name, start, urlOf] of places) {
       await using _ended = { [Symbol.asyncDispose]: async () => void (await place.stop()) }
       const { store, close } = await openStore(urlOf(place.url))
       await store.migrate?.()
-      const once = createOnce({ store, scope: 'b' })
+      const once = createOnce({ store: store as MemoryStore, scope: 'b' })
       const journal = startJournal()
       const entries = entriesOf(once, store, journal)
       try {

@@ -7,7 +7,7 @@ import { createOnce } from '../../src/core/once.ts'
 import type { Once } from '../../src/core/once.ts'
 import type { OnceOptions } from '../../src/core/settings.ts'
 import { memoryData, memoryStore } from '../../src/stores/memory.ts'
-import type { MemoryData } from '../../src/stores/memory.ts'
+import type { MemoryData, MemoryStore } from '../../src/stores/memory.ts'
 import { manualClock } from '../../src/testing/manual-clock.ts'
 import type { ManualClock } from '../../src/testing/manual-clock.ts'
 import type { Operation, OperationOp, OperationOptions } from '../../src/core/operations.ts'
@@ -16,7 +16,7 @@ export interface Shop {
   readonly clock: ManualClock
   readonly data: MemoryData
   /** As another process on the same store would have it. */
-  process(options?: Partial<OnceOptions>): Once
+  process(options?: Partial<OnceOptions>): Once<MemoryStore, 'codec'>
 }
 
 export function openShop(): Shop {
@@ -25,12 +25,20 @@ export function openShop(): Shop {
   return {
     clock,
     data,
-    process: (options = {}) => createOnce({ store: memoryStore({ data }), scope: 'shop', clock, ...options }),
+    process: (options = {}) =>
+      createOnce({ store: memoryStore({ data }), scope: 'shop', clock, ...options }) as unknown as Once<
+        MemoryStore,
+        'codec'
+      >,
   }
 }
 
 export type Body = (op: OperationOp<never>, input: unknown) => unknown
-export function define(once: Once, body: Body, options: OperationOptions = {}): Operation<unknown, unknown> {
+export function define(
+  once: Once<MemoryStore, 'codec'>,
+  body: Body,
+  options: OperationOptions = {},
+): Operation<unknown, unknown> {
   return once.operation('checkout', options, body)
 }
 

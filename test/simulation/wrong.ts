@@ -158,7 +158,7 @@ const uses: readonly KnownWrong[] = [
         const { signal } = new AbortController()
         const key = id as Key
         const op = { key, attempt: 1, token: 'none', fence: 0, signal, keyFor: (name: string) => deriveKey(key, name) }
-        return { value: await effect(op), replayed: false, attempt: 1 }
+        return { value: (await effect(op)) as never, replayed: false, attempt: 1 }
       }),
   })),
   wrongOnce('answers with its own value after it lost the key', 'same-answer', (service) => ({

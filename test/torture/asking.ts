@@ -9,7 +9,7 @@ import { key as keyFrom } from '../../src/core/key.ts'
 import { createOnce } from '../../src/core/once.ts'
 import type { Once } from '../../src/core/once.ts'
 import type { Result } from '../../src/core/once/call.ts'
-import type { Store, Transactional } from '../../src/core/store.ts'
+import type { Recoverable, StepLedger, Store, Transactional } from '../../src/core/store.ts'
 import { idempotency } from '../../src/http/node.ts'
 import type { Journal, ToldAnswer } from './journal.ts'
 import { type OpenedStore, openStore, type Place, writeEffect } from './place.ts'
@@ -55,9 +55,12 @@ export interface Asker {
   close(): Promise<void>
 }
 
+/** What only some stores have is used only on those. */
+type AskedStore = Store & Transactional<unknown> & StepLedger & Recoverable
+
 interface Tools {
   readonly journal: Journal
-  readonly once: Once<Store & Transactional<unknown>>
+  readonly once: Once<AskedStore>
   readonly pass: Pass
 }
 
@@ -71,7 +74,7 @@ export interface AskerOptions {
 export async function openAsker({ place, journal, fate = {}, opened: given }: AskerOptions): Promise<Asker> {
   const opened = given ?? (await openStore(place))
   const pass = passThrough(journal, fate)
-  const store = watched(opened.store as Store & Transactional<unknown>, pass)
+  const store = watched(opened.store as AskedStore, pass)
   const tools: Tools = { journal, pass, once: createOnce({ store, scope, leaseMs, waitMs }) }
   const operations =
     place.store in { sqlite: 1, postgres: 1, mysql: 1, 'redis-postgres': 1 } && 'enlist' in opened.store

@@ -1,7 +1,7 @@
 // Holding a key by lease: a heartbeat keeps the lease alive, the effect runs under it, and every write carries token and fence.
 // The store decides each write: an attempt that was taken over can neither report success nor touch the entry.
 
-import { backoffMs } from '../backoff.ts'
+import { backoffMs, backoffs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import type { Clock, Random } from '../clock.ts'
 import { startEffect } from './effect.ts'
@@ -129,8 +129,6 @@ function effectOf(clock: Clock, claim: Claim, settings: Settings): HeldEffect {
   }
 }
 
-const writeBackoff = { firstMs: 50, factor: 2, maxMs: 2_000 }
-
 /** A write that the store did not confirm. */
 interface Unconfirmed<Result> {
   readonly during: Writing
@@ -179,7 +177,7 @@ async function repeat<T>(
   untilMs: number,
 ): Promise<T | undefined> {
   for (let tries = 0; clock.elapsed() < untilMs; tries++) {
-    await sleep(clock, backoffMs(writeBackoff, tries, random))
+    await sleep(clock, backoffMs(backoffs.write, tries, random))
     try {
       return await call()
     } catch {} // it was published as store-failed

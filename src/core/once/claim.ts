@@ -4,6 +4,7 @@
 import { claimLost } from './attempt.ts'
 import type { RunContext } from './attempt.ts'
 import type { Call, Calls } from './call.ts'
+import { unheardReleaseDelaysMs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import { OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
@@ -75,9 +76,7 @@ export function byLease(
   return { ask, disown: (request) => releaseUnheard(context, key, request) }
 }
 
-/** A claim that was cut off may still be on its way to the store: the release is repeated. No effect runs under its token. */
-const unheardReleaseDelaysMs = [0, 100, 1_000, 5_000]
-
+/** No effect runs under this token, so its release may come at any time. */
 async function releaseUnheard(context: RunContext, key: Key, request: ClaimRequest): Promise<void> {
   const { clock, closing, store, storeCalls } = context
   const unheard: Claim = { key, token: request.token, attempt: 0, fence: 0 }

@@ -104,7 +104,7 @@ describe('once.transaction', () => {
   test('a value that cannot be stored: the effect is committed, and says so for ever', async () => {
     const unstorable = once.transaction('42', (tx) => {
       charge(tx)
-      return () => {}
+      return (() => {}) as unknown
     })
     expect(await failure(unstorable)).toMatchObject({ code: 'OUTCOME_NOT_STORED', executed: 'yes' })
     expect(await failure(once.transaction('42', (tx) => charge(tx)))).toMatchObject({ code: 'OUTCOME_NOT_STORED' })
@@ -297,7 +297,8 @@ describe('once.within', () => {
     database.pragma('synchronous = full')
     const own = sqliteStore({ database })
     const inside = createOnce({ store: own, scope: 'payments' })
-    const pay = database.transaction(() => inside.within(database).runSync('42', async () => charge(database)))
+    const effect = (async () => charge(database)) as unknown as () => string
+    const pay = database.transaction(() => inside.within(database).runSync('42', effect))
     expect(pay).toThrow(/returned a promise/)
     expect(charges()).toBe(0)
     own.close()

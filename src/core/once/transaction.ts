@@ -2,7 +2,7 @@
 // others away while the transaction is open, and a crash takes effect and claim back together.
 
 import type { RunContext } from './attempt.ts'
-import { backoffMs } from '../backoff.ts'
+import { backoffMs, countedBackoffs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import { createOp, startEffect } from './effect.ts'
 import type { Ended, Op } from './effect.ts'
@@ -17,6 +17,7 @@ import type { Call, Calls, Result } from './call.ts'
 import { claim } from './claim.ts'
 import type { Asking } from './claim.ts'
 import type { RunOptions } from '../settings.ts'
+import type { Storable, Stored, ValueKind } from '../stored.ts'
 import { bounded } from '../store-call.ts'
 import type {
   Began,
@@ -30,27 +31,41 @@ import type {
 } from '../store.ts'
 
 /** `once.within(tx)`: the record becomes part of the caller's transaction, and is as final as its commit. */
-export interface Within {
-  run<T>(id: string | Key, effect: (op: Op) => T | Promise<T>, options?: RunOptions): Promise<Result<T>>
-  /** For synchronous transactions (better-sqlite3). The effect must not return a promise. */
-  runSync<T>(id: string | Key, effect: (op: Op) => T, options?: RunOptions): Result<T>
-}
-
-export interface Transactions {
-  transaction<T, Tx>(
+export interface Within<Kind extends ValueKind = 'json'> {
+  /** Run the effect in the caller's transaction, or return its stored result. */
+  run<T>(
     id: string | Key,
-    effect: (tx: Tx, op: Op) => T | Promise<T>,
+    effect: (op: Op) => (T & Storable<T, Kind>) | Promise<T & Storable<T, Kind>>,
     options?: RunOptions,
-  ): Promise<Result<T>>
-  within(tx: unknown): Within
+  ): Promise<Result<Stored<T, Kind>>>
 }
 
-export function createTransactions(calls: Calls): Transactions {
+/** The same on a store whose transactions may be synchronous (SQLite). */
+export interface WithinSync<Kind extends ValueKind = 'json'> extends Within<Kind> {
+  /** For synchronous transactions (better-sqlite3). The effect must not return a promise. */
+  runSync<T>(id: string | Key, effect: (op: Op) => T & Storable<T, Kind>, options?: RunOptions): Result<Stored<T, Kind>>
+}
+
+/** What `Once` has on a store with transactions. `Tx` is the store's own, `Foreign` is every kind that it can join. */
+export interface Transactions<Tx, Foreign, Joined, Kind extends ValueKind = 'json'> {
+  /** Effect and record in one transaction of the store: they commit together or not at all. */
+  transaction<T>(
+    id: string | Key,
+    effect: (tx: Tx, op: Op) => (T & Storable<T, Kind>) | Promise<T & Storable<T, Kind>>,
+    options?: RunOptions,
+  ): Promise<Result<Stored<T, Kind>>>
+  /** The same in a transaction that the caller opened and will end. */
+  within(tx: Foreign): Joined
+}
+
+type AnyTransactions = Transactions<unknown, unknown, WithinSync<'codec'>, 'codec'>
+
+export function createTransactions(calls: Calls): AnyTransactions {
   const { store } = calls.context
   return {
-    async transaction<T, Tx>(id: string | Key, effect: (tx: Tx, op: Op) => T | Promise<T>, options: RunOptions = {}) {
+    async transaction(id, effect, options = {}) {
       const call = calls.read('transaction', id, effect, options)
-      return transaction(calls, call, transactional<Tx>(store, 'transaction'), effect)
+      return transaction(calls, call, transactional(store, 'transaction'), effect)
     },
     within: (tx) => ({
       run: async (id, effect, options = {}) =>
@@ -71,9 +86,7 @@ export function createTransactions(calls: Calls): Transactions {
   }
 }
 
-/** A transaction that loses against others five times in a row, with growing pauses, is not going to win soon. */
-const conflictTriesMax = 5
-const conflictBackoff = { firstMs: 10, factor: 3, maxMs: 500 }
+const { transaction: conflictBackoff } = countedBackoffs
 
 async function transaction<T, Tx>(
   calls: Calls,
@@ -88,7 +101,7 @@ async function transaction<T, Tx>(
     } catch (error) {
       // The rollback took the effect along, so all of it may run again.
       if (!store.isConflict(error)) throw error
-      if (tries + 1 >= conflictTriesMax) throw conflict(call.key, error)
+      if (tries + 1 >= conflictBackoff.triesMax) throw conflict(call.key, error)
       await sleep(clock, backoffMs(conflictBackoff, tries, random))
     } finally {
       calls.wake(call)
@@ -258,8 +271,8 @@ function endSync(effect: () => unknown, key: Key): Ended {
   }
 }
 
-function transactional<Tx>(store: Store, what: string): Transactional<Tx> {
-  if ('begin' in store && 'within' in store) return store as Store & Transactional<Tx>
+function transactional(store: Store, what: string): Transactional<unknown> {
+  if ('begin' in store && 'within' in store) return store as Store & Transactional<unknown>
   throw new OnceError('UNSUPPORTED', {
     message: `${what}: the ${store.name} store has no transactions. Use run(), or a store that has: sqlite, postgres, mysql.`,
   })
@@ -281,7 +294,7 @@ function lostInTransaction(key: Key): OnceError {
 
 function conflict(key: Key, cause: unknown): OnceError {
   return new OnceError('TRANSACTION_CONFLICT', {
-    message: `The transaction for ${describeKey(key)} was rolled back ${conflictTriesMax} times because of others (deadlock, serialization). Ask again.`,
+    message: `The transaction for ${describeKey(key)} was rolled back ${conflictBackoff.triesMax} times because of others (deadlock, serialization). Ask again.`,
     cause,
   })
 }

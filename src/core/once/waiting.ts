@@ -1,13 +1,10 @@
 // Duplicates that come while the effect runs. All local waiters of one request share one wait: one of them leads and asks the
 // store again, the others are told what it learned. A thousand duplicates cost one poll, not a thousand.
 
-import { backoffMs } from '../backoff.ts'
+import { backoffMs, backoffs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import type { Clock, Random } from '../clock.ts'
 import type { Verdict } from '../store.ts'
-
-/** A poll starts close (most effects end within milliseconds) and settles at twice a second. */
-const pollBackoff = { firstMs: 20, factor: 1.6, maxMs: 500 }
 
 export interface Asked {
   readonly verdict: Verdict
@@ -62,7 +59,7 @@ export function createWaiting(clock: Clock, random: Random): Waiting {
     for (let tries = 0; ; tries++) {
       const leftMs = untilMs - clock.elapsed()
       if (leftMs <= 0) return undefined
-      await sleep(clock, Math.min(backoffMs(pollBackoff, tries, random), leftMs), { signal: group.wake.signal })
+      await sleep(clock, Math.min(backoffMs(backoffs.poll, tries, random), leftMs), { signal: group.wake.signal })
       if (group.wake.signal.aborted) group.wake = new AbortController()
       const asked = await request.ask()
       if (asked.verdict.is === 'busy') continue

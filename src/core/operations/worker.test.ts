@@ -12,7 +12,6 @@ import {
 import type { Body, Shop } from '../../../test/operations/shop.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import { FinalError } from '../errors.ts'
-import type { Once } from '../once.ts'
 import type { OperationOptions } from './operation.ts'
 
 describe('the worker', () => {
@@ -193,7 +192,7 @@ describe('the worker', () => {
 describe('what no caller has asked for', () => {
   interface Late {
     readonly here: Shop
-    readonly once: Once
+    readonly once: ReturnType<ReturnType<typeof openShop>['process']>
     readonly checkout: ReturnType<typeof define>
     /** How often the step ran. */
     readonly charge: ReturnType<typeof vi.fn>

@@ -82,7 +82,11 @@ const lastIds = ['\uFFFF'.repeat(85), '\u{10FFFF}'.repeat(63)]
 type Ask = <T>(question: (store: Inspectable) => Promise<T>) => Promise<T>
 type List = (filter: EntryFilter) => Promise<readonly Entry[]>
 
-export function entriesOf(once: Once, store: Store & Partial<Inspectable>, journal: Journal): Entries {
+export function entriesOf(
+  once: Once<Store & Inspectable>,
+  store: Store & Partial<Inspectable>,
+  journal: Journal,
+): Entries {
   const ask = askOf(once, store)
   const list: List = (filter) => ask((asked) => asked.list(filter))
   const count = async (state: EntryState): Promise<number> => (await list({ state, limit: countMax })).length
@@ -214,7 +218,9 @@ function answerShape(value: Uint8Array): OutcomeShape | undefined {
   }
 }
 
-function revealed(entry: Awaited<ReturnType<Once['get']>>): { text: string; cut: boolean } | undefined {
+function revealed(
+  entry: Awaited<ReturnType<Once<Store & Inspectable>['get']>>,
+): { text: string; cut: boolean } | undefined {
   const { outcome } = entry ?? {}
   if (!outcome) return undefined
   if (outcome.kind === 'failure') return cut(outcome.error.message)

@@ -15,7 +15,7 @@ export interface Answer {
   readonly body: Uint8Array
 }
 
-export type Stored = { readonly is: 'answer'; readonly answer: Answer } | { readonly is: 'not-stored' }
+export type StoredAnswer = { readonly is: 'answer'; readonly answer: Answer } | { readonly is: 'not-stored' }
 
 const notKept = new Set([
   // Hop-by-hop (RFC 9110, 7.6.1), and the framing, which every connection has anew.
@@ -103,7 +103,7 @@ export function encodeNotStored(): Uint8Array {
   return Uint8Array.of(formats.notStored)
 }
 
-export function decodeStored(stored: unknown): Stored {
+export function decodeStored(stored: unknown): StoredAnswer {
   if (!(stored instanceof Uint8Array)) throw unreadable(`it is no bytes but ${typeof stored}`)
   if (stored[0] === formats.notStored) return { is: 'not-stored' }
   if (stored[0] !== formats.answer) throw unreadable(`it begins with byte ${stored[0] ?? 'none'}`)
