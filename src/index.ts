@@ -1,6 +1,5 @@
-// The front door of the package.
+// The front door of the package: what a user of createOnce needs. The contract for authors of stores is at onceonly/store.
 
-export type { Op } from './core/once/effect.ts'
 export { systemClock, systemRandom } from './core/clock.ts'
 export type { Clock, Random } from './core/clock.ts'
 export { errorCodes, FinalError, InDoubtError, NotBegunError, OnceError } from './core/errors.ts'
@@ -12,7 +11,20 @@ export type { Fingerprint } from './core/fingerprint.ts'
 export { hashKey, key, keyOf, newId } from './core/key.ts'
 export type { Key } from './core/key.ts'
 export { createOnce } from './core/once.ts'
-export type { Once, ShownEntry } from './core/once.ts'
+export type {
+  ForeignTxOf,
+  FoundOutcome,
+  Once,
+  OnceByHand,
+  OnceRunner,
+  OnceTransactions,
+  Op,
+  Result,
+  ShownEntry,
+  TxOf,
+  Within,
+  WithinSync,
+} from './core/once.ts'
 export type {
   Doubt,
   Duplicate,
@@ -20,6 +32,7 @@ export type {
   Operation,
   OperationOp,
   OperationOptions,
+  Operations,
   OperationState,
   OperationStatus,
   ReconcileOptions,
@@ -37,7 +50,6 @@ export type {
   UndoContext,
 } from './core/operations.ts'
 export type { Codec, Outcome } from './core/outcome.ts'
-export type { Result } from './core/once/call.ts'
 export type { CallOptions, OnceOptions, RunOptions, Settings } from './core/settings.ts'
-export type * from './core/store.ts'
-export type { Within } from './core/once/transaction.ts'
+export type { Store } from './core/store.ts'
+export type { NotStorable, Storable, Stored, ValueKind } from './core/stored.ts'

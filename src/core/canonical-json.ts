@@ -31,9 +31,7 @@ function writeObject(value: object, path: string, depth: number, above: Set<obje
   const prototype: unknown = Object.getPrototypeOf(value)
   // A Map or a class with hidden state would be written as {} and match every other one.
   if (prototype !== Object.prototype && prototype !== null) {
-    throw invalidArgument(
-      `the value at ${path} is a ${value.constructor.name}, not a plain object: give its data instead`,
-    )
+    throw invalidArgument(`the value at ${path} is ${nameOf(value)}, not a plain object: give its data instead`)
   }
   const members = Object.entries(value)
     .filter(([, member]) => member !== undefined)
@@ -50,4 +48,10 @@ function writeNumber(value: number, path: string): string {
 function writeString(value: string, path: string): string {
   if (!value.isWellFormed()) throw invalidArgument(`the string at ${path} has a lone surrogate`)
   return JSON.stringify(value)
+}
+
+/** Not every object has a constructor. */
+function nameOf(value: object): string {
+  const { constructor } = value as { readonly constructor?: unknown }
+  return typeof constructor === 'function' ? `a ${constructor.name}` : 'an object with a prototype of its own'
 }

@@ -48,7 +48,18 @@ export function forgottenAtMs(entry: EntryTimes): number {
   return expiresAtMs(entry) + entry.tombstoneMs
 }
 
-/** Undefined when the entry is absent, as if it had never been. */
+/**
+ * The state of an entry at this moment. Undefined when the entry is absent, as if it had never been.
+ *
+ * @example
+ * ```ts
+ * import { stateOf } from 'onceonly/store'
+ *
+ * const times = { wrote: 'claim', leaseUntilMs: 30_000, keepMs: 1_000, tombstoneMs: 1_000 } as const
+ * stateOf(times, 0) // 'running'
+ * stateOf(times, 30_000) // 'abandoned'
+ * ```
+ */
 export function stateOf(entry: EntryTimes | undefined, nowMs: number): EntryState | undefined {
   if (!entry || entry.wrote === 'forget' || nowMs >= forgottenAtMs(entry)) return undefined
   if (nowMs >= expiresAtMs(entry)) return 'tombstone'
@@ -66,6 +77,21 @@ export type ClaimDecision<Stored extends EntryRecord = EntryRecord> =
   /** `before` is the attempt that this one follows. A fresh life follows none. */
   | { readonly is: 'granted'; readonly how: HowGranted; readonly before: Stored | undefined }
 
+/**
+ * What a store does with a claim: refuse it, replay the outcome, or grant it.
+ *
+ * @example
+ * ```ts
+ * import { decide } from 'onceonly/store'
+ * import type { ClaimRequest } from 'onceonly/store'
+ *
+ * const request: ClaimRequest = {
+ *   token: 'a', fingerprint: 'f', leaseMs: 30_000, retention: { keepMs: 1, tombstoneMs: 1 }, version: 0,
+ *   onTakeover: 'run', onExpired: 'refuse',
+ * }
+ * decide(undefined, request, 0) // { is: 'granted', how: 'fresh', before: undefined }
+ * ```
+ */
 export function decide<Stored extends EntryRecord>(
   entry: Stored | undefined,
   request: ClaimRequest,
@@ -96,7 +122,22 @@ function granted<Stored extends EntryRecord>(how: HowGranted, before?: Stored): 
   return { is: 'granted', how, before }
 }
 
-/** The entry of an attempt that was granted. */
+/**
+ * The entry of an attempt that was granted.
+ *
+ * @example
+ * ```ts
+ * import { attemptOf } from 'onceonly/store'
+ * import type { ClaimRequest } from 'onceonly/store'
+ *
+ * const request: ClaimRequest = {
+ *   token: 'a', fingerprint: 'f', leaseMs: 30_000, retention: { keepMs: 1, tombstoneMs: 1 }, version: 0,
+ *   onTakeover: 'run', onExpired: 'refuse',
+ * }
+ * const entry = attemptOf({ scope: 's', id: 'i' }, { how: 'fresh', before: undefined }, request, { nowMs: 0, fence: 1 })
+ * entry.attempt // 1
+ * ```
+ */
 export function attemptOf(
   key: Key,
   { how, before }: { readonly how: HowGranted; readonly before: EntryRecord | undefined },
@@ -122,11 +163,38 @@ export function attemptOf(
   }
 }
 
-/** The store's clock in microseconds, and at least one more than the last: also above a life that is over, as its holder may still write. */
+/**
+ * The fence of the next attempt: the store's clock in microseconds, and at least one more than the last. Also above a life that is
+ * over, as its holder may still write.
+ *
+ * @example
+ * ```ts
+ * import { fenceAfter } from 'onceonly/store'
+ *
+ * fenceAfter(7, 0) // 8
+ * fenceAfter(7, 1_000) // 1000000
+ * ```
+ */
 export function fenceAfter(last: number, nowMs: number): number {
   return Math.max(nowMs * 1_000, last + 1)
 }
 
+/**
+ * The verdict that tells the claimer that it holds the key.
+ *
+ * @example
+ * ```ts
+ * import { attemptOf, grantOf } from 'onceonly/store'
+ * import type { ClaimRequest } from 'onceonly/store'
+ *
+ * const request: ClaimRequest = {
+ *   token: 'a', fingerprint: 'f', leaseMs: 30_000, retention: { keepMs: 1, tombstoneMs: 1 }, version: 0,
+ *   onTakeover: 'run', onExpired: 'refuse',
+ * }
+ * const entry = attemptOf({ scope: 's', id: 'i' }, { how: 'fresh', before: undefined }, request, { nowMs: 0, fence: 1 })
+ * grantOf(entry).is // 'granted'
+ * ```
+ */
 export function grantOf({ key, token, attempt, fence, how }: EntryRecord): Verdict {
   return { is: 'granted', claim: { key, token, attempt, fence }, how }
 }
@@ -136,13 +204,45 @@ export function isOf(entry: EntryRecord | undefined, claim: Claim): entry is Ent
   return entry?.token === claim.token && entry.fence === claim.fence
 }
 
-/** The lease decides when others may try. Token and fence decide who may write. Hence an abandoned entry is held, too. */
+/**
+ * The lease decides when others may try. Token and fence decide who may write. Hence an abandoned entry is held, too.
+ *
+ * @example
+ * ```ts
+ * import { attemptOf, isHeldBy } from 'onceonly/store'
+ * import type { ClaimRequest } from 'onceonly/store'
+ *
+ * const request: ClaimRequest = {
+ *   token: 'a', fingerprint: 'f', leaseMs: 30_000, retention: { keepMs: 1, tombstoneMs: 1 }, version: 0,
+ *   onTakeover: 'run', onExpired: 'refuse',
+ * }
+ * const entry = attemptOf({ scope: 's', id: 'i' }, { how: 'fresh', before: undefined }, request, { nowMs: 0, fence: 1 })
+ * const claim = { key: entry.key, token: 'a', attempt: 1, fence: 1 }
+ * isHeldBy(entry, claim, 5) // true
+ * ```
+ */
 export function isHeldBy(entry: EntryRecord | undefined, claim: Claim, nowMs: number): entry is EntryRecord {
   const state = stateOf(entry, nowMs)
   return isOf(entry, claim) && (state === 'running' || state === 'abandoned')
 }
 
-/** What a settle makes of the entry, unless it was this settle that ended it or the claim is lost. */
+/**
+ * What a settle makes of the entry, unless it was this settle that ended it or the claim is lost.
+ *
+ * @example
+ * ```ts
+ * import { attemptOf, settled } from 'onceonly/store'
+ * import type { ClaimRequest } from 'onceonly/store'
+ *
+ * const request: ClaimRequest = {
+ *   token: 'a', fingerprint: 'f', leaseMs: 30_000, retention: { keepMs: 1, tombstoneMs: 1 }, version: 0,
+ *   onTakeover: 'run', onExpired: 'refuse',
+ * }
+ * const entry = attemptOf({ scope: 's', id: 'i' }, { how: 'fresh', before: undefined }, request, { nowMs: 0, fence: 1 })
+ * const claim = { key: entry.key, token: 'a', attempt: 1, fence: 1 }
+ * settled(entry, claim, { outcome: new Uint8Array(), retention: request.retention }, 5) // the entry to write
+ * ```
+ */
 export function settled<Stored extends EntryRecord>(
   entry: Stored | undefined,
   claim: Claim,
@@ -155,7 +255,23 @@ export function settled<Stored extends EntryRecord>(
   return { ...entry, wrote: 'settle', outcome, leaseUntilMs: nowMs, keepMs, tombstoneMs }
 }
 
-/** What a release makes of the entry: 'forget' deletes it. */
+/**
+ * What a release makes of the entry: 'forget' deletes it.
+ *
+ * @example
+ * ```ts
+ * import { attemptOf, released } from 'onceonly/store'
+ * import type { ClaimRequest } from 'onceonly/store'
+ *
+ * const request: ClaimRequest = {
+ *   token: 'a', fingerprint: 'f', leaseMs: 30_000, retention: { keepMs: 1, tombstoneMs: 1 }, version: 0,
+ *   onTakeover: 'run', onExpired: 'refuse',
+ * }
+ * const entry = attemptOf({ scope: 's', id: 'i' }, { how: 'fresh', before: undefined }, request, { nowMs: 0, fence: 1 })
+ * const claim = { key: entry.key, token: 'a', attempt: 1, fence: 1 }
+ * released(entry, claim, 'forget', 5) // 'forget'
+ * ```
+ */
 export function released<Stored extends EntryRecord>(
   entry: Stored | undefined,
   claim: Claim,
@@ -179,7 +295,22 @@ export function stripped<Stored extends EntryRecord>(entry: Stored): Stored {
   return rest as Stored
 }
 
-/** The entry as people see it. Undefined when it is absent. */
+/**
+ * The entry as people see it. Undefined when it is absent.
+ *
+ * @example
+ * ```ts
+ * import { attemptOf, shownEntry } from 'onceonly/store'
+ * import type { ClaimRequest } from 'onceonly/store'
+ *
+ * const request: ClaimRequest = {
+ *   token: 'a', fingerprint: 'f', leaseMs: 30_000, retention: { keepMs: 1, tombstoneMs: 1 }, version: 0,
+ *   onTakeover: 'run', onExpired: 'refuse',
+ * }
+ * const entry = attemptOf({ scope: 's', id: 'i' }, { how: 'fresh', before: undefined }, request, { nowMs: 0, fence: 1 })
+ * shownEntry(entry, 5)?.state // 'running'
+ * ```
+ */
 export function shownEntry(entry: EntryRecord | undefined, nowMs: number): Entry | undefined {
   const state = stateOf(entry, nowMs)
   if (!entry || !state) return undefined
@@ -209,7 +340,22 @@ const mendable: Readonly<Record<MendingName, readonly EntryState[]>> = {
   keep: ['settled', 'open', 'abandoned'],
 }
 
-/** What a change by hand makes of the entry: 'forget' deletes it, undefined changes nothing. */
+/**
+ * What a change by hand makes of the entry: 'forget' deletes it, undefined changes nothing.
+ *
+ * @example
+ * ```ts
+ * import { attemptOf, mended } from 'onceonly/store'
+ * import type { ClaimRequest } from 'onceonly/store'
+ *
+ * const request: ClaimRequest = {
+ *   token: 'a', fingerprint: 'f', leaseMs: 30_000, retention: { keepMs: 1, tombstoneMs: 1 }, version: 0,
+ *   onTakeover: 'run', onExpired: 'refuse',
+ * }
+ * const entry = attemptOf({ scope: 's', id: 'i' }, { how: 'fresh', before: undefined }, request, { nowMs: 0, fence: 1 })
+ * mended(entry, 'forget', { nowMs: 5, fence: 2 }) // 'forget'
+ * ```
+ */
 export function mended<Stored extends EntryRecord>(
   entry: Stored | undefined,
   action: Mending,

@@ -8,7 +8,16 @@ import { invalidArgument } from './errors.ts'
 /** 43 characters of base64url: all 256 bits. */
 export type Fingerprint = string
 
-/** Bytes and strings are taken as they are; any other JSON value in its canonical form. */
+/**
+ * The digest of a request. Bytes and strings are taken as they are, any other JSON value in its canonical form.
+ *
+ * @example
+ * ```ts
+ * import { fingerprint } from 'onceonly'
+ *
+ * fingerprint({ cents: 500, to: 'ada' }) === fingerprint({ to: 'ada', cents: 500 }) // true
+ * ```
+ */
 export function fingerprint(asked: unknown): Fingerprint {
   if (asked === undefined) return nothingAsked
   if (asked instanceof Uint8Array) return digest('bytes', asked)

@@ -15,6 +15,16 @@ export interface Key {
 /** Fits the index key limits of every store (MySQL's 3072 bytes for two columns of utf8mb4 is the smallest). */
 export const keyPartBytesMax = 255
 
+/**
+ * A key: a scope and an id of 1 to 255 bytes of UTF-8 without control characters, kept byte for byte.
+ *
+ * @example
+ * ```ts
+ * import { key } from 'onceonly'
+ *
+ * key('payments', 'order-42') // { scope: 'payments', id: 'order-42' }
+ * ```
+ */
 export function key(scope: string, id: string): Key {
   checkKeyPart('scope', scope)
   checkKeyPart('id', id)
@@ -22,8 +32,15 @@ export function key(scope: string, id: string): Key {
 }
 
 /**
- * A key from any parts, always the same for the same parts: `keyOf('payments', [orderId, 'refund', 2])`. The id is a UUID
- * computed from them, so parts may be longer than an id could be.
+ * A key from any parts, always the same for the same parts. The id is a UUID computed from them, so parts may be longer than
+ * an id could be.
+ *
+ * @example
+ * ```ts
+ * import { keyOf } from 'onceonly'
+ *
+ * keyOf('payments', ['order-42', 'refund', 2])
+ * ```
  */
 export function keyOf(scope: string, parts: readonly (string | number | boolean)[]): Key {
   if (!Array.isArray(parts) || parts.length === 0) {
@@ -42,7 +59,16 @@ export function keyOf(scope: string, parts: readonly (string | number | boolean)
   return key(scope, uuidOf(['keyOf', ...framed]))
 }
 
-/** A new id that sorts by the time it was made (UUIDv7): time-ordered keys keep a store's index small and fast. */
+/**
+ * A new id that sorts by the time it was made (UUIDv7): time-ordered keys keep a store's index small and fast.
+ *
+ * @example
+ * ```ts
+ * import { newId } from 'onceonly'
+ *
+ * const id = newId() // keep it before the first attempt
+ * ```
+ */
 export function newId(clock: Clock = systemClock, random: Random = systemRandom): string {
   const bytes = random.bytes(16)
   let time = clock.now()
@@ -59,7 +85,16 @@ export function deriveKey(parent: Key, name: string): string {
   return uuidOf(['keyFor', parent.scope, parent.id, name])
 }
 
-/** What events and logs show instead of the key. */
+/**
+ * What events and logs show instead of the key.
+ *
+ * @example
+ * ```ts
+ * import { hashKey, key } from 'onceonly'
+ *
+ * hashKey(key('payments', 'order-42')) // 32 hexadecimal characters
+ * ```
+ */
 export function hashKey(subject: Key): string {
   return hash('sha256', frame(['hashKey', subject.scope, subject.id]), 'hex').slice(0, 32)
 }

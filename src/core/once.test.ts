@@ -161,6 +161,16 @@ describe('outcomes', () => {
     ['NaN', () => Number.NaN],
     ['a Map', () => new Map()],
     ['a symbol', () => Symbol('x')],
+    ['a Set inside', () => ({ s: new Set([1]) })],
+    ['a Response', () => new Response('{}')],
+    ['an ArrayBuffer', () => new ArrayBuffer(2)],
+    ['a DataView', () => new DataView(new ArrayBuffer(2))],
+    ['a typed array', () => new Float64Array(2)],
+    ['bytes inside', () => ({ bytes: new Uint8Array(2) })],
+    ['URLSearchParams', () => new URLSearchParams('a=1')],
+    ['an Error', () => new Error('declined')],
+    ['a RegExp', () => /x/],
+    ['a WeakMap', () => new WeakMap()],
   ] as [string, () => unknown][])(
     '%s cannot be stored: the error says the effect did run, and it never runs again',
     async (_, effect) => {
@@ -199,6 +209,26 @@ describe('outcomes', () => {
     const once = world().process({ codec })
     expect((await once.run('42', () => 5n)).value).toBe(5n)
     expect(await once.run('42', () => 6n)).toMatchObject({ value: 5n, replayed: true })
+  })
+
+  test('a value that cannot be stored says what to return instead', async () => {
+    const once = world().process()
+    expect((await failure(once.run('42', () => new Response('{}')))).message).toContain('return await response.json()')
+  })
+
+  test('a codec stores the message and the data of a final failure, too: nothing is in the clear', async () => {
+    const { process, data } = world()
+    const turned = (bytes: Uint8Array): Uint8Array => bytes.map((byte) => byte ^ 255)
+    const codec = {
+      encode: (value: unknown) => turned(Buffer.from(JSON.stringify(value))),
+      decode: (bytes: Uint8Array) => JSON.parse(Buffer.from(turned(bytes)).toString()) as unknown,
+    }
+    const once = process({ codec })
+    const declined = new FinalError('card 4711 declined', { data: { pin: 1234 } })
+    await expect(once.run('42', () => Promise.reject(declined))).rejects.toBe(declined)
+    await expect(once.run('42', () => 1)).rejects.toMatchObject({ message: 'card 4711 declined', data: { pin: 1234 } })
+    const kept = Buffer.from([...data.entries.values()][0]!.outcome!).toString('latin1')
+    expect(kept).not.toMatch(/4711|1234/)
   })
 
   test('unreadable stored data is an error, never a second run', async () => {
@@ -816,3 +846,50 @@ function loop(): unknown {
   value.self = value
   return value
 }
+
+describe('by hand: true results and longer windows', () => {
+  const inDoubt = async () => {
+    const here = world()
+    const once = here.process({ onTakeover: 'refuse' })
+    await once.run('42', () => Promise.reject(new InDoubtError('no answer'))).catch(() => {})
+    await here.clock.advance(30_000)
+    expect((await failure(once.run('42', () => 'second'))).code).toBe('IN_DOUBT')
+    return { ...here, once }
+  }
+
+  test('a key in doubt is given its true value, and every retry returns it', async () => {
+    const { once } = await inDoubt()
+    expect(await once.resolve('42', { value: { receipt: 'r1' } }, 'the bank says so')).toMatchObject({
+      state: 'abandoned',
+    })
+    const second = vi.fn()
+    expect(await once.run('42', second)).toMatchObject({ value: { receipt: 'r1' }, replayed: true })
+    expect(second).not.toHaveBeenCalled()
+  })
+
+  test('a key in doubt is given its true failure, and every retry throws it', async () => {
+    const { once } = await inDoubt()
+    await once.resolve('42', { failure: new FinalError('declined', { data: 5 }) }, 'the bank says so')
+    await expect(once.run('42', () => 1)).rejects.toMatchObject({ name: 'FinalError', message: 'declined', data: 5 })
+  })
+
+  test('a result that is kept longer is replayed after its first window', async () => {
+    const { process, clock } = world()
+    const once = process({ keepMs: 1_000 })
+    await once.run('42', () => 'first')
+    await once.keep('42', 60_000, 'a person replays it tomorrow')
+    await clock.advance(59_000)
+    expect(await once.run('42', () => 'second')).toMatchObject({ value: 'first', replayed: true })
+  })
+
+  test.each([
+    ['no outcome', (once: Once<MemoryStore, 'codec'>) => once.resolve('42', {} as never, 'x')],
+    ['a value that cannot be stored', (once: Once<MemoryStore, 'codec'>) => once.resolve('42', { value: 5n }, 'x')],
+    ['no reason', (once: Once<MemoryStore, 'codec'>) => once.resolve('42', { value: 1 }, ' ')],
+    ['no time', (once: Once<MemoryStore, 'codec'>) => once.keep('42', 0, 'x')],
+  ])('%s is refused, and nothing is changed', async (_, call) => {
+    const { once } = await inDoubt()
+    expect(await failure(call(once))).toMatchObject({ code: 'INVALID_ARGUMENT' })
+    expect(await once.get('42')).toMatchObject({ state: 'abandoned' })
+  })
+})

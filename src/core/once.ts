@@ -3,14 +3,14 @@
 
 import type { RunContext } from './once/attempt.ts'
 import { createByHand } from './once/by-hand.ts'
-import type { ByHand } from './once/by-hand.ts'
+import type { OnceByHand } from './once/by-hand.ts'
 import { createCalls } from './once/call.ts'
 import type { Result } from './once/call.ts'
 import type { Op } from './once/effect.ts'
 import { run } from './once/run.ts'
 import { startSweeping } from './once/sweeping.ts'
 import { createTransactions } from './once/transaction.ts'
-import type { Transactions, Within, WithinSync } from './once/transaction.ts'
+import type { OnceTransactions, Within, WithinSync } from './once/transaction.ts'
 import type { Key } from './key.ts'
 import { createOperations, unfinishedKeepMs } from './operations.ts'
 import type { Operations } from './operations.ts'
@@ -20,7 +20,10 @@ import type { OnceOptions, RunOptions, Settings } from './settings.ts'
 import type { Began, Inspectable, Recoverable, StepLedger, Store, SyncTransactional } from './store.ts'
 import type { Storable, Stored, ValueKind } from './stored.ts'
 
-export type { ShownEntry } from './once/by-hand.ts'
+export type { FoundOutcome, OnceByHand, ShownEntry } from './once/by-hand.ts'
+export type { Result } from './once/call.ts'
+export type { Op } from './once/effect.ts'
+export type { OnceTransactions, Within, WithinSync } from './once/transaction.ts'
 
 /** What the store's transactions are written with. `never` for a store that has none. */
 export type TxOf<S> = S extends { begin(...args: never): Promise<Began<infer Tx>> } ? Tx : never
@@ -58,9 +61,14 @@ export type Once<S extends Store = Store, Kind extends ValueKind = Store extends
   S,
   Kind
 > &
-  (S extends Inspectable ? ByHand : unknown) &
+  (S extends Inspectable ? OnceByHand : unknown) &
   (S extends { begin(...args: never): unknown }
-    ? Transactions<TxOf<S>, ForeignTxOf<S>, S extends SyncTransactional<never> ? WithinSync<Kind> : Within<Kind>, Kind>
+    ? OnceTransactions<
+        TxOf<S>,
+        ForeignTxOf<S>,
+        S extends SyncTransactional<never> ? WithinSync<Kind> : Within<Kind>,
+        Kind
+      >
     : unknown) &
   (S extends StepLedger & Recoverable ? Operations<TxOf<S>> : unknown)
 
@@ -105,7 +113,7 @@ export function createOnce(options: OnceOptions): Once {
     ...createOperations<unknown>(calls, options, settings, async (id, effect) =>
       run(calls, calls.read('reconcile', id, effect, { keepMs: unfinishedKeepMs }), effect),
     ),
-    ...createByHand(context, scope, options.codec),
+    ...createByHand(context, options, settings),
     async close() {
       closing.abort()
       await Promise.all(backgroundWork)

@@ -5,7 +5,11 @@ import { FinalError, OnceError } from './errors.ts'
 import { describeKey } from './key.ts'
 import type { Key } from './key.ts'
 
-/** Turns values into bytes and back, for what JSON cannot hold (BigInt, Date, Map) or must not show (encryption). */
+/**
+ * Turns values into bytes and back, for what JSON cannot hold (BigInt, Date, Map) or must not show (encryption). It gets every
+ * value that is stored: what an effect or a step returned, an operation's input, and of a FinalError `{ message, data }`.
+ * `decode(encode(value))` must be equal to the value. Without that the outcome counts as not stored.
+ */
 export interface Codec {
   encode(value: unknown): Uint8Array
   decode(bytes: Uint8Array): unknown
@@ -18,7 +22,15 @@ export type Outcome =
   | { readonly kind: 'not-stored'; readonly reason: string }
 
 /** The letter that each kind of stored outcome begins with. */
-const letters = { json: 'j', bytes: 'b', undefined: 'u', codec: 'c', failure: 'f', notStored: 'n' } as const
+const letters = {
+  json: 'j',
+  bytes: 'b',
+  undefined: 'u',
+  codec: 'c',
+  failure: 'f',
+  codecFailure: 'e',
+  notStored: 'n',
+} as const
 
 /**
  * Encodes the outcome, and answers with it what every replay will decode, so that the first caller is given the same.
@@ -49,8 +61,13 @@ export function decodeOutcome(bytes: Uint8Array, codec: Codec | undefined, key: 
 function encode(outcome: Outcome, codec: Codec | undefined): { bytes: Uint8Array; outcome: Outcome } {
   if (outcome.kind === 'failure') {
     const { message, data } = outcome.error
-    const text = storableJson(data === undefined ? { message } : { message, data })
-    return { bytes: taggedText('failure', text), outcome: { kind: 'failure', error: decodeFailure(text) } }
+    const failure = data === undefined ? { message } : { message, data }
+    if (codec) {
+      const bytes = tagged('codecFailure', codec.encode(failure))
+      return { bytes, outcome: decode(bytes, codec) }
+    }
+    const text = storableJson(failure)
+    return { bytes: taggedText('failure', text), outcome: { kind: 'failure', error: failureFrom(JSON.parse(text)) } }
   }
   if (outcome.kind === 'not-stored') return { bytes: taggedText('notStored', outcome.reason), outcome }
   const { value } = outcome
@@ -79,7 +96,10 @@ function decode(stored: Uint8Array, codec: Codec | undefined): Outcome {
       if (!codec) throw new Error('it was written with a codec, and none is given')
       return { kind: 'value', value: codec.decode(content) }
     case letters.failure:
-      return { kind: 'failure', error: decodeFailure(text()) }
+      return { kind: 'failure', error: failureFrom(JSON.parse(text())) }
+    case letters.codecFailure:
+      if (!codec) throw new Error('it was written with a codec, and none is given')
+      return { kind: 'failure', error: failureFrom(codec.decode(content)) }
     case letters.notStored:
       return { kind: 'not-stored', reason: text() }
     default:
@@ -94,8 +114,8 @@ export function failureOf(thrown: unknown): FinalError {
     : new FinalError(thrown instanceof Error ? thrown.message : String(thrown), { cause: thrown })
 }
 
-function decodeFailure(text: string): FinalError {
-  const failure = JSON.parse(text) as { message: unknown; data?: unknown }
+function failureFrom(decoded: unknown): FinalError {
+  const failure = decoded as { readonly message?: unknown; readonly data?: unknown } | null
   if (typeof failure?.message !== 'string') throw new Error('it holds a failure without a message')
   return new FinalError(failure.message, { data: failure.data })
 }
@@ -122,8 +142,7 @@ function storableJson(value: unknown): string {
     if (typeof member === 'bigint') throw new Error(`a BigInt${at(name)} cannot be stored as JSON; give a codec`)
     if (typeof member === 'number' && !Number.isFinite(member))
       throw new Error(`${member}${at(name)} cannot be stored as JSON`)
-    if (member instanceof Map || member instanceof Set)
-      throw new Error(`a ${member.constructor.name}${at(name)} cannot be stored as JSON; give a codec`)
+    if (typeof member === 'object' && member !== null) refuseEmptied(member, at(name))
     return member
   })
   if (text === undefined) throw new Error(`a ${typeof value} cannot be stored`)
@@ -143,6 +162,36 @@ function isPlain(value: unknown, depth: number): boolean {
     if (name === 'toJSON' || !isPlain((value as Record<string, unknown>)[name], depth + 1)) return false
   }
   return true
+}
+
+/** What JSON.stringify writes as `{}`, or as an object of indexes, and what to return instead. */
+const emptied: readonly (readonly [is: (value: object) => boolean, name: string, instead: string])[] = [
+  [(value) => value instanceof Map, 'Map', 'return [...map], or give a codec'],
+  [(value) => value instanceof Set, 'Set', 'return [...set], or give a codec'],
+  [(value) => value instanceof WeakMap || value instanceof WeakSet, 'WeakMap or WeakSet', 'return its data'],
+  [(value) => value instanceof Promise, 'Promise', 'await it first'],
+  [(value) => value instanceof RegExp, 'RegExp', 'return its source'],
+  [(value) => value instanceof Error, 'Error', 'throw it, or return its message'],
+  [(value) => value instanceof URLSearchParams, 'URLSearchParams', 'return its toString()'],
+  [(value) => value instanceof Response, 'Response', 'return await response.json(), or text()'],
+  [(value) => value instanceof Request, 'Request', 'return its data'],
+  [(value) => value instanceof Headers, 'Headers', 'return [...headers]'],
+  [(value) => value instanceof Blob, 'Blob', 'return its bytes by themselves, as a Uint8Array'],
+  [(value) => value instanceof FormData, 'FormData', 'return [...formData]'],
+  [
+    (value) => value instanceof ArrayBuffer || value instanceof SharedArrayBuffer || ArrayBuffer.isView(value),
+    'buffer',
+    'return a Uint8Array by itself, or a base64 string',
+  ],
+]
+
+/** What has a toJSON says itself what is stored: by the time a replacer sees it, that is done. */
+function refuseEmptied(member: object, where: string): void {
+  const found = emptied.find(([is]) => is(member))
+  if (!found) return
+  const [, name, instead] = found
+  const own = name === 'buffer' ? member.constructor.name : name
+  throw new Error(`a ${own}${where} cannot be stored as JSON: ${instead}`)
 }
 
 function at(name: string): string {

@@ -2,27 +2,47 @@
 
 import type { RunContext } from './attempt.ts'
 import { keyFrom } from './call.ts'
+import { mendingName } from '../entry.ts'
 import { invalidArgument, OnceError } from '../errors.ts'
+import type { FinalError } from '../errors.ts'
 import { publish } from '../events.ts'
 import type { Key } from '../key.ts'
-import { decodeOutcome } from '../outcome.ts'
+import { positiveMs } from '../options.ts'
+import { decodeOutcome, encodeOutcome, failureOf } from '../outcome.ts'
 import type { Codec, Outcome } from '../outcome.ts'
 import { callStore } from '../store-call.ts'
-import type { Entry, Inspectable, Store } from '../store.ts'
+import type { OnceOptions, Settings } from '../settings.ts'
+import type { Entry, Inspectable, Mending, Store } from '../store.ts'
 
 /** An entry as `get` shows it: the stored outcome is decoded. */
 export type ShownEntry = Omit<Entry, 'outcome'> & { readonly outcome?: Outcome }
 
-export interface ByHand {
+/** What a person found out about an effect: it took place and returned this, or it failed for good. */
+export type FoundOutcome = { readonly value: unknown } | { readonly failure: FinalError | Error }
+
+export interface OnceByHand {
   /** The entry of this key as the store has it now, or undefined. */
   get(id: string | Key): Promise<ShownEntry | undefined>
   /** Open a running or abandoned entry: its holder is fenced off and the next request runs. Audited. */
   release(id: string | Key, reason: string): Promise<ShownEntry | undefined>
+  /**
+   * Give a running, abandoned or open entry its true result, which every retry then gets. Its holder is fenced off. Audited.
+   *
+   * @example
+   * await once.resolve('order-42', { value: { receipt: 'r1' } }, 'the bank confirmed the charge')
+   */
+  resolve(id: string | Key, found: FoundOutcome, reason: string): Promise<ShownEntry | undefined>
+  /** Keep a settled, open or abandoned entry for at least this long from now. Never shortens. Audited. */
+  keep(id: string | Key, forMs: number, reason: string): Promise<ShownEntry | undefined>
   /** Delete an entry: the next request runs as new. Audited. */
   forget(id: string | Key, reason: string): Promise<ShownEntry | undefined>
 }
 
-export function createByHand(context: RunContext, scope: string, codec: Codec | undefined): ByHand {
+export function createByHand(
+  context: RunContext,
+  { scope, codec }: Pick<OnceOptions, 'scope' | 'codec'>,
+  settings: Settings,
+): OnceByHand {
   const { store, storeCalls } = context
 
   async function inspect(
@@ -35,20 +55,41 @@ export function createByHand(context: RunContext, scope: string, codec: Codec | 
     return entry && shown(entry, codec)
   }
 
-  async function mend(id: string | Key, action: 'release' | 'forget', reason: string): Promise<ShownEntry | undefined> {
+  async function mend(id: string | Key, action: Mending, reason: string): Promise<ShownEntry | undefined> {
+    const name = mendingName(action)
     if (typeof reason !== 'string' || reason.trim() === '') {
-      throw invalidArgument(`${action}: expected a reason, for the audit trail, got ${JSON.stringify(reason)}`)
+      throw invalidArgument(`${name}: expected a reason, for the audit trail, got ${JSON.stringify(reason)}`)
     }
-    const entry = await inspect(action, id, (inspected, subject) => inspected.mend(subject, action, reason))
-    if (entry) publish('mended', entry.key, { action })
+    const entry = await inspect(name, id, (inspected, subject) => inspected.mend(subject, action, reason))
+    if (entry) publish('mended', entry.key, { action: name })
     return entry
+  }
+
+  function resolution(found: FoundOutcome): Mending {
+    const { bytes, outcome } = encodeOutcome(outcomeOf(found), codec)
+    if (outcome.kind === 'not-stored') throw invalidArgument(`resolve: the value cannot be stored: ${outcome.reason}`)
+    const { keepMs, tombstoneMs } = settings
+    return { resolve: bytes, retention: { keepMs, tombstoneMs } }
   }
 
   return {
     get: (id) => inspect('get', id, (inspected, subject) => inspected.show(subject)),
     release: (id, reason) => mend(id, 'release', reason),
+    resolve: async (id, found, reason) => mend(id, resolution(found), reason),
+    async keep(id, forMs, reason) {
+      const expected = positiveMs(forMs)
+      if (expected !== undefined) throw invalidArgument(`keep: expected forMs to be ${expected}, got ${String(forMs)}`)
+      return mend(id, { keepMs: forMs }, reason)
+    },
     forget: (id, reason) => mend(id, 'forget', reason),
   }
+}
+
+function outcomeOf(found: FoundOutcome): Outcome {
+  const isObject = typeof found === 'object' && found !== null
+  if (isObject && 'failure' in found) return { kind: 'failure', error: failureOf(found.failure) }
+  if (isObject && 'value' in found) return { kind: 'value', value: found.value }
+  throw invalidArgument('resolve: expected { value } or { failure }, the result that every retry will get')
 }
 
 function shown(entry: Entry, codec: Codec | undefined): ShownEntry {

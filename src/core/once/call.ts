@@ -120,7 +120,8 @@ function refusal(subject: Key, verdict: Exclude<Verdict, { is: 'granted' } | { i
       return new OnceError('IN_DOUBT', {
         message:
           `Attempt ${verdict.attempt} for ${name} began and never reported, and onTakeover is 'refuse'. Find out whether its effect ` +
-          'took place; then release the key (it may run again) or forget it by hand.',
+          'took place. If it did, give the key its true result: once.resolve(key, { value }, reason). ' +
+          'If it did not, let the next request run it: once.release(key, reason). Do not forget the key: a retry would run the effect again.',
       })
     case 'expired':
       publish('expired', subject, {})

@@ -304,4 +304,51 @@ describe('once.within', () => {
     own.close()
     database.close()
   })
+
+  test('runSync refuses a query builder, which begins only when somebody awaits it', () => {
+    const database = new Database(path)
+    database.pragma('synchronous = full')
+    const own = sqliteStore({ database })
+    const inside = createOnce({ store: own, scope: 'payments' })
+    // oxlint-disable-next-line unicorn/no-thenable
+    const builder = { then: () => expect.fail('it was awaited') } as unknown as string
+    const pay = database.transaction(() => inside.within(database).runSync('42', () => builder))
+    expect(pay).toThrow(/returned a promise/)
+    own.close()
+    database.close()
+  })
+
+  test('a value that cannot be stored undoes effect and claim: not executed, and the caller may go on', async () => {
+    const database = new DatabaseSync(path)
+    database.exec('begin immediate')
+    const unstorable = once.within(database).run('42', () => {
+      charge(database)
+      return Number.NaN
+    })
+    expect(await failure(unstorable)).toMatchObject({ code: 'OUTCOME_NOT_STORED', executed: 'no' })
+    database.exec('commit')
+    expect(charges()).toBe(0)
+    expect(await once.get('42')).toBeUndefined()
+    database.close()
+  })
+
+  test('two runs that overlap on one transaction: the second is refused when it begins', async () => {
+    const database = new DatabaseSync(path)
+    database.exec('begin immediate')
+    const slow = Promise.withResolvers<string>()
+    const first = once.within(database).run('1', () => slow.promise)
+    const second = once.within(database).run('2', () => charge(database))
+    expect(await failure(second)).toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'no' })
+    slow.resolve('first')
+    expect((await first).value).toBe('first')
+    expect((await once.within(database).run('2', () => charge(database))).replayed).toBe(false)
+    database.exec('commit')
+    expect(charges()).toBe(1)
+    database.close()
+  })
+
+  test('a transaction that asks for its own key once more is told that the key is in flight', async () => {
+    const nested = once.transaction('j', (tx) => once.within(tx).run('j', () => 'inner'))
+    expect(await failure(nested)).toMatchObject({ code: 'IN_FLIGHT' })
+  })
 })

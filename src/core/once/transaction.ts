@@ -8,7 +8,7 @@ import { createOp, startEffect } from './effect.ts'
 import type { Ended, Op } from './effect.ts'
 import { FinalError, invalidArgument, OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
-import { describeKey } from '../key.ts'
+import { describeKey, keyString } from '../key.ts'
 import type { Key } from '../key.ts'
 import { failureOf } from '../outcome.ts'
 import type { Outcome } from '../outcome.ts'
@@ -47,7 +47,7 @@ export interface WithinSync<Kind extends ValueKind = 'json'> extends Within<Kind
 }
 
 /** What `Once` has on a store with transactions. `Tx` is the store's own, `Foreign` is every kind that it can join. */
-export interface Transactions<Tx, Foreign, Joined, Kind extends ValueKind = 'json'> {
+export interface OnceTransactions<Tx, Foreign, Joined, Kind extends ValueKind = 'json'> {
   /** Effect and record in one transaction of the store: they commit together or not at all. */
   transaction<T>(
     id: string | Key,
@@ -58,7 +58,7 @@ export interface Transactions<Tx, Foreign, Joined, Kind extends ValueKind = 'jso
   within(tx: Foreign): Joined
 }
 
-type AnyTransactions = Transactions<unknown, unknown, WithinSync<'codec'>, 'codec'>
+type AnyTransactions = OnceTransactions<unknown, unknown, WithinSync<'codec'>, 'codec'>
 
 export function createTransactions(calls: Calls): AnyTransactions {
   const { store } = calls.context
@@ -68,13 +68,13 @@ export function createTransactions(calls: Calls): AnyTransactions {
       return transaction(calls, call, transactional(store, 'transaction'), effect)
     },
     within: (tx) => ({
-      run: async (id, effect, options = {}) =>
-        runWithin(
-          calls,
-          calls.read('within.run', id, effect, options),
-          transactional(store, 'within').within(tx),
-          effect,
-        ),
+      run: async (id, effect, options = {}) => {
+        const call = calls.read('within.run', id, effect, options)
+        const joined = transactional(store, 'within').within(tx)
+        // Its own transaction holds the key: nobody else can end it.
+        if (isHeldBy(tx, call.key)) return calls.answer(call, { is: 'busy', retryAfterMs: 0 }, 0)
+        return alone(tx, call.key, () => runWithin(calls, call, joined, effect))
+      },
       runSync: (id, effect, options = {}) =>
         runWithinSync(
           calls,
@@ -123,7 +123,11 @@ async function tryTransaction<T, Tx>(
   if (!granted) throw new Error(`Bug! The ${context.store.name} store granted a transaction without giving it.`)
   const { attempt } = verdict.claim
   publish('claimed', call.key, { attempt, how: verdict.how, durationMs: context.clock.elapsed() - startedMs })
-  const ended = await runEffect(context, call, verdict.claim, (op) => effect(granted.tx, op))
+  const ended = await runEffect(context, call, verdict.claim, (op) => {
+    if (isObject(granted.tx)) heldBy.set(granted.tx, keyString(call.key))
+    return effect(granted.tx, op)
+  })
+  if (isObject(granted.tx)) heldBy.delete(granted.tx)
   const outcome = outcomeOf(calls, ended, call)
   if (!outcome) {
     await rollBack(context, granted, ended.is === 'hung' ? 'abandon' : 'rollback')
@@ -215,6 +219,40 @@ function outcomeOf({ context }: Calls, ended: Ended, call: Call): Outcome | unde
   return store ? { kind: 'failure', error: failureOf(ended.thrown) } : undefined
 }
 
+/** The key that each transaction of `once.transaction` holds while its effect runs. */
+const heldBy = new WeakMap<object, string>()
+
+function isHeldBy(tx: unknown, key: Key): boolean {
+  return isObject(tx) && heldBy.get(tx) === keyString(key)
+}
+
+function isObject(value: unknown): value is object {
+  return (typeof value === 'object' && value !== null) || typeof value === 'function'
+}
+
+/** The transactions in which an effect of `within(tx).run` runs now. */
+const inUse = new WeakSet<object>()
+
+/**
+ * Two runs that overlap on one transaction would share its savepoints: the rollback of the first would take the settled record of
+ * the second along after its caller was told success.
+ */
+async function alone<T>(tx: unknown, key: Key, run: () => Promise<T>): Promise<T> {
+  if (!isObject(tx)) return run()
+  if (inUse.has(tx)) {
+    throw invalidArgument(
+      `within(tx).run: another effect still runs in this transaction, so the one for ${describeKey(key)} was not started. ` +
+        'Await the first run before the second begins, or use one run for both effects.',
+    )
+  }
+  inUse.add(tx)
+  try {
+    return await run()
+  } finally {
+    inUse.delete(tx)
+  }
+}
+
 async function runWithin<T>(
   calls: Calls,
   call: Call,
@@ -234,6 +272,10 @@ async function runWithin<T>(
     throw ended.thrown
   }
   const stored = calls.encode(outcome)
+  if (stored.outcome.kind === 'not-stored') {
+    await store.undoClaim(claim).catch(() => {}) // then the transaction is broken, and rolls back as a whole
+    throw undoneAsNotStored(call.key, stored.outcome.reason)
+  }
   if (stored.outcome.kind === 'failure') await store.undoEffect(claim)
   if ((await store.settle(claim, stored.bytes, call.request.retention)) === 'lost') throw lostInTransaction(call.key)
   if (stored.outcome.kind === 'failure') throw ended.thrown
@@ -252,6 +294,10 @@ function runWithinSync<T>(calls: Calls, call: Call, store: SyncInTransaction, ef
     throw ended.thrown
   }
   const stored = calls.encode(outcome)
+  if (stored.outcome.kind === 'not-stored') {
+    store.undoClaim(claim)
+    throw undoneAsNotStored(call.key, stored.outcome.reason)
+  }
   if (stored.outcome.kind === 'failure') store.undoEffect(claim)
   if (store.settle(claim, stored.bytes, call.request.retention) === 'lost') throw lostInTransaction(call.key)
   if (stored.outcome.kind === 'failure') throw ended.thrown
@@ -261,14 +307,27 @@ function runWithinSync<T>(calls: Calls, call: Call, store: SyncInTransaction, ef
 function endSync(effect: () => unknown, key: Key): Ended {
   try {
     const value = effect()
-    if (!(value instanceof Promise)) return { is: 'returned', value }
-    value.catch(() => {})
+    if (!isThenable(value)) return { is: 'returned', value }
+    // Only a promise has begun already. A query builder (Drizzle) begins when somebody awaits it, and nobody does.
+    if (value instanceof Promise) value.catch(() => {})
     throw invalidArgument(
       `runSync: the effect for ${describeKey(key)} returned a promise, which would outlive the transaction. Use run().`,
     )
   } catch (thrown) {
     return { is: 'threw', thrown }
   }
+}
+
+function isThenable(value: unknown): boolean {
+  return isObject(value) && typeof (value as { readonly then?: unknown }).then === 'function'
+}
+
+/** In the caller's transaction nothing is final yet: the effect and its claim are undone, so the error can say "no". */
+function undoneAsNotStored(key: Key, reason: string): OnceError {
+  return new OnceError('OUTCOME_NOT_STORED', {
+    executed: 'no',
+    message: `The value of the effect for ${describeKey(key)} cannot be stored: ${reason}. The effect and its claim were undone in your transaction.`,
+  })
 }
 
 function transactional(store: Store, what: string): Transactional<unknown> {
