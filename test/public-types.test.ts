@@ -131,7 +131,7 @@ const snippets: readonly [name: string, code: string, error?: RegExp][] = [
   ],
   [
     'a function of one’s own passes an effect on',
-    `function pay<T>(effect: () => Promise<T & Storable<T>>): Promise<Result<Stored<T>>> { return memory.run('a', effect) }
+    `function pay<T>(effect: (() => Promise<T>) & Storable<T>): Promise<Result<Stored<T>>> { return memory.run('a', effect) }
      const at: string = (await pay(async () => new Date())).value; console.log(at)`,
   ],
   [

@@ -46,7 +46,7 @@ export interface OnceRunner<S extends Store = Store, Kind extends ValueKind = 'j
    */
   run<T>(
     id: string | Key,
-    effect: (op: Op) => (T & Storable<T, Kind>) | Promise<T & Storable<T, Kind>>,
+    effect: ((op: Op) => T | Promise<T>) & Storable<T, Kind>,
     options?: RunOptions,
   ): Promise<Result<Stored<T, Kind>>>
   /** Stop what runs in the background and wait for what is being written. The store stays open: it is yours. */

@@ -35,7 +35,7 @@ export interface Within<Kind extends ValueKind = 'json'> {
   /** Run the effect in the caller's transaction, or return its stored result. */
   run<T>(
     id: string | Key,
-    effect: (op: Op) => (T & Storable<T, Kind>) | Promise<T & Storable<T, Kind>>,
+    effect: ((op: Op) => T | Promise<T>) & Storable<T, Kind>,
     options?: RunOptions,
   ): Promise<Result<Stored<T, Kind>>>
 }
@@ -43,7 +43,11 @@ export interface Within<Kind extends ValueKind = 'json'> {
 /** The same on a store whose transactions may be synchronous (SQLite). */
 export interface WithinSync<Kind extends ValueKind = 'json'> extends Within<Kind> {
   /** For synchronous transactions (better-sqlite3). The effect must not return a promise. */
-  runSync<T>(id: string | Key, effect: (op: Op) => T & Storable<T, Kind>, options?: RunOptions): Result<Stored<T, Kind>>
+  runSync<T>(
+    id: string | Key,
+    effect: ((op: Op) => T) & Storable<T, Kind>,
+    options?: RunOptions,
+  ): Result<Stored<T, Kind>>
 }
 
 /** What `Once` has on a store with transactions. `Tx` is the store's own, `Foreign` is every kind that it can join. */
@@ -51,7 +55,7 @@ export interface OnceTransactions<Tx, Foreign, Joined, Kind extends ValueKind = 
   /** Effect and record in one transaction of the store: they commit together or not at all. */
   transaction<T>(
     id: string | Key,
-    effect: (tx: Tx, op: Op) => (T & Storable<T, Kind>) | Promise<T & Storable<T, Kind>>,
+    effect: ((tx: Tx, op: Op) => T | Promise<T>) & Storable<T, Kind>,
     options?: RunOptions,
   ): Promise<Result<Stored<T, Kind>>>
   /** The same in a transaction that the caller opened and will end. */
