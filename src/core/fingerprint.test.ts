@@ -83,6 +83,6 @@ test('a shared object is not a cycle', () => {
   expect(canonicalJson([shared, shared])).toBe('[{"a":1},{"a":1}]')
 })
 
-test('an object whose prototype has no constructor is refused as any other that is not plain', () => {
+test('an object whose prototype has no constructor is refused like every other that is not plain', () => {
   expect(() => fingerprint(Object.create(Object.create(null) as object))).toThrow(/not a plain object/)
 })

@@ -3,6 +3,7 @@
 
 import { OnceError } from '../../src/core/errors.ts'
 import { deriveKey, keyString } from '../../src/core/key.ts'
+import type { Op } from '../../src/core/once.ts'
 import type { Key } from '../../src/core/key.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 import type { Claim } from '../../src/core/store.ts'
@@ -176,7 +177,11 @@ const uses: readonly KnownWrong[] = [
   })),
   wrongOnce('hands out a random key for each attempt', 'same-derived-key', (service) => ({
     run: (id, effect, options) =>
-      service.run(id, (op) => effect(Object.create(op, { keyFor: { value: () => op.token } }) as typeof op), options),
+      service.run(
+        id,
+        ((op: Op) => effect(Object.create(op, { keyFor: { value: () => op.token } }) as Op)) as typeof effect,
+        options,
+      ),
   })),
   wrongOnce('says "not executed" of what it does not know', 'not-executed-left-nothing', (service) => ({
     run: (id, effect, options) =>
