@@ -26,7 +26,7 @@ const shop = (clock: ManualClock): Shop => ({ store: memoryStore({ clock }), cha
 const charged: CrashEverywhereOptions<Shop> = {
   setUp: shop,
   async run({ wrap, outside, clock }, { store, charges, asked }) {
-    const once = createOnce({ store: wrap('store', store), scope: 'shop', clock })
+    const once = createOnce({ store: wrap('store', store), scope: 'shop', clock, waitMs: 0 })
     const { value } = await once.run('order-1', (op) =>
       outside('charge', () => {
         const key = op.keyFor('charge')
