@@ -1,5 +1,12 @@
-// All the logic of an exchange, on a picture of request and response that knows no framework. The claim is written before the
-// handler runs; nothing of an answer leaves before it is settled; what we answer ourselves is never stored.
+// The rules of an exchange, on a picture of request and response that knows no framework. The claim is written before the handler
+// runs. Nothing of an answer leaves before the key is settled. What the exchange answers itself is never stored.
+//
+// The words of this room:
+// - stage: what an adapter brings: its framework's request, the raw request and response, and how to start the handler.
+// - answer: a complete HTTP response, as status, header lines and body.
+// - produced: what the handler did: gave an answer, began a stream, broke off or threw.
+// - verdict: what becomes of the key: the answer is stored, it is open to a retry, forgotten, left in doubt, or stored as final.
+// - delivery: what the adapter does then: forward the handler's own answer, send another one, or throw.
 
 import { systemRandom } from '../core/clock.ts'
 import { createOp } from '../core/once/effect.ts'
@@ -11,8 +18,8 @@ import type { Once } from '../core/once.ts'
 import type { RunOptions } from '../core/settings.ts'
 import type { Store, Transactional } from '../core/store.ts'
 import { claimedSha256, DigestError } from './exchange/content-digest.ts'
-import { createContext, fateOf } from './exchange/context.ts'
-import type { IdempotencyContext, Wish } from './exchange/context.ts'
+import { createContext, verdictFor } from './exchange/context.ts'
+import type { HandlerChoice, IdempotencyContext } from './exchange/context.ts'
 import { readKey } from './exchange/key-header.ts'
 import { readHttpOptions } from './exchange/options.ts'
 import type { FingerprintedRequest, HttpOptions, HttpSettings } from './exchange/options.ts'
@@ -87,7 +94,8 @@ export interface Exchange<Asked, Tx = unknown> {
   handle(asked: AskedRequest<Asked>, run: (context: IdempotencyContext<Tx>) => Promise<Produced>): Promise<Delivery>
 }
 
-interface Ground<Asked> {
+/** Once per adapter. */
+interface ExchangeSetup<Asked> {
   readonly once: Once
   readonly settings: HttpSettings<Asked>
   readonly window: HeaderLine
@@ -95,26 +103,30 @@ interface Ground<Asked> {
 
 export function createExchange<Asked, Tx = unknown>(once: Once, options: HttpOptions<Asked>): Exchange<Asked, Tx> {
   const settings = readHttpOptions(once, options)
-  const ground: Ground<Asked> = { once, settings, window: ['Idempotency-Window', String(settings.windowSeconds)] }
+  const setup: ExchangeSetup<Asked> = { once, settings, window: ['Idempotency-Window', String(settings.windowSeconds)] }
   return {
     settings,
     concerns: (method, hasKey) => (hasKey || settings.required) && settings.methods.has(method),
     rules: createRules(settings),
-    handle: (asked, run) => handle(ground, asked, run as Run),
+    handle: (asked, run) => handleRequest(setup, asked, run as RunHandler),
   }
 }
 
-type Run = (context: IdempotencyContext) => Promise<Produced>
+type RunHandler = (context: IdempotencyContext) => Promise<Produced>
 
-async function handle<Asked>(ground: Ground<Asked>, asked: AskedRequest<Asked>, run: Run): Promise<Delivery> {
-  const { once, settings } = ground
-  if (asked.keyLines.length === 0) return refuse(ground, 'keyMissing')
+async function handleRequest<Asked>(
+  setup: ExchangeSetup<Asked>,
+  asked: AskedRequest<Asked>,
+  run: RunHandler,
+): Promise<Delivery> {
+  const { once, settings } = setup
+  if (asked.keyLines.length === 0) return refuse(setup, 'keyMissing')
   const reading = readKey(asked.keyLines, settings)
   if ('refused' in reading) {
-    return refuse(ground, 'keyInvalid', { detail: `The header was refused because ${reading.refused}.` })
+    return refuse(setup, 'keyInvalid', { detail: `The header was refused because ${reading.refused}.` })
   }
   const tenant = settings.tenant === 'shared' ? undefined : await settings.tenant(asked.request)
-  if (settings.tenant !== 'shared' && !tenant) return refuse(ground, 'scopeMissing')
+  if (settings.tenant !== 'shared' && !tenant) return refuse(setup, 'scopeMissing')
   if (tenant && typeof tenant !== 'string') throw tenantIsNoText(tenant)
   const route = settings.keysPer === 'route' ? `${asked.method} ${splitTarget(asked.target).path}` : undefined
   const owner = { service: once.scope, tenant: tenant || undefined, route }
@@ -123,23 +135,33 @@ async function handle<Asked>(ground: Ground<Asked>, asked: AskedRequest<Asked>, 
   const limits = { bytesMax: settings.bodyBytesMax, sha256: claimedSha256(asked.header('content-digest')) }
   const coming = asked.body(limits)
   const body = coming instanceof Promise ? await coming : coming
-  if (body.is === 'too-large') return refuse(ground, 'bodyTooLarge')
-  if (body.is === 'digest-mismatch') return refuse(ground, 'digestMismatch')
+  if (body.is === 'too-large') return refuse(setup, 'bodyTooLarge')
+  if (body.is === 'digest-mismatch') return refuse(setup, 'digestMismatch')
   const fingerprint = requestFingerprint(settings, asked, body)
+  const attempt: RequestAttempt = {
+    key,
+    body,
+    run,
+    choice: { verdict: undefined },
+    produced: undefined,
+    instead: undefined,
+    thrown: undefined,
+  }
   // `return await`: to adopt the promise of another costs more than to wait for it.
-  return await ask(ground, key, { ...settings.call, fingerprint, onThrow: 'release' }, body, run)
+  return await ask(setup, attempt, { ...settings.call, fingerprint, onThrow: 'release' })
 }
 
-/** One handler under one key: what it came to, and what that means for the key. */
-interface Attempt {
+/** One request under its key: what the handler produced, and what that means for the key. */
+interface RequestAttempt {
+  readonly key: Key
   readonly body: Body
-  readonly wish: Wish
-  readonly run: Run
+  readonly run: RunHandler
+  readonly choice: HandlerChoice
   produced: Produced | undefined
   /** What is answered in the handler's place. */
   instead: Answer | undefined
-  /** What was thrown so that `once` gives the key back. */
-  gaveBack: unknown
+  /** The verdict as `once` was told it, by a throw. */
+  thrown: unknown
 }
 
 /** Whether the store has transactions was asked when the options were read. */
@@ -148,133 +170,183 @@ function transacting(once: Once): Once<Store & Transactional<unknown>, 'codec'> 
 }
 
 async function ask<Asked>(
-  ground: Ground<Asked>,
-  key: Key,
+  setup: ExchangeSetup<Asked>,
+  attempt: RequestAttempt,
   options: RunOptions,
-  body: Body,
-  run: Run,
 ): Promise<Delivery> {
-  const { once, settings } = ground
-  const wish: Wish = { fate: undefined }
-  const attempt: Attempt = { body, wish, run, produced: undefined, instead: undefined, gaveBack: undefined }
+  const { once, settings } = setup
+  const { key, body } = attempt
   try {
     const result = settings.transaction
-      ? await transacting(once).transaction(key, (tx, op) => perform(ground, attempt, op, tx), options)
-      : await once.run(key, (op) => perform(ground, attempt, op, undefined), options)
-    return result.replayed ? await replay(ground, body, result.value) : letGo(ground, attempt)
+      ? await transacting(once).transaction(key, (tx, op) => tellOnce(setup, attempt, op, tx), options)
+      : await once.run(key, (op) => tellOnce(setup, attempt, op, undefined), options)
+    return result.replayed ? await replay(setup, body, result.value) : forward(setup, attempt)
   } catch (error) {
-    if (attempt.produced && error === attempt.gaveBack) return letGo(ground, attempt)
-    return afterFailure(ground, key, attempt, error)
+    if (attempt.produced && error === attempt.thrown) return forward(setup, attempt)
+    return afterFailure(setup, attempt, error)
   }
 }
 
-/** The effect: the bytes to be stored, or a throw that gives the key back. */
-async function perform<Asked>(ground: Ground<Asked>, attempt: Attempt, op: Op, tx: unknown): Promise<Uint8Array> {
-  const { settings } = ground
-  // A transaction that lost against others would run all of it again, but a request can be handled only once.
-  if (attempt.produced) {
-    attempt.instead = problem(settings, 'transactionConflict')
-    giveBack(attempt, new Error('The transaction was rolled back because of others.'))
-  }
-  const produced = (attempt.produced = await attempt.run(createContext(op, tx, attempt.wish)))
-  if (produced.is === 'thrown') {
-    if (produced.error instanceof DigestError) refuseDigest(ground, attempt)
-    // With `began` a throw is an answer to be stored, so it must be one: the framework's own would come too late.
-    if (settings.errorPolicy !== 'began' || produced.error instanceof NotBegunError) giveBack(attempt, produced.error)
-    attempt.instead = internalError()
-  }
-  const answer = attempt.instead ?? (produced.is === 'answer' ? produced.answer : undefined)
-  if (answer && attempt.body.is === 'claimed' && !(await attempt.body.verify())) refuseDigest(ground, attempt)
-  const status = answer ? answer.status : produced.is === 'stream' ? produced.status : 500
-  const fate = fateOf(status, settings.errorPolicy, attempt.wish)
-  if (fate === 'forget') giveBack(attempt, new NotBegunError('The handler said that it had not begun.'))
-  if (fate === 'doubt') giveBack(attempt, new InDoubtError('The handler said that its effect may have taken place.'))
-  if (fate === 'open') giveBack(attempt, new Error(`The answer (${status}) is not one to be stored.`))
-  const bytes = answer ? encodeAnswer(answer, settings) : encodeNotStored()
-  // In a transaction a refusal is the outcome, without the writes that led to it.
-  if (settings.transaction && status >= 400) giveBack(attempt, finalAnswer(bytes))
-  return bytes
-}
+/** What becomes of the key. Each but `store` carries the error that tells `once` so. */
+type Verdict =
+  | { readonly store: Uint8Array }
+  /** Free for a retry of this request. */
+  | { readonly open: unknown }
+  /** As if it had never come: free for any request. */
+  | { readonly forget: unknown }
+  /** Left to its lease. */
+  | { readonly doubt: unknown }
+  /** A refusal that is stored without the writes that led to it. */
+  | { readonly final: unknown }
 
-function giveBack(attempt: Attempt, error: unknown): never {
-  attempt.gaveBack = error
+/** The effect, as `once` sees it: the bytes to store, or a throw. The only place where a verdict becomes a throw. */
+async function tellOnce<Asked>(
+  setup: ExchangeSetup<Asked>,
+  attempt: RequestAttempt,
+  op: Op,
+  tx: unknown,
+): Promise<Uint8Array> {
+  const verdict = await perform(setup, attempt, op, tx)
+  if ('store' in verdict) return verdict.store
+  const [error] = Object.values(verdict) as [unknown]
+  attempt.thrown = error
   throw error
 }
 
-function refuseDigest<Asked>(ground: Ground<Asked>, attempt: Attempt): never {
-  attempt.instead = problem(ground.settings, 'digestMismatch')
+async function perform<Asked>(
+  setup: ExchangeSetup<Asked>,
+  attempt: RequestAttempt,
+  op: Op,
+  tx: unknown,
+): Promise<Verdict> {
+  const { settings } = setup
+  // A transaction that lost against others would run all of it again, but a request can be handled only once.
+  if (attempt.produced) {
+    attempt.instead = problem(settings, 'transactionConflict')
+    return { open: new Error('The transaction was rolled back because of others.') }
+  }
+  const produced = (attempt.produced = await attempt.run(createContext(op, tx, attempt.choice)))
+  if (produced.is === 'thrown') {
+    if (produced.error instanceof DigestError) return falseDigest(setup, attempt)
+    // With `began` a throw is an answer to be stored, so it must be one: the framework's own would come too late.
+    if (settings.errorPolicy !== 'began' || produced.error instanceof NotBegunError) return ofThrow(produced.error)
+    attempt.instead = internalError()
+  }
+  const answer = attempt.instead ?? (produced.is === 'answer' ? produced.answer : undefined)
+  if (answer && attempt.body.is === 'claimed' && !(await attempt.body.verify())) return falseDigest(setup, attempt)
+  const status = answer ? answer.status : produced.is === 'stream' ? produced.status : 500
+  return ofAnswer(settings, attempt.choice, status, answer)
+}
+
+function ofThrow(error: unknown): Verdict {
+  if (error instanceof NotBegunError) return { forget: error }
+  if (error instanceof InDoubtError) return { doubt: error }
+  return error instanceof FinalError ? { final: error } : { open: error }
+}
+
+function ofAnswer(
+  settings: HttpSettings<never>,
+  choice: HandlerChoice,
+  status: number,
+  answer: Answer | undefined,
+): Verdict {
+  const name = verdictFor(status, settings.errorPolicy, choice)
+  if (name === 'forget') return { forget: new NotBegunError('The handler said that it had not begun.') }
+  if (name === 'doubt') return { doubt: new InDoubtError('The handler said that its effect may have taken place.') }
+  if (name === 'open') return { open: new Error(`The answer (${status}) is not one to be stored.`) }
+  const bytes = answer ? encodeAnswer(answer, settings) : encodeNotStored()
+  // In a transaction a refusal is the outcome, without the writes that led to it.
+  return settings.transaction && status >= 400 ? { final: finalAnswer(bytes) } : { store: bytes }
+}
+
+function falseDigest<Asked>({ settings }: ExchangeSetup<Asked>, attempt: RequestAttempt): Verdict {
+  attempt.instead = problem(settings, 'digestMismatch')
   // The request that was claimed does not exist, so its key must be free for the one that was meant.
-  giveBack(attempt, new NotBegunError('The content did not have the digest that was claimed.'))
+  return { forget: new NotBegunError('The content did not have the digest that was claimed.') }
 }
 
-/** The handler's own answer, or what stands in its place, now that the store has what it is to have. */
-function letGo<Asked>(ground: Ground<Asked>, attempt: Attempt, more: readonly HeaderLine[] = []): Delivery {
-  if (attempt.instead) return answerWith(ground, attempt.instead, more)
+/** Delivers the handler's own answer, or what stands in its place, now that the store has what it is to have. */
+function forward<Asked>(
+  setup: ExchangeSetup<Asked>,
+  attempt: RequestAttempt,
+  more: readonly HeaderLine[] = [],
+): Delivery {
+  if (attempt.instead) return answerWith(setup, attempt.instead, more)
   if (attempt.produced?.is === 'thrown') return { is: 'thrown', error: attempt.produced.error }
-  return { is: 'handler', headers: [ground.window, ...more] }
+  return { is: 'handler', headers: [setup.window, ...more] }
 }
 
-async function replay<Asked>(ground: Ground<Asked>, body: Body, value: unknown): Promise<Delivery> {
-  const { settings } = ground
+async function replay<Asked>(setup: ExchangeSetup<Asked>, body: Body, value: unknown): Promise<Delivery> {
+  const { settings } = setup
   // Only the digest was compared so far, and anybody can write a digest down.
-  if (body.is === 'claimed' && !(await body.verify())) return refuse(ground, 'digestMismatch')
+  if (body.is === 'claimed' && !(await body.verify())) return refuse(setup, 'digestMismatch')
   let stored
   try {
     stored = decodeStored(value)
   } catch {
-    return refuse(ground, 'outcomeUnreadable')
+    return refuse(setup, 'outcomeUnreadable')
   }
-  if (stored.is === 'not-stored') return refuse(ground, 'notStored')
+  if (stored.is === 'not-stored') return refuse(setup, 'notStored')
   const marks: HeaderLine[] = [[settings.replayHeader, 'true']]
   // stripe-node tries a 500 again unless it is told that the answer will stay what it is.
   if (settings.profile === 'stripe' && stored.answer.status >= 500) marks.push(['Stripe-Should-Retry', 'false'])
-  return answerWith(ground, stored.answer, marks)
+  return answerWith(setup, stored.answer, marks)
 }
 
-const problemOf: Readonly<Partial<Record<ErrorCode, ProblemName>>> = {
-  IN_FLIGHT: 'inProgress',
-  MISMATCH: 'keyReused',
-  EXPIRED: 'keyExpired',
-  IN_DOUBT: 'inDoubt',
+/** What is answered when `once` refused, or could not keep what the handler produced. */
+interface FailureRule {
+  readonly problem: ProblemName
+  /** Instead, when `once` knows that nothing of it was kept. */
+  readonly rolledBack?: ProblemName
+  /** With `onStoreDown: 'run'`, and no transaction: run the handler, or forward what it produced, and say so in a header. */
+  readonly unprotected?: 'run' | 'forward'
+  /** Without a transaction: forward what the handler produced. The next one is told that it was not stored. */
+  readonly forward?: true
+}
+
+/** A code that is not here is an error of the program: it is thrown on. */
+const failureRules: Readonly<Partial<Record<ErrorCode, FailureRule>>> = {
+  IN_FLIGHT: { problem: 'inProgress' },
+  MISMATCH: { problem: 'keyReused' },
+  EXPIRED: { problem: 'keyExpired' },
+  IN_DOUBT: { problem: 'inDoubt' },
   // The retry is given the winner's answer.
-  CLAIM_LOST: 'inProgress',
-  DEADLINE_PASSED: 'outcomeUnknown',
-  STORE_UNAVAILABLE: 'storeUnavailable',
-  STORE_UNSAFE: 'storeUnavailable',
-  SCHEMA_MISSING: 'storeUnavailable',
-  TRANSACTION_CONFLICT: 'transactionConflict',
-  OUTCOME_UNKNOWN: 'outcomeUnknown',
-  OUTCOME_UNREADABLE: 'outcomeUnreadable',
-  OUTCOME_NOT_STORED: 'notStored',
+  CLAIM_LOST: { problem: 'inProgress' },
+  DEADLINE_PASSED: { problem: 'outcomeUnknown', rolledBack: 'deadlinePassed' },
+  STORE_UNAVAILABLE: { problem: 'storeUnavailable', unprotected: 'run' },
+  STORE_UNSAFE: { problem: 'storeUnavailable' },
+  SCHEMA_MISSING: { problem: 'storeUnavailable' },
+  TRANSACTION_CONFLICT: { problem: 'transactionConflict' },
+  OUTCOME_UNKNOWN: { problem: 'outcomeUnknown', unprotected: 'forward' },
+  OUTCOME_UNREADABLE: { problem: 'outcomeUnreadable' },
+  OUTCOME_NOT_STORED: { problem: 'notStored', forward: true },
 }
-
 const unprotected: HeaderLine = ['Idempotency-Status', 'unprotected']
 
-/** `once` refused, or could not keep what the handler came to. */
 async function afterFailure<Asked>(
-  ground: Ground<Asked>,
-  key: Key,
-  attempt: Attempt,
+  setup: ExchangeSetup<Asked>,
+  attempt: RequestAttempt,
   error: unknown,
 ): Promise<Delivery> {
   const refused = bytesOfFinal(error)
-  if (refused) return replay(ground, attempt.body, refused)
+  if (refused) return replay(setup, attempt.body, refused)
   if (!(error instanceof OnceError)) {
     // A FinalError that a handler threw is replayed as it was; anything else is the store's, after the handler ran.
-    return error instanceof FinalError ? { is: 'thrown', error } : refuse(ground, 'outcomeUnknown')
+    return error instanceof FinalError ? { is: 'thrown', error } : refuse(setup, 'outcomeUnknown')
   }
-  const failOpen = ground.settings.onStoreDown === 'run' && !ground.settings.transaction
-  if (failOpen && error.code === 'STORE_UNAVAILABLE' && !attempt.produced) {
-    attempt.produced = await attempt.run(createContext(unclaimed(key), undefined, attempt.wish))
-    return letGo(ground, attempt, [unprotected])
+  const rule = failureRules[error.code]
+  if (!rule) return { is: 'thrown', error }
+  const { onStoreDown, transaction } = setup.settings
+  const failOpen = onStoreDown === 'run' && !transaction ? rule.unprotected : undefined
+  if (failOpen === 'run' && !attempt.produced) {
+    attempt.produced = await attempt.run(createContext(unclaimed(attempt.key), undefined, attempt.choice))
+    return forward(setup, attempt, [unprotected])
   }
-  // Too large for this store, which knows only that it ran: the answer is still here, and the next one will be told.
-  const notStored = error.code === 'OUTCOME_NOT_STORED' && !ground.settings.transaction
-  if (notStored && attempt.produced) return letGo(ground, attempt)
   // The user chose answers over protection: this one is there, only its record is not.
-  if (failOpen && error.code === 'OUTCOME_UNKNOWN' && attempt.produced) return letGo(ground, attempt, [unprotected])
-  const name = problemOf[error.code]
-  return name ? refuse(ground, name, { retryAfterMs: error.retryAfterMs }) : { is: 'thrown', error }
+  if (failOpen === 'forward' && attempt.produced) return forward(setup, attempt, [unprotected])
+  if (rule.forward && !transaction && attempt.produced) return forward(setup, attempt)
+  const name = error.executed === 'no' ? (rule.rolledBack ?? rule.problem) : rule.problem
+  return refuse(setup, name, { retryAfterMs: error.retryAfterMs, retryable: error.retryable })
 }
 
 // Not a missing tenant: every request would be told to send credentials, and nobody would find out why.
@@ -290,12 +362,12 @@ function unclaimed(key: Key): Op {
   return createOp({ key, token: systemRandom.uuid(), attempt: 1, fence: 0 }, () => signal)
 }
 
-function refuse<Asked>(ground: Ground<Asked>, name: ProblemName, details?: ProblemDetails): Delivery {
-  return answerWith(ground, problem(ground.settings, name, details))
+function refuse<Asked>(setup: ExchangeSetup<Asked>, name: ProblemName, details?: ProblemDetails): Delivery {
+  return answerWith(setup, problem(setup.settings, name, details))
 }
 
-function answerWith<Asked>(ground: Ground<Asked>, answer: Answer, more: readonly HeaderLine[] = []): Delivery {
-  return { is: 'answer', answer: { ...answer, headers: [...answer.headers, ground.window, ...more] } }
+function answerWith<Asked>(setup: ExchangeSetup<Asked>, answer: Answer, more: readonly HeaderLine[] = []): Delivery {
+  return { is: 'answer', answer: { ...answer, headers: [...answer.headers, setup.window, ...more] } }
 }
 
 /** For a handler that threw where no framework is there to answer. */

@@ -80,7 +80,10 @@ type Taken = IncomingMessage & { [underway]?: true }
  */
 export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: NodeStage<Asked>): Promise<void> {
   const { req, res } = stage
-  if (req.httpVersionMajor > 1) throw notOverHttp2()
+  if (req.httpVersionMajor > 1) {
+    if ('stream' in req) throw notOverHttp2()
+    return refuseVersion(stage)
+  }
   ;(req as Taken)[underway] = true
   let held: HeldResponse | undefined
   let connection: HeldConnection | undefined
@@ -169,6 +172,18 @@ function deliver<Asked>(stage: NodeStage<Asked>, delivery: Delivery, held: HeldR
   if (stage.res.headersSent) return
   stage.beforeAnswer?.()
   sendAnswer(stage.res, delivery.answer, stage.headersBefore?.())
+}
+
+/** A request line that names another version of HTTP than the one it is written in. Nothing was claimed. */
+function refuseVersion<Asked>({ req, res, beforeAnswer }: NodeStage<Asked>): void {
+  const body = { type: 'about:blank', title: 'HTTP Version Not Supported', status: 505 }
+  req.resume()
+  beforeAnswer?.()
+  sendAnswer(res, {
+    status: 505,
+    headers: [['Content-Type', 'application/problem+json']],
+    body: Buffer.from(JSON.stringify(body)),
+  })
 }
 
 // Its compatibility API looks like HTTP/1 and shares none of its inside: a response could leave before it is settled.

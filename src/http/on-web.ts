@@ -104,7 +104,7 @@ async function readWebBody<Asked>(
   const complete = known <= limits.bytesMax && (await readUpTo(reader, chunks, limits.bytesMax)) === 'whole'
   if (complete) {
     const bytes = join(chunks)
-    handOn(new Request(request, { body: bytes } as RequestInit))
+    handOn(withBody(request, { body: bytes } as RequestInit).request)
     return { is: 'bytes', bytes }
   }
   if (limits.sha256 === undefined) {
@@ -112,6 +112,48 @@ async function readWebBody<Asked>(
     return { is: 'too-large' }
   }
   return streamOn(request, reader, chunks, limits.sha256, handOn)
+}
+
+/** What reads the body of a request. */
+const bodyMembers: ReadonlySet<string | symbol> = new Set([
+  'arrayBuffer',
+  'blob',
+  'body',
+  'bodyUsed',
+  'bytes',
+  'clone',
+  'formData',
+  'json',
+  'text',
+])
+
+/**
+ * The request for the handler, with a body that can be read. A framework's own request (Next.js hands a Proxy of its NextRequest) stays
+ * what it is: only what reads the body is taken from a second Request.
+ */
+function withBody(request: Request, init: RequestInit): { readonly request: Request; readonly body: Request } {
+  const plain = Object.getPrototypeOf(request) === Request.prototype ? copied(request, init) : undefined
+  if (plain) return { request: plain, body: plain }
+  const { url, method, headers } = request
+  const body = new Request(url, { method, headers: [...headers], ...init })
+  const proxy = new Proxy(request, {
+    get(target, name) {
+      const from = bodyMembers.has(name) ? body : target
+      const value: unknown = Reflect.get(from, name, from)
+      return typeof value === 'function' ? (value as (...all: unknown[]) => unknown).bind(from) : value
+    },
+  })
+  return { request: proxy, body }
+}
+
+/** Undefined for a Proxy of a Request, which has none of its private state. */
+function copied(request: Request, init: RequestInit): Request | undefined {
+  try {
+    return new Request(request, init)
+  } catch (error) {
+    if (error instanceof TypeError) return undefined
+    throw error
+  }
 }
 
 /** Reads on until the end or until there is more than `bytesMax`. */
@@ -151,14 +193,14 @@ function streamOn(
     },
     cancel: (reason) => (resolve(false), reader.cancel(reason)),
   })
-  const handed = new Request(request, { body, duplex: 'half' } as RequestInit)
+  const { request: handed, body: read } = withBody(request, { body, duplex: 'half' } as RequestInit)
   handOn(handed)
   return {
     is: 'claimed',
     sha256,
     async verify() {
       // A handler that answered without reading it: it is read and dropped. One that stopped half-way proves nothing.
-      if (!handed.bodyUsed) await drain(handed.body).catch(() => {})
+      if (!read.bodyUsed) await drain(read.body).catch(() => {})
       return Promise.race([verified, Promise.resolve(false)])
     },
   }

@@ -7,6 +7,7 @@ import { createServer } from 'node:http'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { connect, constants, createServer as createHttp2Server } from 'node:http2'
 import type { ClientHttp2Session, IncomingHttpHeaders, IncomingHttpStatusHeader } from 'node:http2'
+import { connect as connectTcp } from 'node:net'
 import type { AddressInfo } from 'node:net'
 import { Readable } from 'node:stream'
 import 'reflect-metadata'
@@ -93,6 +94,31 @@ describe('express', () => {
     })
     const ask = await serve(app)
     expect(await (await ask('/', keyed('k'))).text()).toBe('heard k')
+  })
+
+  test('a request line that names HTTP/2.0 is 505 with a key, and the handler does not run', async () => {
+    let ran = 0
+    const guarded = onNode(newOnce(), { tenant })((_req, res) => res.end(String(++ran)))
+    const server = createServer((req, res) => void guarded(req, res))
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    closing.push(() => (server.closeAllConnections(), new Promise((resolve) => server.close(resolve))))
+    const socket = connectTcp((server.address() as AddressInfo).port, '127.0.0.1')
+    socket.write('POST / HTTP/2.0\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 0\r\nConnection: close\r\n\r\n')
+    const answered = (await socket.toArray()).join('')
+    expect(answered).toMatch(/^HTTP\/1\.1 505 HTTP Version Not Supported/)
+    expect(ran).toBe(0)
+  })
+
+  test('another header can carry the key, and Idempotency-Key is then a header like any other', async () => {
+    let runs = 0
+    const header = 'PayPal-Request-Id'
+    const ask = await serve(onNode(newOnce(), { tenant, header })((_req, res) => res.end(String(++runs))))
+    const post = (headers: Record<string, string>): Promise<Response> => ask('/', { method: 'POST', headers })
+    await post({ [header]: 'k' })
+    expect(isReplay(await post({ [header]: 'k' }))).toBe(true)
+    await post({ 'Idempotency-Key': 'k' })
+    await post({ 'Idempotency-Key': 'k' })
+    expect(runs).toBe(3)
   })
 
   test('a tenant function that fails is the app’s error, and claims nothing', async () => {
@@ -434,6 +460,29 @@ describe('koa', () => {
 })
 
 describe('fetch', () => {
+  test('a request that is a Proxy, as Next.js hands one, is handled and replayed; the handler is given that request', async () => {
+    const proxied = (body: string, nextUrl: string): Request & { nextUrl: string } => {
+      const own = Object.assign(new Request('http://localhost/orders', keyed('k', body)), { nextUrl })
+      return new Proxy(own, {
+        get(target, name) {
+          const value: unknown = Reflect.get(target, name, target)
+          return typeof value === 'function' ? (value as () => unknown).bind(target) : value
+        },
+      })
+    }
+    const POST = onFetch(newOnce(), { tenant })(async (request) => {
+      const { nextUrl, method } = request as Request & { nextUrl: string }
+      return Response.json({ nextUrl, method, body: await request.json(), used: request.bodyUsed })
+    })
+    const first = await POST(proxied('{"a":1}', '/orders'))
+    expect([first.status, await first.json()]).toEqual([
+      200,
+      { nextUrl: '/orders', method: 'POST', body: { a: 1 }, used: true },
+    ])
+    expect(isReplay(await POST(proxied('{"a":1}', '/orders')))).toBe(true)
+    expect((await POST(proxied('{"a":2}', '/orders'))).status).toBe(422)
+  })
+
   test('the platform’s own second argument is kept', async () => {
     const params = Promise.resolve({ id: '7' })
     const POST = onFetch(newOnce(), { tenant })<{ params: Promise<{ id: string }> }>(async (_request, context) =>

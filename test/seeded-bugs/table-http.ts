@@ -54,7 +54,7 @@ export const httpBugs: readonly SeededBug[] = [
     },
     {
       id: 'fingerprint without the body',
-      find: '    bodyPart(settings, request, body),\n',
+      find: '    bodyText,\n',
       replace: '',
       caughtBy: byTest(inRequest, parts),
     },
@@ -63,6 +63,12 @@ export const httpBugs: readonly SeededBug[] = [
       find: 'return JSON.stringify(parts)',
       replace: `return parts.join('')`,
       caughtBy: byTest(inKeyFuzz, 'no two requests meet, whatever character moves from one part to the next'),
+    },
+    {
+      id: 'the boundary of a form makes another request of its retry',
+      find: 'formBody(request, body.bytes) ?? ',
+      replace: '',
+      caughtBy: byTest(inRequest, 'a form that is sent again is the same request, whatever its boundary'),
     },
     {
       id: 'the order of repeated parameters is lost',
@@ -129,10 +135,41 @@ export const httpBugs: readonly SeededBug[] = [
       ),
     },
     {
+      id: 'a reason phrase that was set too late is stored',
+      find: '  const { message, status, chunks } = hold\n',
+      replace: '  const { status, chunks, res } = hold\n  const message = res.statusMessage\n',
+      caughtBy: byTest(
+        'src/http/on-node/response.test.ts',
+        'a reason phrase that is set after the head reaches nobody, and spoils no replay',
+      ),
+    },
+    {
       id: 'an answer leaves before it is settled',
       find: `  if (phase === 'passing' || hold.ended || refused) return Reflect.apply(own.end, res, written) as Internals\n  implicitHead(hold)`,
       replace: `  if (phase === 'passing' || hold.ended || refused) return Reflect.apply(own.end, res, written) as Internals\n  res.socket?.write('HTTP/1.1 102 Processing\\r\\n\\r\\n')\n  implicitHead(hold)`,
       caughtBy: byTest('src/http/on-node/response.test.ts', 'nothing leaves before the answer is settled'),
+    },
+  ]),
+  ...bugsIn('src/http/exchange/multipart.ts', 'http', [
+    {
+      id: 'the parts of a form run into each other',
+      find: 'digest.update(`${part.length}:`).update(part)',
+      replace: 'digest.update(part)',
+      caughtBy: byTest(
+        'src/http/exchange/multipart.test.ts',
+        'lists of parts that differ never meet, whatever is moved from one part to the next',
+      ),
+    },
+  ]),
+  ...bugsIn('src/http/on-web.ts', 'http', [
+    {
+      id: 'a Proxy of a Request is copied as if it were one',
+      find: 'if (error instanceof TypeError) return undefined',
+      replace: 'if (error instanceof RangeError) return undefined',
+      caughtBy: byTest(
+        'test/http/frameworks.test.ts',
+        'a request that is a Proxy, as Next.js hands one, is handled and replayed; the handler is given that request',
+      ),
     },
   ]),
   ...bugsIn('src/http/exchange/scoped-key.ts', 'http', [
@@ -167,12 +204,43 @@ export const httpBugs: readonly SeededBug[] = [
     },
     {
       id: 'the word of the handler about its answer is ignored',
-      find: '  if (wish.fate) return wish.fate\n',
+      find: '  if (choice.verdict) return choice.verdict\n',
       replace: '',
       caughtBy: byTest(inAdapters, 'a handler overrules the policy: release, store, notBegun'),
     },
   ]),
+  ...bugsIn('src/http/exchange/problem.ts', 'http', [
+    {
+      id: 'a client is told to retry what no retry can cure',
+      find: 'const retryable = is.retryable && details.retryable !== false',
+      replace: 'const retryable = is.retryable',
+      caughtBy: byTest(
+        'test/http/refusals.test.ts',
+        'what no retry can cure is a 503 that says so: retryable false, and no Retry-After',
+      ),
+    },
+  ]),
+  ...bugsIn('src/http/exchange/options.ts', 'http', [
+    {
+      id: 'a handler with transaction: true runs without its transaction',
+      find: 'required: all.required || all.transaction,',
+      replace: 'required: all.required,',
+      caughtBy: byTest(
+        'test/http/refusals.test.ts',
+        'with transaction: true a request without a key is refused by a message that says so, and nothing runs',
+      ),
+    },
+  ]),
   ...bugsIn('src/http/on-node.ts', 'http', [
+    {
+      id: 'a request line of HTTP/2.0 is taken for a request over HTTP/2',
+      find: `    if ('stream' in req) throw notOverHttp2()`,
+      replace: `    if (req) throw notOverHttp2()`,
+      caughtBy: byTest(
+        'test/http/frameworks.test.ts',
+        'a request line that names HTTP/2.0 is 505 with a key, and the handler does not run',
+      ),
+    },
     {
       id: 'an answer leaves before its transaction is committed',
       find: '    return await held.produced\n',
@@ -189,8 +257,8 @@ export const httpBugs: readonly SeededBug[] = [
   ...bugsIn('src/http/exchange.ts', 'http', [
     {
       id: 'what a refused request wrote in its transaction is committed with the refusal',
-      find: '  if (settings.transaction && status >= 400) giveBack(attempt, finalAnswer(bytes))\n',
-      replace: '',
+      find: 'return settings.transaction && status >= 400 ? { final: finalAnswer(bytes) } : { store: bytes }',
+      replace: 'return { store: bytes }',
       caughtBy: byTest(
         inAdapters,
         'in a transaction the answer leaves after the commit; a 5xx takes all back, a 4xx is all that is kept',
@@ -198,7 +266,7 @@ export const httpBugs: readonly SeededBug[] = [
     },
     {
       id: 'whoever writes a digest down is given the answer to another body',
-      find: `  if (body.is === 'claimed' && !(await body.verify())) return refuse(ground, 'digestMismatch')\n`,
+      find: `  if (body.is === 'claimed' && !(await body.verify())) return refuse(setup, 'digestMismatch')\n`,
       replace: '',
       caughtBy: byTest(
         'src/http/on-node/request.test.ts',
@@ -207,14 +275,14 @@ export const httpBugs: readonly SeededBug[] = [
     },
     {
       id: 'a request without a tenant is taken for one of everybody',
-      find: `  if (settings.tenant !== 'shared' && !tenant) return refuse(ground, 'scopeMissing')\n`,
+      find: `  if (settings.tenant !== 'shared' && !tenant) return refuse(setup, 'scopeMissing')\n`,
       replace: '',
       caughtBy: byTest('test/gateway/hostile.test.ts', 'no tenant: refused'),
     },
     {
       id: 'an answer that is not there is told as an empty one',
-      find: `if (stored.is === 'not-stored') return refuse(ground, 'notStored')`,
-      replace: `if (stored.is === 'not-stored') return answerWith(ground, { status: 200, headers: [], body: new Uint8Array() })`,
+      find: `if (stored.is === 'not-stored') return refuse(setup, 'notStored')`,
+      replace: `if (stored.is === 'not-stored') return answerWith(setup, { status: 200, headers: [], body: new Uint8Array() })`,
       caughtBy: byTest(
         'test/gateway/faults.test.ts',
         'an answer that ends with its connection is passed on and not stored: nobody can tell whether it is complete',
@@ -222,8 +290,8 @@ export const httpBugs: readonly SeededBug[] = [
     },
     {
       id: 'a store that is down lets the handler run unprotected',
-      find: `const failOpen = ground.settings.onStoreDown === 'run' && !ground.settings.transaction`,
-      replace: `const failOpen = !ground.settings.transaction`,
+      find: `onStoreDown === 'run' && !transaction ? rule`,
+      replace: `onStoreDown !== 'run' && !transaction ? rule`,
       caughtBy: byTest(
         inHoles,
         'hole 5: a store that is down or does not answer is a 503, and the handler does not run',

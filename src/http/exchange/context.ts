@@ -18,11 +18,12 @@ export interface IdempotencyContext<Tx = unknown> extends Op {
   inDoubt(): void
 }
 
-/** What becomes of the key: the answer is stored, it is opened for a retry, nothing is remembered, or it is left to its lease. */
-export type Fate = 'store' | 'open' | 'forget' | 'doubt'
+/** What becomes of the key: the answer is stored, it is open to a retry, nothing is remembered, or it is left to its lease. */
+export type VerdictName = 'store' | 'open' | 'forget' | 'doubt'
 
-export interface Wish {
-  fate: Fate | undefined
+/** What the handler said about the answer that follows, through its context. */
+export interface HandlerChoice {
+  verdict: VerdictName | undefined
 }
 
 /** A class for its getter: one in an object literal is made anew for every request, which costs more than all the rest. */
@@ -40,7 +41,7 @@ class Context<Tx> implements IdempotencyContext<Tx> {
   readonly notBegun: () => void
   readonly inDoubt: () => void
 
-  constructor(op: Op, tx: Tx, wish: Wish) {
+  constructor(op: Op, tx: Tx, choice: HandlerChoice) {
     this.#op = op
     this.key = op.key
     this.attempt = op.attempt
@@ -48,10 +49,10 @@ class Context<Tx> implements IdempotencyContext<Tx> {
     this.fence = op.fence
     this.keyFor = op.keyFor
     this.tx = tx
-    this.release = () => void (wish.fate = 'open')
-    this.store = () => void (wish.fate = 'store')
-    this.notBegun = () => void (wish.fate = 'forget')
-    this.inDoubt = () => void (wish.fate = 'doubt')
+    this.release = () => void (choice.verdict = 'open')
+    this.store = () => void (choice.verdict = 'store')
+    this.notBegun = () => void (choice.verdict = 'forget')
+    this.inDoubt = () => void (choice.verdict = 'doubt')
   }
 
   /** Made when it is asked for. */
@@ -60,8 +61,8 @@ class Context<Tx> implements IdempotencyContext<Tx> {
   }
 }
 
-export function createContext<Tx>(op: Op, tx: Tx, wish: Wish): IdempotencyContext<Tx> {
-  return new Context(op, tx, wish)
+export function createContext<Tx>(op: Op, tx: Tx, choice: HandlerChoice): IdempotencyContext<Tx> {
+  return new Context(op, tx, choice)
 }
 
 /**
@@ -70,8 +71,8 @@ export function createContext<Tx>(op: Op, tx: Tx, wish: Wish): IdempotencyContex
  */
 const unheard: ReadonlySet<number> = new Set([401, 407, 408, 421, 425, 429])
 
-export function fateOf(status: number, policy: ErrorPolicy, wish: Wish): Fate {
-  if (wish.fate) return wish.fate
+export function verdictFor(status: number, policy: ErrorPolicy, choice: HandlerChoice): VerdictName {
+  if (choice.verdict) return choice.verdict
   if (unheard.has(status)) return 'open'
   if (policy === 'began') return 'store'
   return status >= (policy === 'success-only' ? 400 : 500) ? 'open' : 'store'

@@ -175,7 +175,8 @@ const entries: Readonly<Record<keyof HttpOptions, Entry>> = {
   }),
   transaction: inProgramOnly((value) => (typeof value === 'boolean' ? undefined : 'true or false'), {
     fallback: false,
-    describe: 'Run the handler in a transaction of the store.',
+    describe:
+      'Run the handler in a transaction of the store. A request without a key is then refused, as with `required`.',
   }),
   onStoreDown: choice(['refuse', 'run'], {
     fallback: 'refuse',

@@ -135,6 +135,8 @@ function withDefaults<Asked>(once: Once, options: HttpOptions<Asked>): HttpSetti
   const { waitMs, leaseMs, keepMs, tombstoneMs, attemptMs, onTakeover, onExpired } = all
   return {
     ...all,
+    // A handler that runs in the transaction of its key has none without a key.
+    required: all.required || all.transaction,
     keyHeader: all.header.toLowerCase(),
     methods: new Set(all.methods),
     fingerprint: settled(fingerprintTable, options.fingerprint ?? {}),

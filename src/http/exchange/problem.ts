@@ -39,6 +39,7 @@ export type ProblemName =
   | 'keyExpired'
   | 'storeUnavailable'
   | 'transactionConflict'
+  | 'deadlinePassed'
   | 'outcomeUnreadable'
 
 /** Every answer of our own. docs/http.md lists them; a test compares the two. */
@@ -147,6 +148,14 @@ export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
     'The request was rolled back because of others',
     'Nothing was kept of it. Ask again with the same key.',
   ),
+  deadlinePassed: kind(
+    'deadline-passed',
+    503,
+    'no',
+    'retryable',
+    'The request did not end by its deadline and was rolled back',
+    'Nothing was kept of it. Ask again with the same key.',
+  ),
   outcomeUnreadable: kind(
     'outcome-unreadable',
     500,
@@ -163,6 +172,8 @@ const retryAfterSecondsMax = 5
 export interface ProblemDetails {
   readonly detail?: string
   readonly retryAfterMs?: number | undefined
+  /** False where no retry can cure it, whatever the kind says. */
+  readonly retryable?: boolean
 }
 
 export function problem(settings: HttpSettings<never>, name: ProblemName, details: ProblemDetails = {}): Answer {
@@ -175,9 +186,10 @@ export function problem(settings: HttpSettings<never>, name: ProblemName, detail
     ['Cache-Control', 'no-store'],
     ['Link', `<${rulesPath}>; rel="describedby"`],
   ]
-  if (is.retryable) headers.push(['Retry-After', retryAfter(details.retryAfterMs)])
-  if (stripe) headers.push(['Stripe-Should-Retry', String(is.retryable)])
-  const { code, retryable, executed } = is
+  const retryable = is.retryable && details.retryable !== false
+  if (retryable) headers.push(['Retry-After', retryAfter(details.retryAfterMs)])
+  if (stripe) headers.push(['Stripe-Should-Retry', String(retryable)])
+  const { code, executed } = is
   const title = is.title.replace('Idempotency-Key', settings.header)
   const document = { type: `${settings.problemBase}/${code}`, title, status, detail, code, retryable, executed }
   const body = stripe ? { ...document, error: stripeError(name, document) } : document

@@ -5,6 +5,7 @@ import { hash } from 'node:crypto'
 import { canonicalJson } from '../../core/canonical-json.ts'
 import { fingerprint } from '../../core/fingerprint.ts'
 import type { FingerprintedRequest, HttpSettings } from './options.ts'
+import { boundaryOf, multipartDigest } from './multipart.ts'
 import { parseStrictJson } from './strict-json.ts'
 
 /** The whole body, or the digest that the client claims for one that is too large to be read first. */
@@ -17,13 +18,15 @@ export function requestFingerprint(
   body: FingerprintedBody,
 ): string {
   const { path, query } = splitTarget(request.target)
+  const bodyText = bodyPart(settings, request, body)
+  const isBare = typeof settings.fingerprint.body === 'function' || bodyText.startsWith('multipart:')
   const parts = [
     request.method,
     path,
     settings.fingerprint.query === 'bytes' ? query : canonicalQuery(query),
-    mediaType(request.header('content-type'), typeof settings.fingerprint.body === 'function' ? 'bare' : 'full'),
+    mediaType(request.header('content-type'), isBare ? 'bare' : 'full'),
     (request.header('content-encoding') ?? '').trim().toLowerCase(),
-    bodyPart(settings, request, body),
+    bodyText,
   ]
   for (const name of settings.headers) parts.push(name, request.header(name) ?? '\n')
   // JSON frames and escapes; no part can end early.
@@ -36,7 +39,15 @@ function bodyPart(settings: HttpSettings<never>, request: FingerprintedRequest, 
   const how = settings.fingerprint.body
   if (typeof how === 'function') return `custom:${fingerprint(how(body.bytes, request))}`
   const canonical = how === 'jcs' ? canonicalBody(settings, request, body.bytes) : undefined
-  return canonical ?? `bytes:${hash('sha256', body.bytes, 'base64')}`
+  return canonical ?? formBody(request, body.bytes) ?? `bytes:${hash('sha256', body.bytes, 'base64')}`
+}
+
+/** The parts of a form, whatever boundary the client drew for this attempt. */
+function formBody(request: FingerprintedRequest, bytes: Uint8Array): string | undefined {
+  const boundary = boundaryOf(request.header('content-type'))
+  if (boundary === undefined || request.header('content-encoding')) return undefined
+  const digest = multipartDigest(bytes, boundary)
+  return digest === undefined ? undefined : `multipart:${digest}`
 }
 
 function canonicalBody(

@@ -163,6 +163,25 @@ describe('a held response is the one that a bare server would have sent', () => 
   }
 })
 
+test('a reason phrase that is set after the head reaches nobody, and spoils no replay', async () => {
+  const handler = idempotency(createOnce({ store: memoryStore(), scope: 'test' }), { tenant: 'shared' })(
+    (_req, res) => {
+      res.writeHead(200)
+      res.statusMessage = 'not\na phrase'
+      res.end('x')
+    },
+  ) as RequestListener
+  const server = createServer(handler)
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const { port } = server.address() as AddressInfo
+  const post = (): Promise<Response> =>
+    fetch(`http://127.0.0.1:${port}/`, { method: 'POST', headers: { 'Idempotency-Key': 'k' } })
+  const [first, again] = [await post(), await post()]
+  await new Promise((resolve) => server.close(resolve).closeAllConnections())
+  expect([first.status, first.statusText]).toEqual([200, 'OK'])
+  expect([again.status, again.statusText, await again.text()]).toEqual([200, 'OK', 'x'])
+})
+
 test('nothing leaves before the answer is settled', async () => {
   const settling = Promise.withResolvers<void>()
   const store = memoryStore()

@@ -52,6 +52,8 @@ interface Hold {
   resolve(produced: Produced): void
   phase: 'holding' | 'passing' | 'replaced'
   status: number
+  /** The reason phrase when the head was given: one that is set later reaches nobody, as in Node itself. */
+  message: string
   bytes: number
   is: 'whole' | 'stream' | 'broken'
   ended: boolean
@@ -78,6 +80,7 @@ export function holdResponse(
     resolve,
     phase: 'holding',
     status: 0,
+    message: '',
     bytes: 0,
     is: 'whole',
     ended: false,
@@ -131,6 +134,7 @@ function heldWriteHead(hold: Hold, head: Head): Internals {
   if (phase === 'passing' || refused) return Reflect.apply(own.writeHead, res, head) as Internals
   applyHead(hold, head)
   hold.status = res.statusCode
+  hold.message = res.statusMessage
   // As long as it is set, Node says that the headers were sent and refuses to change them.
   res._header = 'held by onceonly'
   if (isEventStream(hold) || declaredLength(hold) > hold.limits.storedBytesMax) beginStream(hold)
@@ -214,6 +218,7 @@ function letGo(hold: Hold, headers: readonly HeaderLine[]): void {
   unhold(hold)
   if (hold.is === 'broken') return void own.destroy.call(res)
   res.statusCode = hold.status
+  res.statusMessage = hold.message
   if (hold.head) {
     for (const [name, value] of headers) hold.head[name] = value
     own.writeHead.call(res, hold.status, hold.head)
@@ -353,9 +358,8 @@ function isPlainHead(res: Internals, given: Headers | undefined): given is Recor
 const ours: ReadonlySet<string> = new Set(['idempotency-window', 'idempotency-status'])
 
 function answerOf(hold: Hold): Answer {
-  const { res, status, chunks } = hold
+  const { message, status, chunks } = hold
   const answer = { status, headers: headersOf(hold), body: whole(chunks)[0] ?? new Uint8Array() }
-  const message = res.statusMessage
   return message && message !== STATUS_CODES[status] ? { ...answer, message } : answer
 }
 

@@ -1,0 +1,58 @@
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { boundaryOf, multipartDigest } from './multipart.ts'
+
+async function form(value: string): Promise<{ type: string; body: Uint8Array }> {
+  const data = new FormData()
+  data.set('name', value)
+  data.set('file', new Blob(['a\r\n--b\r\nc']), 'a.txt')
+  const request = new Request('http://localhost', { method: 'POST', body: data })
+  return { type: request.headers.get('content-type')!, body: new Uint8Array(await request.arrayBuffer()) }
+}
+
+function digestOf({ type, body }: { type: string; body: Uint8Array }): string | undefined {
+  return multipartDigest(body, boundaryOf(type)!)
+}
+
+test('a form that is sent twice has two boundaries and one digest; another form has another', async () => {
+  const [first, again, other] = [await form('x'), await form('x'), await form('y')]
+  expect(first.type).not.toBe(again.type)
+  expect(digestOf(first)).toBeDefined()
+  expect(digestOf(again)).toBe(digestOf(first))
+  expect(digestOf(other)).not.toBe(digestOf(first))
+})
+
+test('lists of parts that differ never meet, whatever is moved from one part to the next', () => {
+  const part = fc.string({ unit: fc.constantFrom('a', '1', ':', '-', '\r', '\n'), maxLength: 6 })
+  const body = (parts: readonly string[], boundary: string): Uint8Array =>
+    Buffer.from(`${parts.map((each) => `--${boundary}\r\n\r\n${each}\r\n`).join('')}--${boundary}--\r\n`)
+  const lists = fc.array(part, { maxLength: 4 })
+  fc.assert(
+    fc.property(lists, lists, (one, other) => {
+      const [a, b] = [multipartDigest(body(one, 'first'), 'first'), multipartDigest(body(other, 'second'), 'second')]
+      expect(a).toBeDefined()
+      expect(a === b).toBe(JSON.stringify(one) === JSON.stringify(other))
+    }),
+  )
+})
+
+test('a body that is not what its boundary says is left to its bytes', () => {
+  for (const body of ['', 'x', '--b', '--b\r\n\r\nx', 'preamble--b--', '--c--'])
+    expect(multipartDigest(Buffer.from(body), 'b'), body).toBeUndefined()
+  for (const type of [
+    '',
+    'text/plain; boundary=b',
+    'multipart/form-data',
+    `multipart/form-data; boundary=${'b'.repeat(71)}`,
+  ])
+    expect(boundaryOf(type), type).toBeUndefined()
+  expect(boundaryOf('multipart/form-data; charset=utf-8; boundary="a b"')).toBe('a b')
+})
+
+test('time grows with the body, not with what is in it', () => {
+  const heavy = Buffer.from('\r\n--'.repeat(250_000))
+  const started = performance.now()
+  for (const boundary of ['-', '--', '\r', 'b'.repeat(70)]) multipartDigest(heavy, boundary)
+  boundaryOf(`multipart/form-data;${' ;'.repeat(500)}`)
+  expect(performance.now() - started).toBeLessThan(2_000)
+})
