@@ -61,3 +61,36 @@ test('a handler that did not end by its deadline in a transaction was rolled bac
     { code: 'idempotency-deadline-passed', executed: 'no', retryable: true },
   ])
 })
+
+test('the published rules are those of this server: required, headers and omit', async () => {
+  const once = createOnce({ store: memoryStore(), scope: 'shop' })
+  const rules = async (options: object): Promise<object> => {
+    const handler = idempotency(once, { tenant: 'shared', ...options })(() => new Response('x'))
+    const headers = { Accept: 'application/json' }
+    return (await (
+      await handler(new Request('http://localhost/.well-known/idempotency', { headers }))
+    ).json()) as object
+  }
+  const plain = 'method, path, query, media type, content coding and body must be the same in every retry'
+  expect(await rules({})).toMatchObject({ required: false, header: 'Idempotency-Key', fingerprint: plain })
+  const fingerprint = { body: 'jcs', omit: ['/sentAt', '/trace/id'] }
+  expect(await rules({ required: true, header: 'X-Key', headers: ['X-Region'], fingerprint })).toMatchObject({
+    required: true,
+    header: 'X-Key',
+    fingerprint:
+      'method, path, query, media type, content coding, body and header x-region must be the same in every retry; ' +
+      'of a JSON body, /sentAt, /trace/id may differ',
+  })
+})
+
+test.each([401, 407, 408, 421, 425, 429])(
+  '%i says that nobody looked at the request: it is never stored',
+  async (status) => {
+    let runs = 0
+    const once = createOnce({ store: memoryStore(), scope: 'shop' })
+    const handler = idempotency(once, { tenant: 'shared', errorPolicy: 'began' })(() => {
+      return new Response(null, { status: ++runs === 1 ? status : 201 })
+    })
+    expect([(await handler(post())).status, (await handler(post())).status, runs]).toEqual([status, 201, 2])
+  },
+)

@@ -197,6 +197,12 @@ export const httpBugs: readonly SeededBug[] = [
       ),
     },
     {
+      id: 'a demand for credentials of a proxy is stored',
+      find: 'new Set([401, 407, 408, 421, 425, 429])',
+      replace: 'new Set([401, 408, 421, 425, 429])',
+      caughtBy: byTest('test/http/refusals.test.ts', '407 says that nobody looked at the request: it is never stored'),
+    },
+    {
       id: 'an error of the server is stored as the answer',
       find: `return status >= (policy === 'success-only' ? 400 : 500) ? 'open' : 'store'`,
       replace: `return status >= (policy === 'success-only' ? 400 : 600) ? 'open' : 'store'`,
@@ -207,6 +213,17 @@ export const httpBugs: readonly SeededBug[] = [
       find: '  if (choice.verdict) return choice.verdict\n',
       replace: '',
       caughtBy: byTest(inAdapters, 'a handler overrules the policy: release, store, notBegun'),
+    },
+  ]),
+  ...bugsIn('src/http/exchange/rules.ts', 'http', [
+    {
+      id: 'the published rules never say that a key is required',
+      find: '    required: settings.required,',
+      replace: '    required: false,',
+      caughtBy: byTest(
+        'test/http/refusals.test.ts',
+        'the published rules are those of this server: required, headers and omit',
+      ),
     },
   ]),
   ...bugsIn('src/http/exchange/problem.ts', 'http', [

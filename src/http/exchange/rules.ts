@@ -95,7 +95,7 @@ function rulesOf(settings: HttpSettings<never>): Rules {
         ? 'all callers share one space of keys'
         : 'a key belongs to the account that sends it') +
       (settings.keysPer === 'route' ? ', for each method and path' : ''),
-    fingerprint: 'method, path, query, media type, content coding and body must be the same in every retry',
+    fingerprint: sameRequest(settings),
     waitMs: settings.waitMs,
     bodyBytesMax: settings.bodyBytesMax,
     storedBytesMax: settings.storedBytesMax,
@@ -110,6 +110,21 @@ function rulesOf(settings: HttpSettings<never>): Rules {
       retryable,
     })),
   }
+}
+
+/** What must be the same in every retry, as this server compares it. */
+function sameRequest({ headers, fingerprint: { omit } }: HttpSettings<never>): string {
+  const parts = [
+    'method',
+    'path',
+    'query',
+    'media type',
+    'content coding',
+    'body',
+    ...headers.map((name) => `header ${name}`),
+  ]
+  const most = `${parts.slice(0, -1).join(', ')} and ${parts.at(-1)} must be the same in every retry`
+  return omit.length === 0 ? most : `${most}; of a JSON body, ${omit.join(', ')} may differ`
 }
 
 function page(settings: HttpSettings<never>): string {
