@@ -38,7 +38,10 @@ export { fingerprintTable, headerName, httpTable } from './exchange/option-table
 export type { HttpOption, OptionTable, ReadAs } from './exchange/option-table.ts'
 export { rulesPath } from './exchange/options.ts'
 export type { FingerprintOptions, HttpOptions } from './exchange/options.ts'
+export { problemAnswer } from './exchange/problem.ts'
+export type { ProblemKind } from './exchange/problem.ts'
 export { splitTarget } from './exchange/request-fingerprint.ts'
+export { hopByHop } from './exchange/stored-response.ts'
 export type { Answer, HeaderLine } from './exchange/stored-response.ts'
 
 /** A request with a key (or one that should have had it), as an adapter shows it. */

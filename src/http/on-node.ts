@@ -9,12 +9,13 @@ import { holdConnection } from './on-node/connection.ts'
 import type { HeldConnection } from './on-node/connection.ts'
 import { ClientGone, readNodeBody } from './on-node/request.ts'
 import type { Tap } from './on-node/request.ts'
-import { holdResponse, sendAnswer } from './on-node/response.ts'
+import { holdResponse } from './on-node/response.ts'
 import type { HeldResponse } from './on-node/response.ts'
+import { sendAnswer } from './on-node/send.ts'
 
 export { ClientGone, readNodeBody, tapNodeBody } from './on-node/request.ts'
 export type { Tap } from './on-node/request.ts'
-export { sendAnswer } from './on-node/response.ts'
+export { sendAnswer } from './on-node/send.ts'
 
 export interface NodeStage<Asked> {
   /** The framework's own request. */
@@ -161,7 +162,7 @@ function headersBefore<Asked>({ res, headersBefore: framework }: NodeStage<Asked
 }
 
 function deliver<Asked>(stage: NodeStage<Asked>, delivery: Delivery, held: HeldResponse | undefined): void {
-  if (delivery.is === 'handler') return held?.letGo(delivery.headers)
+  if (delivery.is === 'handler') return held?.forward(delivery.headers)
   if (delivery.is === 'thrown') {
     if (!held) throw delivery.error
     return held.replace(internalError())

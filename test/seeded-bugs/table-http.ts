@@ -261,7 +261,7 @@ export const httpBugs: readonly SeededBug[] = [
     {
       id: 'an answer leaves before its transaction is committed',
       find: '    return await held.produced\n',
-      replace: '    const produced = await held.produced\n    held.letGo([])\n    return produced\n',
+      replace: '    const produced = await held.produced\n    held.forward([])\n    return produced\n',
       caughtBy: byTest('test/seeded-bugs/http.test.ts', 'an answer whose commit fails reaches no client'),
     },
     {

@@ -3,20 +3,8 @@
 
 import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
+import { hopByHop } from '../../http/exchange.ts'
 
-/** Of one connection, or written anew by whoever writes a message. */
-const hopByHop = [
-  'connection',
-  'keep-alive',
-  'proxy-connection',
-  'te',
-  'trailer',
-  'transfer-encoding',
-  'upgrade',
-  'proxy-authenticate',
-  'proxy-authorization',
-  'http2-settings',
-]
 const attemptHeader = 'Idempotency-Attempt'
 const notToUpstream = new Set([
   ...hopByHop,

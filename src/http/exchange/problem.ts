@@ -14,17 +14,6 @@ export interface ProblemKind {
   readonly executed: 'yes' | 'no' | 'unknown'
 }
 
-function kind(
-  code: string,
-  status: number,
-  executed: ProblemKind['executed'],
-  retry: 'retryable' | 'final',
-  title: string,
-  detail: string,
-): ProblemKind {
-  return { code: `idempotency-${code}`, status, executed, retryable: retry === 'retryable', title, detail }
-}
-
 export type ProblemName =
   | 'keyMissing'
   | 'keyInvalid'
@@ -44,126 +33,128 @@ export type ProblemName =
 
 /** Every answer of our own. docs/http.md lists them; a test compares the two. */
 export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
-  keyMissing: kind(
-    'key-missing',
-    400,
-    'no',
-    'final',
-    'An Idempotency-Key header is required here',
-    'Send a new random key, such as a UUID, with every new request, and the same key with its retries.',
-  ),
-  keyInvalid: kind(
-    'key-invalid',
-    400,
-    'no',
-    'final',
-    'The Idempotency-Key header cannot be used',
-    'Send one header line with a quoted string of visible ASCII.',
-  ),
-  scopeMissing: kind(
-    'scope-missing',
-    400,
-    'no',
-    'final',
-    'It is not known whose Idempotency-Key this is',
-    'Send the credentials that name the account the key belongs to.',
-  ),
-  digestMismatch: kind(
-    'digest-mismatch',
-    400,
-    'unknown',
-    'final',
-    'The content does not have the digest that Content-Digest claims',
-    'Nothing was stored. Send the content and its sha-256 digest again.',
-  ),
-  bodyTooLarge: kind(
-    'body-too-large',
-    413,
-    'no',
-    'final',
-    'The content is too large for a request with an Idempotency-Key',
-    'Send less, or send a Content-Digest header with the sha-256 digest of the content.',
-  ),
-  keyReused: kind(
-    'key-reused',
-    422,
-    'no',
-    'final',
-    'This Idempotency-Key was used with another request',
-    'Keys can only be used with the same parameters they were first used with. Use a new key for a new request.',
-  ),
-  inProgress: kind(
-    'in-progress',
-    409,
-    'unknown',
-    'retryable',
-    'A request with this Idempotency-Key is being processed',
-    'Ask again with the same key: the answer will be that of the request which is being processed.',
-  ),
-  notStored: kind(
-    'response-not-stored',
-    409,
-    'yes',
-    'final',
-    'The request was processed, and its answer was not stored',
-    'It was a stream, or too large to be stored. It will not be processed again.',
-  ),
-  inDoubt: kind(
-    'outcome-unknown',
-    409,
-    'unknown',
-    'final',
-    'It is not known what became of the request with this Idempotency-Key',
-    'It began and never reported. It will not be processed again until somebody has looked into it.',
-  ),
-  outcomeUnknown: kind(
-    'outcome-unknown',
-    503,
-    'unknown',
-    'retryable',
-    'It is not known what became of the request with this Idempotency-Key',
-    'It was processed, and the result could not be recorded. Ask again with the same key.',
-  ),
-  keyExpired: kind(
-    'key-expired',
-    410,
-    'unknown',
-    'final',
-    'This Idempotency-Key was used, and its answer is no longer kept',
-    'Nothing was processed now. Find out what became of the first request, and use a new key if it is wanted again.',
-  ),
-  storeUnavailable: kind(
-    'store-unavailable',
-    503,
-    'no',
-    'retryable',
-    'Requests with an Idempotency-Key cannot be processed at the moment',
-    'Nothing was processed. Ask again with the same key.',
-  ),
-  transactionConflict: kind(
-    'transaction-conflict',
-    503,
-    'no',
-    'retryable',
-    'The request was rolled back because of others',
-    'Nothing was kept of it. Ask again with the same key.',
-  ),
-  deadlinePassed: kind(
-    'deadline-passed',
-    503,
-    'no',
-    'retryable',
-    'The request did not end by its deadline and was rolled back',
-    'Nothing was kept of it. Ask again with the same key.',
-  ),
-  outcomeUnreadable: kind(
-    'outcome-unreadable',
-    500,
-    'yes',
-    'final',
-    'The request was processed, and its stored answer cannot be read',
-    'It will not be processed again. Tell the operator of this server.',
-  ),
+  keyMissing: {
+    code: 'idempotency-key-missing',
+    status: 400,
+    executed: 'no',
+    retryable: false,
+    title: 'An Idempotency-Key header is required here',
+    detail: 'Send a new random key, such as a UUID, with every new request, and the same key with its retries.',
+  },
+  keyInvalid: {
+    code: 'idempotency-key-invalid',
+    status: 400,
+    executed: 'no',
+    retryable: false,
+    title: 'The Idempotency-Key header cannot be used',
+    detail: 'Send one header line with a quoted string of visible ASCII.',
+  },
+  scopeMissing: {
+    code: 'idempotency-scope-missing',
+    status: 400,
+    executed: 'no',
+    retryable: false,
+    title: 'It is not known whose Idempotency-Key this is',
+    detail: 'Send the credentials that name the account the key belongs to.',
+  },
+  digestMismatch: {
+    code: 'idempotency-digest-mismatch',
+    status: 400,
+    executed: 'unknown',
+    retryable: false,
+    title: 'The content does not have the digest that Content-Digest claims',
+    detail: 'Nothing was stored. Send the content and its sha-256 digest again.',
+  },
+  bodyTooLarge: {
+    code: 'idempotency-body-too-large',
+    status: 413,
+    executed: 'no',
+    retryable: false,
+    title: 'The content is too large for a request with an Idempotency-Key',
+    detail: 'Send less, or send a Content-Digest header with the sha-256 digest of the content.',
+  },
+  keyReused: {
+    code: 'idempotency-key-reused',
+    status: 422,
+    executed: 'no',
+    retryable: false,
+    title: 'This Idempotency-Key was used with another request',
+    detail:
+      'Keys can only be used with the same parameters they were first used with. Use a new key for a new request.',
+  },
+  inProgress: {
+    code: 'idempotency-in-progress',
+    status: 409,
+    executed: 'unknown',
+    retryable: true,
+    title: 'A request with this Idempotency-Key is being processed',
+    detail: 'Ask again with the same key: the answer will be that of the request which is being processed.',
+  },
+  notStored: {
+    code: 'idempotency-response-not-stored',
+    status: 409,
+    executed: 'yes',
+    retryable: false,
+    title: 'The request was processed, and its answer was not stored',
+    detail: 'It was a stream, or too large to be stored. It will not be processed again.',
+  },
+  inDoubt: {
+    code: 'idempotency-outcome-unknown',
+    status: 409,
+    executed: 'unknown',
+    retryable: false,
+    title: 'It is not known what became of the request with this Idempotency-Key',
+    detail: 'It began and never reported. It will not be processed again until somebody has looked into it.',
+  },
+  outcomeUnknown: {
+    code: 'idempotency-outcome-unknown',
+    status: 503,
+    executed: 'unknown',
+    retryable: true,
+    title: 'It is not known what became of the request with this Idempotency-Key',
+    detail: 'It was processed, and the result could not be recorded. Ask again with the same key.',
+  },
+  keyExpired: {
+    code: 'idempotency-key-expired',
+    status: 410,
+    executed: 'unknown',
+    retryable: false,
+    title: 'This Idempotency-Key was used, and its answer is no longer kept',
+    detail:
+      'Nothing was processed now. Find out what became of the first request, and use a new key if it is wanted again.',
+  },
+  storeUnavailable: {
+    code: 'idempotency-store-unavailable',
+    status: 503,
+    executed: 'no',
+    retryable: true,
+    title: 'Requests with an Idempotency-Key cannot be processed at the moment',
+    detail: 'Nothing was processed. Ask again with the same key.',
+  },
+  transactionConflict: {
+    code: 'idempotency-transaction-conflict',
+    status: 503,
+    executed: 'no',
+    retryable: true,
+    title: 'The request was rolled back because of others',
+    detail: 'Nothing was kept of it. Ask again with the same key.',
+  },
+  deadlinePassed: {
+    code: 'idempotency-deadline-passed',
+    status: 503,
+    executed: 'no',
+    retryable: true,
+    title: 'The request did not end by its deadline and was rolled back',
+    detail: 'Nothing was kept of it. Ask again with the same key.',
+  },
+  outcomeUnreadable: {
+    code: 'idempotency-outcome-unreadable',
+    status: 500,
+    executed: 'yes',
+    retryable: false,
+    title: 'The request was processed, and its stored answer cannot be read',
+    detail: 'It will not be processed again. Tell the operator of this server.',
+  },
 }
 
 /** A duplicate that comes back sooner is held by waitMs anyway; one that comes back much later waits for nothing. */
@@ -181,23 +172,40 @@ export function problem(settings: HttpSettings<never>, name: ProblemName, detail
   const stripe = settings.profile === 'stripe'
   const status = stripe && name === 'keyReused' ? 400 : is.status
   const detail = details.detail ? `${details.detail} ${is.detail}` : is.detail
+  const retryable = is.retryable && details.retryable !== false
+  const title = is.title.replace('Idempotency-Key', settings.header)
+  return problemAnswer({
+    kind: { ...is, status, title, detail, retryable },
+    base: settings.problemBase,
+    retryAfterSeconds: retryAfter(details.retryAfterMs),
+    headers: [['Link', `<${rulesPath}>; rel="describedby"`]],
+    stripe: stripe ? stripeError(name, { status, title, detail }) : undefined,
+  })
+}
+
+/** The document and headers of a problem, for the exchange and the gateway. `stripe` is its `error` member in that profile. */
+export function problemAnswer(of: {
+  readonly kind: ProblemKind
+  readonly base: string
+  readonly retryAfterSeconds: number
+  readonly headers?: readonly HeaderLine[]
+  readonly stripe: object | undefined
+}): Answer {
+  const { status, code, title, detail, executed, retryable } = of.kind
   const headers: HeaderLine[] = [
     ['Content-Type', 'application/problem+json'],
     ['Cache-Control', 'no-store'],
-    ['Link', `<${rulesPath}>; rel="describedby"`],
+    ...(of.headers ?? []),
   ]
-  const retryable = is.retryable && details.retryable !== false
-  if (retryable) headers.push(['Retry-After', retryAfter(details.retryAfterMs)])
-  if (stripe) headers.push(['Stripe-Should-Retry', String(retryable)])
-  const { code, executed } = is
-  const title = is.title.replace('Idempotency-Key', settings.header)
-  const document = { type: `${settings.problemBase}/${code}`, title, status, detail, code, retryable, executed }
-  const body = stripe ? { ...document, error: stripeError(name, document) } : document
+  if (retryable) headers.push(['Retry-After', String(of.retryAfterSeconds)])
+  if (of.stripe) headers.push(['Stripe-Should-Retry', String(retryable)])
+  const document = { type: `${of.base}/${code}`, title, status, detail, code, retryable, executed }
+  const body = of.stripe ? { ...document, error: of.stripe } : document
   return { status, headers, body: Buffer.from(JSON.stringify(body)) }
 }
 
-function retryAfter(retryAfterMs = 0): string {
-  return String(Math.min(retryAfterSecondsMax, Math.max(1, Math.ceil(retryAfterMs / 1000))))
+function retryAfter(retryAfterMs = 0): number {
+  return Math.min(retryAfterSecondsMax, Math.max(1, Math.ceil(retryAfterMs / 1000)))
 }
 
 // What stripe-node looks for: it takes an error body without an `error` member for a success.

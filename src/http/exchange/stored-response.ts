@@ -17,8 +17,8 @@ export interface Answer {
 
 export type StoredAnswer = { readonly is: 'answer'; readonly answer: Answer } | { readonly is: 'not-stored' }
 
-const notKept = new Set([
-  // Hop-by-hop (RFC 9110, 7.6.1), and the framing, which every connection has anew.
+/** Of one connection (RFC 9110, 7.6.1): neither stored nor passed on. The gateway uses the same list. */
+export const hopByHop: readonly string[] = [
   'connection',
   'keep-alive',
   'proxy-connection',
@@ -26,6 +26,14 @@ const notKept = new Set([
   'trailer',
   'transfer-encoding',
   'upgrade',
+  'proxy-authenticate',
+  'proxy-authorization',
+  'http2-settings',
+]
+
+const notKept = new Set([
+  ...hopByHop,
+  // The framing, which every connection has anew.
   'content-length',
   // Generated at the time of sending.
   'date',
@@ -33,8 +41,6 @@ const notKept = new Set([
   // Credentials: whoever replays has authenticated anew.
   'set-cookie2',
   'www-authenticate',
-  'proxy-authenticate',
-  'proxy-authorization',
   'authentication-info',
   'proxy-authentication-info',
   'authorization',

@@ -1,10 +1,10 @@
 // Holds what a handler writes to a Node response until it may leave, whichever way it writes: end, write, writeHead, pipes,
 // files, streams. To the handler the response behaves as if it were sent; to the client nothing is, not a byte.
 
-import { ServerResponse, STATUS_CODES, validateHeaderName, validateHeaderValue } from 'node:http'
-import type { OutgoingHttpHeader, OutgoingHttpHeaders } from 'node:http'
-import type { Produced } from '../exchange.ts'
-import type { Answer, HeaderLine } from '../exchange/stored-response.ts'
+import { STATUS_CODES, validateHeaderName, validateHeaderValue } from 'node:http'
+import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
+import type { Answer, HeaderLine, Produced } from '../exchange.ts'
+import { encodingOf, hasBody, sendAnswer, setHeaders, toBuffer } from './send.ts'
 
 export interface ResponseLimits {
   readonly storedBytesMax: number
@@ -17,7 +17,7 @@ export interface HeldResponse {
   /** Has the handler begun to answer? */
   began(): boolean
   /** Let it go as the handler made it, with headers added; what it still writes goes straight out. */
-  letGo(headers: readonly HeaderLine[]): void
+  forward(headers: readonly HeaderLine[]): void
   /** Send something else; what the handler wrote or still writes reaches nobody. */
   replace(answer: Answer): void
   /** The handler gives its answer up, unless that has ended already. */
@@ -96,7 +96,7 @@ export function holdResponse(
   return {
     produced,
     began: () => res._header !== null,
-    letGo: (headers) => letGo(hold, headers),
+    forward: (headers) => forward(hold, headers),
     replace: (answer) => replace(hold, answer),
     breakOff: () => breakOff(hold),
   }
@@ -212,7 +212,7 @@ function keep(hold: Hold, piece: Buffer): void {
   if (hold.bytes > hold.limits.storedBytesMax) beginStream(hold)
 }
 
-function letGo(hold: Hold, headers: readonly HeaderLine[]): void {
+function forward(hold: Hold, headers: readonly HeaderLine[]): void {
   const { res, own } = hold
   if (hold.phase !== 'holding') return
   unhold(hold)
@@ -267,56 +267,6 @@ function unhold(hold: Hold): void {
 
 function finished(hold: Hold): void {
   for (const callback of hold.callbacks) callback()
-}
-
-/** Sends a complete answer on a response that nothing was written to. */
-export function sendAnswer(
-  res: ServerResponse,
-  answer: Answer,
-  before: OutgoingHttpHeaders = {},
-  end: (body: readonly unknown[]) => void = (body) => void Reflect.apply(res.end, res, body),
-): void {
-  for (const [name, value] of Object.entries(before)) if (value !== undefined) res.setHeader(name, value)
-  if (sendPlain(res, answer)) return
-  setHeaders(res, answer.headers)
-  res.statusCode = answer.status
-  res.statusMessage = answer.message ?? STATUS_CODES[answer.status] ?? 'unknown'
-  end(answer.body.length > 0 && hasBody(answer.status) ? [answer.body] : [])
-}
-
-/** Below this a copy costs less than a second buffer in the write. */
-const textBytesMax = 16_384
-
-/**
- * Head and body in one piece, when nobody has wrapped the response or set a header on it. Latin-1 is every octet as it is, and
- * Node writes head and text together. False, and nothing done, where there is more to it.
- */
-function sendPlain(res: ServerResponse, { status, message, headers, body }: Answer): boolean {
-  const { writeHead, end } = ServerResponse.prototype
-  if (res.writeHead !== writeHead || res.end !== end || res.getHeaderNames().length > 0) return false
-  if (body.length === 0 || body.length > textBytesMax || !hasBody(status)) return false
-  const head: Record<string, string> = { 'Content-Length': String(body.length) }
-  for (const [name, value] of headers) {
-    // A second line of that name, or a name that no object can have.
-    if (name in head) return false
-    head[name] = value
-  }
-  res.writeHead(status, message ?? STATUS_CODES[status] ?? 'unknown', head)
-  res.end(toBuffer(body, undefined).toString('latin1'), 'latin1')
-  return true
-}
-
-/** A name that comes more than once is sent as so many lines. */
-function setHeaders(res: ServerResponse, headers: readonly HeaderLine[]): void {
-  if (headers.length === 1) return void res.setHeader(...headers[0]!)
-  const lines = new Map<string, [string, string[]]>()
-  for (const [name, value] of headers) {
-    const lower = name.toLowerCase()
-    const line = lines.get(lower)
-    if (line) line[1].push(value)
-    else lines.set(lower, [name, [value]])
-  }
-  for (const [name, values] of lines.values()) res.setHeader(name, values.length === 1 ? values[0]! : values)
 }
 
 /** What writeHead is given goes where setHeader puts it, as Node itself does when both are used. */
@@ -399,22 +349,8 @@ function declaredLength(hold: Hold, otherwise = 0): number {
   return declared === undefined || !hasBody(status) ? otherwise : Number(declared)
 }
 
-/** 1xx, 204 and 304 have no body, whatever is written. */
-function hasBody(status: number): boolean {
-  return status >= 200 && status !== 204 && status !== 304
-}
-
 function isChunk(chunk: unknown): chunk is string | Uint8Array {
   return typeof chunk === 'string' || chunk instanceof Uint8Array
-}
-
-function toBuffer(chunk: string | Uint8Array, encoding: unknown): Buffer {
-  if (typeof chunk === 'string') return Buffer.from(chunk, encodingOf(encoding))
-  return Buffer.from(chunk.buffer, chunk.byteOffset, chunk.byteLength)
-}
-
-function encodingOf(encoding: unknown): BufferEncoding {
-  return typeof encoding === 'string' ? (encoding as BufferEncoding) : 'utf8'
 }
 
 /** Tell the callback, if there is one, that the chunk was taken. */
