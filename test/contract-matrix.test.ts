@@ -1,7 +1,10 @@
+import { globSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { guarantees } from '../src/testing/store-contract/case.ts'
 import { storeContractCases } from '../src/testing/store-contract.ts'
 import { contractMatrix } from './contract-matrix.ts'
+import { contractPart } from './subjects/contract-part.ts'
 import type { TestOutcome } from './contract-matrix.ts'
 
 const inFile = (store: string, name: string, state: TestOutcome['state'] = 'passed'): TestOutcome => ({
@@ -57,4 +60,41 @@ test('a guarantee of which no case ran is a dot beside those that did', () => {
   const lines = contractMatrix([inFile('memory', `memory: ${first!.name}`)])
   expect(lineOf(lines, first!.guarantee)).toBe(`${first!.guarantee} 1/1`)
   expect(lineOf(lines, 'commit-faults')).toBe('commit-faults .')
+})
+
+test('a part of the contract on another form of a store counts in the column of that form, whatever the length of the names', () => {
+  const names: string[] = []
+  const record = Object.assign((name: string) => void names.push(name), { skip: () => {} })
+  contractPart({
+    name: 'serializable',
+    cases: storeContractCases,
+    create: () => Promise.reject(new Error('no case runs here')),
+    test: record,
+  })
+  expect(Math.max(...names.map((name) => name.length))).toBeGreaterThan(40)
+  const lines = contractMatrix(names.map((name) => inFile('postgres', name)))
+  expect(lines.map((line) => line.trim())).toContain('1  postgres: serializable')
+  for (const name of Object.keys(guarantees)) {
+    const total = storeContractCases.filter((each) => each.guarantee === name).length
+    expect(lineOf(lines, name)).toBe(`${name} ${total}/${total}`)
+  }
+})
+
+// Vitest cuts what it puts for $name after 40 characters: long names were not counted, short ones in the column of another form.
+test('no test of a store registers cases of the contract by test.each', () => {
+  const root = join(import.meta.dirname, '..')
+  const cutting = globSync('src/stores/**/*.test.ts', { cwd: root }).filter((path) => {
+    const text = readFileSync(join(root, path), 'utf8')
+    return text.includes('storeContractCases') && /\.each\((cases|storeContractCases)/.test(text)
+  })
+  expect(cutting).toEqual([])
+})
+
+test('a name that the runner has cut is reported, and not left out in silence', () => {
+  const { name } = storeContractCases[0]!
+  const lines = contractMatrix([
+    inFile('memory', `memory: ${name}`),
+    inFile('postgres', `postgres: ${name.slice(0, 30)}…`),
+  ])
+  expect(lines.at(-1)).toBe('  1 tests are not counted, because the runner has cut their names')
 })

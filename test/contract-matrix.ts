@@ -28,6 +28,7 @@ const labelWidth = Math.max(...Object.keys(guarantees).map((name) => name.length
 export function contractMatrix(outcomes: readonly TestOutcome[]): readonly string[] {
   const stores = [...columnsOf(outcomes)].filter(([, column]) => [...column.values()].some(({ ran }) => ran > 0))
   if (stores.length === 0) return []
+  const cut = outcomes.filter(({ file, name }) => isOfStore(file) && name.includes('…')).length
   const rows = Object.keys(guarantees) as Guarantee[]
   const reasons = rows.flatMap((each) => stores.map(([, column]) => column.get(each)?.cannot))
   const told = [...new Set(reasons.filter((reason) => reason !== undefined))]
@@ -50,13 +51,14 @@ export function contractMatrix(outcomes: readonly TestOutcome[]): readonly strin
       ),
     ),
     ...[...marks].map(([reason, mark], at) => `${at === 0 ? '\n' : ''}  ${mark}  ${reason}`),
+    ...(cut > 0 ? [`  ${cut} tests are not counted, because the runner has cut their names`] : []),
   ]
 }
 
 function columnsOf(outcomes: readonly TestOutcome[]): ReadonlyMap<string, Column> {
   const columns = new Map<string, Column>()
   for (const { file, name, state } of outcomes) {
-    const read = /\/src\/stores\/[^/]+\/[^/]+$/.test(file) ? readName(name) : undefined
+    const read = isOfStore(file) ? readName(name) : undefined
     if (!read) continue
     const store = storeOf(file, read.contract)
     const column = columns.get(store) ?? new Map<Guarantee, Cell>()
@@ -69,6 +71,8 @@ function columnsOf(outcomes: readonly TestOutcome[]): ReadonlyMap<string, Column
   }
   return columns
 }
+
+const isOfStore = (file: string): boolean => /\/src\/stores\/[^/]+\/[^/]+$/.test(file)
 
 /** Undefined for a test that is no case of the contract. */
 function readName(name: string): { contract: string; guarantee: Guarantee; cannot?: string } | undefined {

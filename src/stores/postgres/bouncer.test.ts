@@ -1,13 +1,14 @@
 // The contract through PgBouncer in transaction mode, where every transaction may get another session: nothing of ours may
 // live longer than a transaction. (Without PgBouncer, postgres/server.test.ts still gives each statement a session of its own.)
 
-import { afterAll, beforeAll, test } from 'vitest'
+import { afterAll, beforeAll } from 'vitest'
 import { createPool, type PostgresGround, startPostgresGround } from '../../../test/subjects/postgres.ts'
 import { needs } from '../../../test/servers/needs.ts'
+import { contractPart } from '../../../test/subjects/contract-part.ts'
 import { startPgbouncer } from '../../../test/servers/pgbouncer.ts'
 import type { Running } from '../../../test/servers/server.ts'
 import type { ContractSubject } from '../../testing/store-contract/subject.ts'
-import { runContractCase, storeContractCases } from '../../testing/store-contract.ts'
+import { storeContractCases } from '../../testing/store-contract.ts'
 import { postgresStore } from '../postgres.ts'
 
 needs(['postgres', 'pgbouncer'], { ours: true }).describe('the PostgreSQL store through PgBouncer', () => {
@@ -41,5 +42,5 @@ needs(['postgres', 'pgbouncer'], { ours: true }).describe('the PostgreSQL store 
   }
   // The faults are on the way to the server, which is not the way through the bouncer.
   const cases = storeContractCases.filter((each) => !/fault|crash/.test(each.guarantee))
-  test.each(cases)('$name', (each) => runContractCase(each, create))
+  contractPart({ name: 'behind PgBouncer', cases, create })
 })

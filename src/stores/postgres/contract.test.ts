@@ -9,9 +9,10 @@ import {
   startPostgresGround,
 } from '../../../test/subjects/postgres.ts'
 import { needs } from '../../../test/servers/needs.ts'
+import { contractPart } from '../../../test/subjects/contract-part.ts'
 import { key } from '../../core/key.ts'
 import { bytesOf, grantedOf, leaseMs, minuteMs, request } from '../../testing/store-contract/case.ts'
-import { runContractCase, storeContract, storeContractCases } from '../../testing/store-contract.ts'
+import { storeContract, storeContractCases } from '../../testing/store-contract.ts'
 import { postgresStore } from '../postgres.ts'
 
 needs('postgres', { ours: true }).describe('the PostgreSQL store', () => {
@@ -59,7 +60,7 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store', () => {
   for (const isolation of ['repeatable read', 'serializable']) {
     describe(`when ${isolation} is the default of the database's sessions`, () => {
       const options = `-c default_transaction_isolation=${isolation.replace(' ', '\\ ')}`
-      test.each(cases)('$name', (each) => runContractCase(each, () => ground.createSubject({ options })))
+      contractPart({ name: isolation, cases, create: () => ground.createSubject({ options }) })
 
       test('a step whose entry was written since it began, by an heir or a heartbeat, is a conflict, with nothing committed', async () => {
         await ground.reset()

@@ -11,10 +11,11 @@ import {
   startPostgresGround,
 } from '../../../test/subjects/postgres.ts'
 import { needs } from '../../../test/servers/needs.ts'
+import { contractPart } from '../../../test/subjects/contract-part.ts'
 import { startPostgres } from '../../../test/servers/postgres.ts'
 import { key, newId } from '../../core/key.ts'
 import type { Claim, ClaimRequest, Store, Verdict } from '../../core/store.ts'
-import { runContractCase, storeContract, storeContractCases } from '../../testing/store-contract.ts'
+import { storeContract, storeContractCases } from '../../testing/store-contract.ts'
 import { postgresStore } from '../postgres.ts'
 import type { PostgresStore } from '../postgres.ts'
 
@@ -65,7 +66,11 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store in periods', ()
   const cases = storeContractCases.filter((each) => concurrent.includes(each.guarantee))
   const repeatable = { options: '-c default_transaction_isolation=repeatable\\ read' }
   describe('when repeatable read is the default', () => {
-    test.each(cases)('$name', (each) => runContractCase(each, () => ground.createSubject(repeatable)))
+    contractPart({
+      name: 'postgres in periods, repeatable read',
+      cases,
+      create: () => ground.createSubject(repeatable),
+    })
   })
 
   const slotOf = async (id: string): Promise<number | undefined> => {

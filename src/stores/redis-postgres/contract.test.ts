@@ -6,9 +6,10 @@ import { startRedisPostgresGround } from '../../../test/subjects/redis-postgres.
 import type { RedisPostgresGround } from '../../../test/subjects/redis-postgres.ts'
 import { drivers } from '../../../test/subjects/redis.ts'
 import { needs } from '../../../test/servers/needs.ts'
+import { contractPart } from '../../../test/subjects/contract-part.ts'
 import { redisInfo } from '../../../test/servers/redis-command.ts'
 import { ask, assertSettled, bytesOf, finish, aKey } from '../../testing/store-contract/case.ts'
-import { runContractCase, storeContract, storeContractCases } from '../../testing/store-contract.ts'
+import { storeContract, storeContractCases } from '../../testing/store-contract.ts'
 
 needs(['postgres', 'redis'], { ours: true }).describe('the Redis over PostgreSQL store', () => {
   let ground: RedisPostgresGround
@@ -22,7 +23,7 @@ needs(['postgres', 'redis'], { ours: true }).describe('the Redis over PostgreSQL
   // The client only carries bytes: what is asked of it again is whether they arrive as they were, and what happens if not.
   const carried = ['mismatch', 'outcomes', 'expiry', 'keys', 'connection-faults']
   const cases = storeContractCases.filter((each) => carried.includes(each.guarantee))
-  test.each(cases)('ioredis: $name', (each) => runContractCase(each, () => ground.createSubject('ioredis')))
+  contractPart({ name: 'ioredis', cases, create: () => ground.createSubject('ioredis') })
 
   for (const driver of drivers) {
     test(`${driver}: the contract's subject does answer from Redis`, async () => {
