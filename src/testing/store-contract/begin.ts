@@ -21,6 +21,7 @@ import {
   otherFingerprint,
   request,
   retention,
+  served,
   take,
   times,
   transactionalOf,
@@ -101,7 +102,7 @@ const beginning: readonly ContractCase[] = [
       // More often than any pool has connections: one that is not given back makes the next begin wait for ever.
       for (let round = 0; round < 30; round++) {
         for (const [is, each, changes] of refusals) {
-          const began = await bounded('begin', lent.store.begin(each, request(changes)))
+          const began = await served('begin', lent.store.begin(each, request(changes)))
           assertIs(began.verdict, is)
           assert.equal(began.granted, undefined)
         }
@@ -205,7 +206,7 @@ const noWaiting: readonly ContractCase[] = [
         assert.equal(await store.settle(claim, bytesOf(each.id), retention), 'done')
         assertSettled(await ask(store, each), bytesOf(each.id))
       })
-      await bounded('the others', Promise.all(others))
+      await served('the others', Promise.all(others))
       assert.equal(await granted.commit(bytesOf('committed'), retention), 'done')
       assertSettled(await ask(second, aKey), bytesOf('committed'))
     },

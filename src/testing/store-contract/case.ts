@@ -182,6 +182,14 @@ export async function bounded<T>(what: string, work: Promise<T>): Promise<T> {
   return Promise.race([work, late]).finally(() => ended.abort())
 }
 
+/** A call that the store must serve: an error of the store is what the case was looking for, and not its mishap. */
+export async function served<T>(what: string, work: Promise<T>): Promise<T> {
+  return bounded(what, work).catch((error: unknown) => {
+    if (!(error instanceof OnceError)) throw error
+    throw new assert.AssertionError({ message: `expected ${what} to be served, got ${error.code}: ${error.message}` })
+  })
+}
+
 /** The first answer of `work` that is not an error; for the moments in which a server comes back. */
 export async function eventually<T>(work: () => Promise<T>): Promise<T> {
   const startedAtMs = systemClock.elapsed()

@@ -29,6 +29,9 @@ import {
 import type { ContractCase, TransactionalSubject } from './case.ts'
 import { beginGranted } from './begin.ts'
 
+/** A crash before anything was acknowledged would show nothing. */
+const settledMin = 20
+
 const crashRecovery: readonly ContractCase[] = [
   {
     name: 'settled answers, running claims with their tokens and open keys survive a crash of the server',
@@ -54,18 +57,32 @@ const crashRecovery: readonly ContractCase[] = [
       const { store } = subject
       const acknowledged: Claim[] = []
       const settled: Claim[] = []
+      const isWarm = Promise.withResolvers<void>()
+      const crash = { isOver: false }
+      // Each goes on with key after key, until the crash ends its call.
       const work = times(50).map(async (index) => {
-        const claim = await take(store, key('contract', `key ${index}`))
-        acknowledged.push(claim)
-        if ((await store.settle(claim, bytesOf(claim.key.id), retention)) === 'done') settled.push(claim)
+        for (let round = 0; round < 20 && !crash.isOver; round++) {
+          const claim = await take(store, key('contract', `key ${index} ${round}`))
+          acknowledged.push(claim)
+          if ((await store.settle(claim, bytesOf(claim.key.id), retention)) === 'done') settled.push(claim)
+          if (settled.length >= settledMin) isWarm.resolve()
+        }
       })
       const ended = Promise.allSettled(work)
+      await bounded('the calls before a crash', Promise.race([isWarm.promise, ended]))
       await faultsOf(subject, 'crash-recovery').crashServer()
+      crash.isOver = true
       await bounded('the calls under way in a crash', ended)
-      for (const claim of acknowledged) {
+      assert.ok(
+        settled.length >= settledMin,
+        `expected at least ${settledMin} settles to be acknowledged before the crash, got ${settled.length}`,
+      )
+      const settleAgain = async (claim: Claim): Promise<void> =>
         assert.equal(await eventually(() => store.settle(claim, bytesOf(claim.key.id), retention)), 'done')
-      }
-      for (const { key: each } of settled) assertSettled(await eventually(() => ask(store, each)), bytesOf(each.id))
+      await Promise.all(acknowledged.map(settleAgain))
+      const askAgain = async ({ key: each }: Claim): Promise<void> =>
+        assertSettled(await eventually(() => ask(store, each)), bytesOf(each.id))
+      await Promise.all(settled.map(askAgain))
     },
   },
 ]
