@@ -1,28 +1,29 @@
 // Whatever others may have written is read or refused with a typed error, in time that grows with its length only.
-// ONCEONLY_FUZZ=long goes through 100 MB; ONCEONLY_FUZZ_SEED=N brings a finding back.
+// ONCEONLY_FUZZ=long goes through 100 MB. ONCEONLY_SEED=N brings a finding back.
 
 import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
+import { freshSeed } from '../fresh-seed.ts'
 import { fuzz } from './fuzz.ts'
 import type { Fuzzed } from './fuzz.ts'
 import { parsers } from './parsers.ts'
 
 const isLong = process.env['ONCEONLY_FUZZ'] === 'long'
-const given = process.env['ONCEONLY_FUZZ_SEED']
-// Another one on every long run; the short one is the same for everybody, so that it fails for all or for none.
-const seed = given !== undefined ? Number(given) : isLong ? Date.now() % 2 ** 31 : 1
 const bytesForEach = isLong ? Math.ceil(100_000_000 / parsers.length) : 250_000
+// The fixed one is the same for everybody, so that it fails for all or for none. CI and long runs look further.
+const fresh = freshSeed('the fuzzers', isLong ? { ONCEONLY_REQUIRE: 'all', ...process.env } : process.env)
+const seeds = [1, ...(fresh === undefined ? [] : [fresh])]
 const fuzzed: Fuzzed[] = []
 
 afterAll(() => {
   const sum = (name: keyof Fuzzed): string => fuzzed.reduce((total, each) => total + each[name], 0).toLocaleString('en')
   process.stdout.write(
-    `fuzz: seed ${seed}, ${sum('inputs')} inputs, ${sum('bytes')} bytes, ${sum('refused')} refused\n`,
+    `fuzz: seeds ${seeds.join(' and ')}, ${sum('inputs')} inputs, ${sum('bytes')} bytes, ${sum('refused')} refused\n`,
   )
 })
 
-describe(`typed errors only (seed ${seed})`, () => {
+describe.each(seeds)('typed errors only (seed %i)', (seed) => {
   test.each(parsers)(
     '$name',
     (parser) => {

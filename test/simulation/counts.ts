@@ -1,6 +1,7 @@
 // What a run has been through. A run that met too little of what it is about has shown nothing: it is invalid, not passed.
 
 import type { History } from '../../src/testing/history-checker/history.ts'
+import { quotas } from './quotas.ts'
 import type { NetworkCounts } from './world/network.ts'
 
 export type Counts = NetworkCounts & {
@@ -33,50 +34,7 @@ export type Counts = NetworkCounts & {
   deadlines: number
 }
 
-/**
- * The least that a thousand schedules must have met: a third of what they meet when the generator is in order, so that chance
- * does not make a run invalid, and a generator that stopped generating does.
- */
-export const quotas: Readonly<Record<string, number>> = {
-  calm: 27,
-  crashes: 188,
-  pauses: 197,
-  clockJumps: 58,
-  outages: 61,
-  mends: 80,
-  sweeps: 292,
-  lostRequests: 200,
-  lostAcknowledgements: 88,
-  duplicates: 140,
-  takeovers: 110,
-  reopened: 59,
-  fenced: 180,
-  replays: 1_023,
-  busy: 2_869,
-  mismatches: 229,
-  doubts: 11,
-  expiries: 85,
-  grantedAgain: 33,
-  revivals: 6,
-  commits: 134,
-  rollbacks: 104,
-  outcomeUnknown: 12,
-  claimLost: 24,
-  deadlines: 65,
-}
-
-/** A Redis has no transactions and no sweeps, but losses. */
-export const redisQuotas: Readonly<Record<string, number>> = {
-  ...without(quotas, ['sweeps', 'commits', 'rollbacks']),
-  losses: 43,
-  quarantined: 50,
-}
-
-function without(all: Readonly<Record<string, number>>, names: readonly string[]): Readonly<Record<string, number>> {
-  return Object.fromEntries(Object.entries(all).filter(([name]) => !names.includes(name)))
-}
-
-/** Fewer schedules than this may miss a quota by chance: the rarest are met thirty times in so many. */
+/** Fewer schedules than this may miss a quota by chance. */
 export const quotaSchedulesMin = 5_000
 
 export function noCounts(): Counts {

@@ -1,41 +1,34 @@
 // The simulation in the test suite: a bounded part of it, its determinism, and that it sees what is wrong.
 
-import { spawnSync } from 'node:child_process'
-import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { tellStory } from '../../src/testing/history-checker/story.ts'
+import { freshSeed, isThorough } from '../fresh-seed.ts'
 import { planFor, redisPlanFor } from './plan.ts'
 import { missedQuotas, noCounts } from './counts.ts'
 import { describeFailure } from './failure.ts'
+import { highest, lowered, quotas, redisQuotas } from './quotas.ts'
 import { judgePlan, runSchedule } from './schedule.ts'
 import { shrink } from './shrink.ts'
+import { expectNoViolation } from './search.ts'
+import type { SimulationRun } from './search.ts'
 import { keySimulation } from './simulations.ts'
 import { runPlan } from './workload.ts'
 import { knownWrongRedis, knownWrongs } from './wrong.ts'
 
-// CI takes its time (.ci/run sets this); everybody else wants an answer within a minute.
-const isThorough = process.env['ONCEONLY_REQUIRE'] === 'all'
-
-const runs: readonly { readonly what: string; readonly schedules: number }[] = isThorough
-  ? [
-      { what: 'keys', schedules: 450_000 },
-      { what: 'redis', schedules: 50_000 },
-    ]
-  : [
-      { what: 'keys', schedules: 15_000 },
-      { what: 'redis', schedules: 5_000 },
-    ]
+// A fixed seed shows whether a change broke what held before. A fresh one looks where no run has looked.
+const keySeed = freshSeed('the simulation of keys')
+const redisSeed = freshSeed('the simulation of Redis')
+const runs: readonly SimulationRun[] = [
+  { what: 'keys', seed: 1, schedules: isThorough ? 150_000 : 15_000 },
+  { what: 'redis', seed: 1, schedules: isThorough ? 20_000 : 5_000 },
+  ...(keySeed === undefined ? [] : [{ what: 'keys', seed: keySeed, schedules: 300_000 }]),
+  ...(redisSeed === undefined ? [] : [{ what: 'redis', seed: redisSeed, schedules: 40_000 }]),
+]
 
 test.each(runs)(
-  '$what: $schedules schedules of faults and healing break no guarantee, and met enough faults to count',
+  '$what: $schedules schedules of faults and healing from seed $seed on break no guarantee, and met enough faults to count',
   { timeout: 1_800_000 },
-  ({ what, schedules }) => {
-    const program = join(import.meta.dirname, 'run.ts')
-    const args = [program, '--what', what, '--seed', '1', '--schedules', `${schedules}`]
-    const { status, stdout, stderr } = spawnSync(process.execPath, args, { encoding: 'utf8' })
-    expect(status, `${stdout}\n${stderr}`).toBe(0)
-    expect(stdout).toContain('0 violations')
-  },
+  expectNoViolation,
 )
 
 describe('determinism', () => {
@@ -109,6 +102,20 @@ describe('the harness sees what is wrong', () => {
   })
 
   test('a run that met too little is invalid', () => {
-    expect(missedQuotas({ ...noCounts(), schedules: 10_000 })).toContain('takeovers: 0, at least 1100 expected')
+    expect(missedQuotas({ ...noCounts(), schedules: 10_000 })).toContain(
+      `takeovers: 0, at least ${10 * quotas['takeovers']!} expected`,
+    )
+  })
+
+  test('no quota is lower than it has been, unless its reason stands beside it', () => {
+    for (const [table, most] of Object.entries(highest)) {
+      const now = { quotas, redisQuotas }[table as keyof typeof highest]
+      const excused = lowered.filter(
+        (each) => each.table === table && each.why.length > 20 && each.from >= most[each.name]!,
+      )
+      const below = Object.keys(most).filter((name) => (now[name] ?? 0) < most[name]!)
+      expect(below.filter((name) => !excused.some((each) => each.name === name))).toEqual([])
+      expect(Object.keys(now).filter((name) => now[name]! > (most[name] ?? 0))).toEqual([])
+    }
   })
 })

@@ -1,7 +1,6 @@
 // What can be simulated, each from its seed to its judgement: the key protocol on rows, the same on Redis, and operations.
 
 import type { Violation } from '../../src/testing/history-checker/violation.ts'
-import { quotas, redisQuotas } from './counts.ts'
 import { operationQuotas } from './operation-counts.ts'
 import { operationPlanFor, smallerOperationPlans } from './operation-plan.ts'
 import type { OperationPlan } from './operation-plan.ts'
@@ -9,6 +8,7 @@ import { judgeOperationPlan } from './operation-schedule.ts'
 import type { WrongOperation } from './operation-workload.ts'
 import { planFor, redisPlanFor, smallerPlans } from './plan.ts'
 import type { Plan } from './plan.ts'
+import { quotas, redisQuotas } from './quotas.ts'
 import { judgePlan } from './schedule.ts'
 import type { Wrong } from './workload.ts'
 
