@@ -52,8 +52,13 @@ export function hunterIn(copy: Copy): Hunter {
   }
 }
 
-function judge({ tests, said }: TestAnswer, needs: Needs | undefined): Hunted {
+const timedOut = /^(Error: )?(Test|Hook) timed out in \d+ms/
+
+export function judge({ tests, said }: TestAnswer, needs: Needs | undefined): Hunted {
   const failed = tests.find(({ status }) => status === 'failed')
+  // A test that runs out of time has asserted nothing, and a slow machine would catch every bug.
+  if (failed && timedOut.test(failed.message))
+    return { is: 'missed', why: `no assertion: ${firstLine(failed.message)}` }
   if (failed) return { is: 'caught', after: firstLine(failed.message) }
   if (tests.length === 0) return { is: 'missed', why: `the test was not run: ${firstLine(said)}` }
   if (tests.some(({ status }) => status === 'passed')) return { is: 'missed', why: 'the test passed' }

@@ -1,8 +1,10 @@
-// npm run seeded-bugs -- [--quick] [--only TEXT] [--workers W] [--json FILE]
+// npm run seeded-bugs -- [--quick | --rotating [--part P]] [--only TEXT] [--workers W] [--json FILE]
 //
 // Puts each bug of the table into a copy of the source and sees whether its named assertion notices. First the same assertions
 // must hold on the sound source: one that always fails would catch everything. Exit code 1 when a bug was missed.
-// --quick leaves out what needs a server, or time; --only runs the rows whose id, group or file has the text.
+// --quick leaves out what needs a server, or time. --rotating runs what is quick, and of the rest the third whose turn it is
+// today, and names those that it leaves out. --part 0, 1 or 2 asks for one of the thirds. --only runs the rows whose id, group
+// or file has the text.
 
 import { writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
@@ -12,6 +14,7 @@ import { describeCaughtBy } from './bug.ts'
 import type { SeededBug } from './bug.ts'
 import { makeCopy } from './copy.ts'
 import { hunterIn } from './hunt.ts'
+import { isSlow, partOfDay, parts, rotate } from './rotation.ts'
 import type { Hunted, Hunter } from './hunt.ts'
 import type { RunTest } from './standing-tests-process.ts'
 import { seededBugs } from './table.ts'
@@ -26,6 +29,8 @@ function readWanted(): Wanted {
   const { values } = parseArgs({
     options: {
       quick: { type: 'boolean', default: false },
+      rotating: { type: 'boolean', default: false },
+      part: { type: 'string' },
       only: { type: 'string', default: '' },
       workers: { type: 'string', default: String(availableParallelism()) },
       json: { type: 'string' },
@@ -34,11 +39,13 @@ function readWanted(): Wanted {
   const workers = Number(values.workers)
   if (!Number.isSafeInteger(workers) || workers < 1)
     throw new Error(`expected --workers to be a positive integer, got "${values.workers}"`)
-  const bugs = seededBugs.filter(
-    (bug) =>
-      (!values.quick || !('needs' in bug.caughtBy)) &&
-      [bug.id, bug.group, bug.file].some((text) => text.includes(values.only)),
-  )
+  const named = seededBugs.filter((bug) => [bug.id, bug.group, bug.file].some((text) => text.includes(values.only)))
+  if (values.quick) return { bugs: named.filter((bug) => !isSlow(bug)), workers, json: values.json }
+  if (!values.rotating) return { bugs: named, workers, json: values.json }
+  const part = values.part === undefined ? partOfDay(Date.now()) : Number(values.part)
+  const { bugs, left } = rotate(named, part)
+  say(`seeded bugs, part ${part} of ${parts} (again: npm run seeded-bugs -- --rotating --part ${part})`)
+  for (const { id } of left) say(`left to another day: ${id}`)
   return { bugs, workers, json: values.json }
 }
 

@@ -6,6 +6,8 @@ import { expect, test } from 'vitest'
 import { assertions } from '../../src/testing/history-checker/violation.ts'
 import { describeCaughtBy } from './bug.ts'
 import { root, seeded } from './copy.ts'
+import { judge } from './hunt.ts'
+import { isSlow, partOfDay, parts, rotate } from './rotation.ts'
 import { seededBugs } from './table.ts'
 
 const read = (path: string): string => readFileSync(join(root, path), 'utf8')
@@ -32,4 +34,24 @@ test.each(seededBugs)('$id: what must catch it exists', ({ caughtBy }) => {
 test('there are at least 260, each with a name of its own', () => {
   expect(seededBugs.length).toBeGreaterThanOrEqual(260)
   expect(new Set(seededBugs.map(({ id }) => id)).size).toBe(seededBugs.length)
+})
+
+test('three days in a row run every bug, each day names what it leaves out, and what is quick runs every day', () => {
+  const days = Array.from({ length: parts }, (_, day) => rotate(seededBugs, partOfDay(day * 86_400_000)))
+  expect(new Set(days.flatMap(({ bugs }) => bugs)).size).toBe(seededBugs.length)
+  for (const { bugs, left } of days) {
+    expect(bugs.length + left.length).toBe(seededBugs.length)
+    expect(left.every(isSlow)).toBe(true)
+    expect(left.length).toBeLessThanOrEqual(Math.ceil((seededBugs.filter(isSlow).length * 2) / 3))
+  }
+  expect(() => rotate(seededBugs, 3)).toThrow('expected --part to be a whole number from 0 to 2')
+})
+
+test('a test that ran out of time has not caught anything', () => {
+  const answer = (message: string) => ({
+    tests: [{ file: 'a', title: 'b', status: 'failed' as const, message }],
+    said: '',
+  })
+  expect(judge(answer('Test timed out in 15000ms.\nmore'), undefined).is).toBe('missed')
+  expect(judge(answer('expected 1 to be 2'), undefined)).toEqual({ is: 'caught', after: 'expected 1 to be 2' })
 })

@@ -47,7 +47,7 @@ export function noCounts(): Counts {
   }
 }
 
-/** The targets of a run on all stores (RELIABILITY of the design), and a third or less of what it meets besides. */
+/** The targets of a run on all stores, and a third or less of what it meets besides. */
 export const quotas: Readonly<Partial<Record<keyof Counts, number>>> = {
   kills: 500,
   zombies: 100,
@@ -63,6 +63,33 @@ export const quotas: Readonly<Partial<Record<keyof Counts, number>>> = {
 
 /** Only where the machine lets us: see what was skipped. */
 export const quotasWhereAllowed = { diskFull: 10, clockJumps: 20 } as const
+
+export interface Met {
+  readonly counts: Counts
+  readonly scale: number
+  readonly skipped: readonly string[]
+  /** How often each point of a kill was met. */
+  readonly points: Readonly<Record<string, number>>
+  /** Every store was asked for. */
+  readonly isWhole: boolean
+  /** ONCEONLY_REQUIRE=all: what is missing on this machine is a failure of the run, whatever it is. */
+  readonly isStrict: boolean
+}
+
+/** Why a run has shown too little. */
+export function invalidities({ counts, scale, skipped, points, isWhole, isStrict }: Met): string[] {
+  const unmet = Object.keys(points).filter((point) => points[point] === 0)
+  const storesAreThere = skipped.every((line) => isOfMachine(line))
+  return [
+    ...(isStrict && !isWhole ? ['--only leaves stores out, and ONCEONLY_REQUIRE=all forbids it'] : []),
+    ...(isStrict ? skipped.map((line) => `skipped: ${line} (a skip is a failure because ONCEONLY_REQUIRE=all)`) : []),
+    ...unmet.map((point) => `never killed at ${point}`),
+    ...(isStrict || (isWhole && storesAreThere) ? missedQuotas(counts, scale, isStrict ? [] : skipped) : []),
+  ]
+}
+
+/** A full disk and a moved clock need what not every machine allows. */
+const isOfMachine = (line: string): boolean => /^(full disk|moved clocks)/.test(line)
 
 export function missedQuotas(counts: Counts, scale: number, skipped: readonly string[]): string[] {
   const wanted: Partial<Record<keyof Counts, number>> = { ...quotas }

@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { missedQuotas, noCounts } from './counts.ts'
+import { type Counts, invalidities, missedQuotas, noCounts } from './counts.ts'
 import { type Journal, type Line, openJournal, readJournals, wallOffsetMs } from './journal.ts'
 import { judge } from './judge.ts'
 import { checkOperations } from './judge-operations.ts'
@@ -161,6 +161,28 @@ describe('the judge', () => {
     const assertions: string[] = []
     checkOperations(readJournals(folder), rows, ({ assertion }) => assertions.push(assertion))
     expect(assertions.toSorted()).toEqual(['compensated', 'compensated', 'step-never-again', 'step-once'])
+  })
+})
+
+describe('ONCEONLY_REQUIRE=all', () => {
+  const enough = Object.fromEntries(Object.keys(noCounts()).map((name) => [name, 100_000])) as unknown as Counts
+  const met = { counts: enough, scale: 1, skipped: [], points: { 'sqlite run: settle before': 1 }, isWhole: true }
+
+  test.each(['redis: not found', 'full disk: not root', 'moved clocks: no libfaketime'])(
+    'makes a run INVALID that has skipped "%s"',
+    (line) => {
+      expect(invalidities({ ...met, isStrict: false, skipped: [line] })).toEqual([])
+      expect(invalidities({ ...met, isStrict: true, skipped: [line] })).toEqual([
+        `skipped: ${line} (a skip is a failure because ONCEONLY_REQUIRE=all)`,
+      ])
+    },
+  )
+
+  test('looks at every quota also when a store, the disk or the clock is missing', () => {
+    const strict = invalidities({ ...met, isStrict: true, counts: noCounts(), skipped: ['redis: x', 'full disk: y'] })
+    for (const name of ['kills', 'diskFull', 'clockJumps'])
+      expect(strict.some((line) => line.startsWith(`${name}: 0, at least`))).toBe(true)
+    expect(invalidities({ ...met, isStrict: true, isWhole: false })).toHaveLength(1)
   })
 })
 
