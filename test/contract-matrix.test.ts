@@ -1,7 +1,7 @@
 import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { guarantees } from '../src/testing/store-contract/case.ts'
+import { guarantees } from '../src/testing/store-contract.ts'
 import { storeContractCases } from '../src/testing/store-contract.ts'
 import { contractMatrix } from './contract-matrix.ts'
 import { contractPart } from './subjects/contract-part.ts'

@@ -2,8 +2,8 @@
 // read from the names of the tests alone, so that it does not matter in which process they ran.
 
 import { basename, dirname } from 'node:path'
-import { guarantees } from '../src/testing/store-contract/case.ts'
-import type { Guarantee } from '../src/testing/store-contract/case.ts'
+import { guarantees } from '../src/testing/store-contract.ts'
+import type { Guarantee } from '../src/testing/store-contract.ts'
 import { storeContractCases } from '../src/testing/store-contract.ts'
 
 export interface TestOutcome {

@@ -3,7 +3,7 @@
 import { AssertionError } from 'node:assert'
 import { describe, expect, test } from 'vitest'
 import { brokenStores } from './broken-stores.ts'
-import { guarantees } from './store-contract/case.ts'
+import { guarantees } from './store-contract.ts'
 import { memorySubject } from '../../test/subjects/memory.ts'
 import { pretendSubject } from './broken-stores/pretend-database.ts'
 import { reasonNotTo, runContractCase, storeContract, storeContractCases } from './store-contract.ts'

@@ -8,6 +8,8 @@ import { brokenRetention } from './broken-stores/retention.ts'
 import type { BrokenStore } from './broken-stores/broken-store.ts'
 import { brokenTransactions } from './broken-stores/transactions.ts'
 
+export type { BrokenStore } from './broken-stores/broken-store.ts'
+
 export const brokenStores: readonly BrokenStore[] = [
   ...brokenHolders,
   ...brokenAnswers,

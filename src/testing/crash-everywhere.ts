@@ -16,6 +16,11 @@ import type { CrashCell, CrashReport } from './crash-everywhere/report.ts'
 import { manualClock } from './manual-clock.ts'
 import type { ManualClock } from './manual-clock.ts'
 
+export { crashPointsHere, crashProcesses } from './crash-everywhere/processes.ts'
+export type { CrashProcessesOptions } from './crash-everywhere/processes.ts'
+export type { CrashKind, CrashPoints } from './crash-everywhere/points.ts'
+export type { CrashCell, CrashReport } from './crash-everywhere/report.ts'
+
 export interface CrashingProcess extends CrashPoints {
   /** The clock for `createOnce`: the timers of a dead process never fire. */
   readonly clock: Clock
@@ -41,7 +46,26 @@ export const kindsRule: Rule = (value) =>
     ? undefined
     : `a list of ${crashKinds.map((kind) => `"${kind}"`).join(', ')}`
 
-/** Rejects with all cells when one of them is broken. */
+/**
+ * Runs your code once for each call that leaves the process and each way to crash there. Rejects with all cells when one is broken.
+ *
+ * @example
+ * import assert from 'node:assert/strict'
+ * import { createOnce } from 'onceonly'
+ * import { memoryStore } from 'onceonly/memory'
+ * import { crashEverywhere } from 'onceonly/testing'
+ *
+ * const report = await crashEverywhere({
+ *   setUp: (clock) => ({ store: memoryStore({ clock }), charges: new Set<string>() }),
+ *   async run({ wrap, outside, clock }, { store, charges }) {
+ *     const once = createOnce({ store: wrap('store', store), scope: 'shop', clock })
+ *     const charge = (key: string) => outside('bank.charge', async () => void charges.add(key))
+ *     await once.run('order-1', (op) => charge(op.keyFor('charge')))
+ *   },
+ *   check: ({ charges }) => assert.equal(charges.size, 1),
+ * })
+ * console.log(report.text)
+ */
 export async function crashEverywhere<World>(options: CrashEverywhereOptions<World>): Promise<CrashReport> {
   checkOptions('crashEverywhere', options, {
     setUp: aFunction,

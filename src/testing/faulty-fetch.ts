@@ -48,6 +48,16 @@ const probability: Rule = (value) =>
 
 const seedRule: Rule = (value) => (Number.isSafeInteger(value) && (value as number) >= 0 ? undefined : 'a whole number')
 
+/**
+ * Returns a fetch that loses, repeats and delays requests and replies. The seed decides which, so a failing run can be repeated.
+ *
+ * @example
+ * import { faultyFetch } from 'onceonly/testing'
+ *
+ * const bad = faultyFetch(fetch, { seed: 7, loseReply: 0.2, duplicate: 0.1 })
+ * const response = await bad('http://localhost:3000/orders', { method: 'POST' })
+ * console.log(response.status, bad.faults)
+ */
 export function faultyFetch(fetch: FetchLike, options: FaultyFetchOptions): FaultyFetch {
   checkOptions('faultyFetch', options, {
     seed: seedRule,

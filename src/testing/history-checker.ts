@@ -10,6 +10,23 @@ import { isLinearizable } from './history-checker/linearizable.ts'
 import type { LinearizableOptions } from './history-checker/linearizable.ts'
 import type { Violation } from './history-checker/violation.ts'
 
+export { emptyHistory, recordAnswer } from './history-checker/history.ts'
+export type {
+  Asked,
+  CallAnswer,
+  CallRecord,
+  EffectRecord,
+  ExecutionRecord,
+  History,
+  HistoryRow,
+  RowChange,
+  StoreOperation,
+} from './history-checker/history.ts'
+export { tellStory } from './history-checker/story.ts'
+export type { Line } from './history-checker/story.ts'
+export { assertions } from './history-checker/violation.ts'
+export type { Assertion, Violation } from './history-checker/violation.ts'
+
 export interface CheckOptions extends LinearizableOptions {
   /** `calm`: nothing went wrong in the world, so nothing may be lost and nobody refused. Default faulty. */
   readonly weather?: 'calm' | 'faulty'
@@ -17,6 +34,16 @@ export interface CheckOptions extends LinearizableOptions {
   readonly storeTimeoutMs?: number
 }
 
+/**
+ * Returns what a history breaks: the guarantee, the key and the reason. An empty list means that the run kept every promise.
+ *
+ * @example
+ * import { checkHistory, emptyHistory } from 'onceonly/testing'
+ *
+ * const history = emptyHistory()
+ * // The calls of a run, its executions and its effects are recorded here.
+ * for (const { assertion, key, message } of checkHistory(history)) console.log(assertion, key, message)
+ */
 export function checkHistory(history: History, options: CheckOptions = {}): Violation[] {
   const violations: Violation[] = []
   const report = (violation: Violation): void => void violations.push(violation)

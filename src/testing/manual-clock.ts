@@ -13,6 +13,19 @@ export interface ManualClock extends Clock {
   readonly pending: number
 }
 
+/**
+ * Returns a clock that stands still until `advance` moves it, so that a test of a lease takes no time.
+ *
+ * @example
+ * import { createOnce } from 'onceonly'
+ * import { memoryStore } from 'onceonly/memory'
+ * import { manualClock } from 'onceonly/testing'
+ *
+ * const clock = manualClock()
+ * const once = createOnce({ store: memoryStore({ clock }), scope: 'shop', clock, leaseMs: 30_000 })
+ * void once.run('order-1', () => new Promise<string>(() => {}), { deadlineMs: 10_000 }).catch(() => {})
+ * await clock.advance(30_000)
+ */
 export function manualClock(startMs = 1_700_000_000_000): ManualClock {
   interface Timer {
     readonly atMs: number

@@ -10,6 +10,9 @@ import type { SentAnswer, SentRequest, SendTwiceReport } from './send-twice/repo
 import { openTarget } from './send-twice/target.ts'
 import type { SendTwiceTarget } from './send-twice/target.ts'
 
+export type { RouteReport, SendTwiceReport } from './send-twice/report.ts'
+export type { SendTwiceTarget } from './send-twice/target.ts'
+
 export interface SendTwiceOptions {
   /** `add`: a request without an Idempotency-Key is given one, the same each time it is sent. Default: keys are as they are. */
   readonly key?: 'as it is' | 'add'
@@ -39,7 +42,18 @@ const methodNames: Rule = (value) =>
     ? undefined
     : 'a list of methods in upper case'
 
-/** `target`: where to send to. A base URL, a fetch or a handler of Requests, an object with such a `fetch`, or a Node server. */
+/**
+ * Returns a fetch that sends each request twice at once and then once more, and fails in `end` where that made a difference.
+ * `target` is a base URL, a fetch or a handler of Requests, an object with such a `fetch`, or a Node server.
+ *
+ * @example
+ * import { sendTwice } from 'onceonly/testing'
+ *
+ * const twice = sendTwice('http://localhost:3000', { key: 'add' })
+ * await twice.fetch('/orders', { method: 'POST', body: '{"amount":5}' })
+ * console.log(twice.report().text)
+ * await twice.end()
+ */
 export function sendTwice(target: SendTwiceTarget, options: SendTwiceOptions = {}): SendTwice {
   checkOptions('sendTwice', options, {
     key: optional(oneOf('as it is', 'add')),

@@ -21,6 +21,10 @@ import { sweepCases } from './store-contract/sweep.ts'
 import { transactionCases } from './store-contract/transactions.ts'
 import { writeCases } from './store-contract/writes.ts'
 
+// The words in which the cases are written, for tests of single stores.
+export * from './store-contract/case.ts'
+export type { ContractSubject } from './store-contract/subject.ts'
+
 export interface StoreContractOptions {
   /** Stands before the name of every test: 'postgres'. */
   readonly name?: string
@@ -63,7 +67,29 @@ const ofOperations: ReadonlySet<ContractCase> = new Set([...operationCases, ...s
 // For the slowest case (a crash of the server) on the slowest machine; the usual case takes milliseconds.
 const caseMsMax = 120_000
 
-/** Registers a test for every case of the contract. */
+/**
+ * Registers a test for every case of the store contract. A case that the store cannot pass is skipped, with the reason you give.
+ *
+ * @example
+ * import { memoryData, memoryStore } from 'onceonly/memory'
+ * import { manualClock, storeContract } from 'onceonly/testing'
+ *
+ * storeContract({
+ *   name: 'mine',
+ *   async create() {
+ *     const clock = manualClock()
+ *     const data = memoryData(clock)
+ *     return {
+ *       store: memoryStore({ data }),
+ *       another: async () => memoryStore({ data }),
+ *       advance: (ms) => clock.advance(ms),
+ *       corrupt: async () => {},
+ *       destroy: async () => {},
+ *     }
+ *   },
+ *   cannot: { transactions: 'memory has none', unreadable: 'nothing writes behind its back' },
+ * })
+ */
 export function storeContract(options: StoreContractOptions): void {
   checkOptions('storeContract', options, {
     name: optional(aString),
@@ -84,7 +110,16 @@ export function storeContract(options: StoreContractOptions): void {
   }
 }
 
-/** One case, on a subject of its own. */
+/**
+ * Runs one case of the contract on a subject of its own. Rejects when the store does not keep the guarantee.
+ *
+ * @example
+ * import { brokenStores, runContractCase, storeContractCases } from 'onceonly/testing'
+ *
+ * const [broken] = brokenStores
+ * const found = storeContractCases.find(({ name }) => name === broken?.caughtBy)
+ * if (broken && found) await runContractCase(found, broken.create).catch((error: Error) => console.log(error.message))
+ */
 export async function runContractCase(
   each: ContractCase,
   create: () => Promise<ContractSubject>,

@@ -1,7 +1,7 @@
 // What a seeded bug is: one change of one file of the source, and the assertion that must notice it. `find` matches exactly
 // once in today's source (table.test.ts sees to it), so a row cannot come to mean nothing.
 
-import type { Assertion } from '../../src/testing/history-checker/violation.ts'
+import type { Assertion } from '../../src/testing/history-checker.ts'
 
 export type Group =
   | 'claim, lease, fence'

@@ -3,7 +3,7 @@
 
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { key } from '../../src/core/key.ts'
-import { bytesOf, finish, request, take } from '../../src/testing/store-contract/case.ts'
+import { bytesOf, finish, request, take } from '../../src/testing/store-contract.ts'
 import { type PostgresGround, startPostgresGround } from '../subjects/postgres.ts'
 import { needs } from '../servers/needs.ts'
 

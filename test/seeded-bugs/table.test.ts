@@ -3,7 +3,7 @@
 import { globSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { assertions } from '../../src/testing/history-checker/violation.ts'
+import { assertions } from '../../src/testing/history-checker.ts'
 import { describeCaughtBy } from './bug.ts'
 import { root, seeded } from './copy.ts'
 import { judge } from './hunt.ts'

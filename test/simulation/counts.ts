@@ -1,6 +1,6 @@
 // What a run has been through. A run that met too little of what it is about has shown nothing: it is invalid, not passed.
 
-import type { History } from '../../src/testing/history-checker/history.ts'
+import type { History } from '../../src/testing/history-checker.ts'
 import { quotas } from './quotas.ts'
 import type { NetworkCounts } from './world/network.ts'
 

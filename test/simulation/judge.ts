@@ -1,7 +1,7 @@
 // All that can be wrong with a run, in one list.
 
 import { checkEnds, checkHistory } from '../../src/testing/history-checker.ts'
-import type { Violation } from '../../src/testing/history-checker/violation.ts'
+import type { Violation } from '../../src/testing/history-checker.ts'
 import type { Run } from './workload.ts'
 
 /** One history of so many is also judged by what its clients know alone, which takes a search. */

@@ -13,7 +13,7 @@ import type { OperationStatus } from '../../src/core/operations.ts'
 import type { OperationOp, Step, StepContext, TransactionStep } from '../../src/core/operations.ts'
 import { decodeOutcome } from '../../src/core/outcome.ts'
 import type { Codec, Outcome } from '../../src/core/outcome.ts'
-import { emptyHistory } from '../../src/testing/history-checker/history.ts'
+import { emptyHistory } from '../../src/testing/history-checker.ts'
 import { subjectOf } from './world/operations-checker.ts'
 import type {
   Invocation,

@@ -1,8 +1,8 @@
 // One schedule, from its seed to its judgement. The same seed always comes to the same trace.
 
 import { setImmediate } from 'node:timers/promises'
-import { tellStory } from '../../src/testing/history-checker/story.ts'
-import type { Violation } from '../../src/testing/history-checker/violation.ts'
+import { tellStory } from '../../src/testing/history-checker.ts'
+import type { Violation } from '../../src/testing/history-checker.ts'
 import { countHistory } from './counts.ts'
 import type { Counts } from './counts.ts'
 import { judge } from './judge.ts'

@@ -1,6 +1,6 @@
 // Makes a plan that fails smaller while it still fails by the same assertion: what is left is what matters.
 
-import type { Assertion } from '../../src/testing/history-checker/violation.ts'
+import type { Assertion } from '../../src/testing/history-checker.ts'
 import type { Simulation } from './simulations.ts'
 
 /** A story of a dozen lines is reached long before; a plan has some forty things that could be left out. */

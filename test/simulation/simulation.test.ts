@@ -1,7 +1,7 @@
 // The simulation in the test suite: a bounded part of it, its determinism, and that it sees what is wrong.
 
 import { describe, expect, test } from 'vitest'
-import { tellStory } from '../../src/testing/history-checker/story.ts'
+import { tellStory } from '../../src/testing/history-checker.ts'
 import { freshSeed, isThorough } from '../fresh-seed.ts'
 import { planFor, redisPlanFor } from './plan.ts'
 import { missedQuotas, noCounts } from './counts.ts'

@@ -1,6 +1,6 @@
 // What can be simulated, each from its seed to its judgement: the key protocol on rows, the same on Redis, and operations.
 
-import type { Violation } from '../../src/testing/history-checker/violation.ts'
+import type { Violation } from '../../src/testing/history-checker.ts'
 import { operationQuotas } from './operation-counts.ts'
 import { operationPlanFor, smallerOperationPlans } from './operation-plan.ts'
 import type { OperationPlan } from './operation-plan.ts'

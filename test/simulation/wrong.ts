@@ -8,7 +8,7 @@ import type { Key } from '../../src/core/key.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 import type { Claim } from '../../src/core/store.ts'
 import type { MemoryData, MemoryEntry } from '../../src/stores/memory.ts'
-import type { Assertion } from '../../src/testing/history-checker/violation.ts'
+import type { Assertion } from '../../src/testing/history-checker.ts'
 import type { WrongStore } from './world/server.ts'
 import type { Service, Wrong } from './workload.ts'
 

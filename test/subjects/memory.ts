@@ -2,7 +2,7 @@
 
 import { keyString } from '../../src/core/key.ts'
 import { memoryData, memoryStore } from '../../src/stores/memory.ts'
-import type { ContractSubject } from '../../src/testing/store-contract/subject.ts'
+import type { ContractSubject } from '../../src/testing/store-contract.ts'
 import { manualClock } from '../../src/testing/manual-clock.ts'
 import type { Cannot } from '../../src/testing/store-contract.ts'
 

@@ -6,7 +6,7 @@ import type { Pool, PoolConnection, PoolOptions, RowDataPacket } from 'mysql2/pr
 import { clockSql } from '../../src/stores/mysql/pieces.sql.ts'
 import { schemaStatements } from '../../src/stores/mysql/schema.ts'
 import { mysqlStore } from '../../src/stores/mysql.ts'
-import type { ContractSubject } from '../../src/testing/store-contract/subject.ts'
+import type { ContractSubject } from '../../src/testing/store-contract.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
 import { type MariadbOptions, type RunningMariadb, startMariadb } from '../servers/mariadb.ts'
 

@@ -2,7 +2,7 @@
 // and a clock that stands still. The clock is the server's: a function named clock_timestamp in a schema that the search
 // path puts before the real one.
 import pg from 'pg'
-import type { ContractSubject } from '../../src/testing/store-contract/subject.ts'
+import type { ContractSubject } from '../../src/testing/store-contract.ts'
 import { postgresStore } from '../../src/stores/postgres.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
 import { versionVariable } from '../servers/postgres-programs.ts'

@@ -11,7 +11,7 @@ import { claimScript, inspectScript, writeScript } from '../../src/stores/redis/
 import { entryLength } from '../../src/stores/redis/places.ts'
 import { redisStore } from '../../src/stores/redis.ts'
 import type { RedisStore, RedisStoreOptions } from '../../src/stores/redis.ts'
-import type { ContractSubject } from '../../src/testing/store-contract/subject.ts'
+import type { ContractSubject } from '../../src/testing/store-contract.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
 import { type RedisCluster, startCluster } from '../servers/redis-cluster.ts'
 import { startRedis } from '../servers/redis.ts'

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { pathToFileURL } from 'node:url'
 import { expect, test } from 'vitest'
-import { crashProcesses } from '../../src/testing/crash-everywhere/processes.ts'
+import { crashProcesses } from '../../src/testing/crash-everywhere.ts'
 
 const source = (path: string): string => pathToFileURL(join(import.meta.dirname, '../../src', path)).href
 
@@ -19,7 +19,7 @@ function script(folder: string, effect: string): string {
     `import { DatabaseSync } from 'node:sqlite'
      import { createOnce } from '${source('core/once.ts')}'
      import { sqliteStore } from '${source('stores/sqlite.ts')}'
-     import { crashPointsHere } from '${source('testing/crash-everywhere/processes.ts')}'
+     import { crashPointsHere } from '${source('testing/crash-everywhere.ts')}'
      const { wrap, outside } = await crashPointsHere()
      const store = sqliteStore({ path: process.argv[2] })
      const once = createOnce({ store: wrap('store', store), scope: 'shop', leaseMs: 300 })

@@ -1,7 +1,7 @@
 // The audit trail: triggers in the store's own database write down every accepted change of an entry, before and after. The
 // library cannot pass them by. Keys of these tests have no character that SQL would have to escape.
 import { keyString } from '../../src/core/key.ts'
-import type { Row, RowChange } from '../../src/testing/history-checker/history.ts'
+import type { HistoryRow, RowChange } from '../../src/testing/history-checker.ts'
 import type { OpenedStore, StoreName } from './place.ts'
 
 const columns = ['state', 'token', 'attempt', 'fence', 'fingerprint', 'lease', 'keep', 'tombstone', 'outcome'] as const
@@ -73,7 +73,7 @@ export async function installAudit(store: StoreName, opened: OpenedStore): Promi
   for (const statement of statements(store)) await opened.sql(statement)
 }
 
-const states: Readonly<Record<string, Row['wrote']>> = { r: 'claim', o: 'release', s: 'settle' }
+const states: Readonly<Record<string, HistoryRow['wrote']>> = { r: 'claim', o: 'release', s: 'settle' }
 
 /** Changes as the store made them, each key's in its order. `by` is filled in by who knows the operations. */
 export async function readAudit(opened: OpenedStore): Promise<Change[]> {
@@ -108,7 +108,8 @@ function withWholeGrants(changes: readonly Change[]): Change[] {
 
 function isFenceOnly({ before, after }: Change): boolean {
   if (!before || !after || before.fence === after.fence) return false
-  const rest = ({ token, attempt, wrote, fingerprint }: Row): string => [token, attempt, wrote, fingerprint].join()
+  const rest = ({ token, attempt, wrote, fingerprint }: HistoryRow): string =>
+    [token, attempt, wrote, fingerprint].join()
   return rest(before) === rest(after) && before.wrote === 'claim'
 }
 
@@ -117,7 +118,7 @@ function isChange(row: Record<string, unknown>): boolean {
   return columns.some((column) => String(row[`before_${column}`]) !== String(row[`after_${column}`]))
 }
 
-function rowOf(row: Record<string, unknown>, prefix: 'before' | 'after'): Row | undefined {
+function rowOf(row: Record<string, unknown>, prefix: 'before' | 'after'): HistoryRow | undefined {
   const of = (column: (typeof columns)[number]): unknown => row[`${prefix}_${column}`]
   if (of('state') === null) return undefined
   const outcome = of('outcome') as Uint8Array | null

@@ -13,7 +13,7 @@ import {
   writeSync,
 } from 'node:fs'
 import { join } from 'node:path'
-import type { CallAnswer, CallRecord } from '../../src/testing/history-checker/history.ts'
+import type { CallAnswer, CallRecord } from '../../src/testing/history-checker.ts'
 
 /** An answer as a client can know it: the execution behind it is named by its token. */
 export type ToldAnswer =

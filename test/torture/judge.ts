@@ -12,7 +12,7 @@ import {
   type History,
   type RowChange,
   type StoreOperation,
-} from '../../src/testing/history-checker/history.ts'
+} from '../../src/testing/history-checker.ts'
 import { isLinearizable } from '../../src/testing/history-checker/linearizable.ts'
 import { readAudit } from './audit.ts'
 import { type LedgerLine, readJournals, readLedger, type ToldAnswer, type Written } from './journal.ts'

@@ -25,7 +25,7 @@ import {
   request,
   retention,
   take,
-} from '../../testing/store-contract/case.ts'
+} from '../../testing/store-contract.ts'
 import { manualClock } from '../../testing/manual-clock.ts'
 import { dynamodbStore } from '../dynamodb.ts'
 import type { DynamodbClient, DynamodbStore } from '../dynamodb.ts'

@@ -24,7 +24,7 @@ import {
   minuteMs,
   retention,
   take,
-} from '../../testing/store-contract/case.ts'
+} from '../../testing/store-contract.ts'
 import { storeContractCases } from '../../testing/store-contract.ts'
 import { dynamodbStore } from '../dynamodb.ts'
 import type { DynamodbStore } from '../dynamodb.ts'

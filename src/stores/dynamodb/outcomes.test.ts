@@ -20,7 +20,7 @@ import {
   request,
   retention,
   take,
-} from '../../testing/store-contract/case.ts'
+} from '../../testing/store-contract.ts'
 
 const KiB = 1_024
 

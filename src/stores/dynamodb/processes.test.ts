@@ -11,7 +11,7 @@ import {
   type DynamodbSubject,
 } from '../../../test/subjects/dynamodb.ts'
 import { needs } from '../../../test/servers/needs.ts'
-import { aKey, assertSettled, ask, bytesOf, failureOf, finish } from '../../testing/store-contract/case.ts'
+import { aKey, assertSettled, ask, bytesOf, failureOf, finish } from '../../testing/store-contract.ts'
 import { dynamodbStore } from '../dynamodb.ts'
 
 interface Child {
@@ -26,7 +26,7 @@ function startClaimer(url: string, table: string): Child {
     import { createInterface } from 'node:readline'
     import { createClient } from ${of('../../../test/subjects/dynamodb.ts')}
     import { dynamodbStore } from ${of('../dynamodb.ts')}
-    import { aKey, bytesOf, request, retention } from ${of('../../testing/store-contract/case.ts')}
+    import { aKey, bytesOf, request, retention } from ${of('../../testing/store-contract.ts')}
     const [url, table] = process.argv.slice(1)
     const store = dynamodbStore({ client: createClient(url), table, timeoutMs: 60_000 })
     const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]()

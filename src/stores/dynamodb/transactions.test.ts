@@ -24,7 +24,7 @@ import {
   request,
   retention,
   take,
-} from '../../testing/store-contract/case.ts'
+} from '../../testing/store-contract.ts'
 import { dynamodbStore } from '../dynamodb.ts'
 
 needs('dynamodb').describe('settleWith', () => {

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'vitest'
 import { key } from '../../core/key.ts'
-import { bytesOf, finish, request, retention, take } from '../../testing/store-contract/case.ts'
+import { bytesOf, finish, request, retention, take } from '../../testing/store-contract.ts'
 import { manualClock } from '../../testing/manual-clock.ts'
 import { memoryCannot, memorySubject } from '../../../test/subjects/memory.ts'
 import { storeContract } from '../../testing/store-contract.ts'

@@ -31,7 +31,7 @@ import {
   request,
   retention,
   take,
-} from '../../testing/store-contract/case.ts'
+} from '../../testing/store-contract.ts'
 import { mongodbStore } from '../mongodb.ts'
 
 needs('mongodb', { ours: true }).describe('MongoDB under faults', () => {

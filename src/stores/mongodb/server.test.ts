@@ -27,7 +27,7 @@ import {
   request,
   retention,
   take,
-} from '../../testing/store-contract/case.ts'
+} from '../../testing/store-contract.ts'
 import { mongodbStore, type MongodbStore } from '../mongodb.ts'
 
 /** Another process that claims one key 500 times at once when it is told to, settles what it is granted, and tells. */
@@ -37,7 +37,7 @@ function startClaimer(url: string, name: string): { line(): Promise<string>; say
     import { createInterface } from 'node:readline'
     import { createClient, database, patientMs } from ${of('../../../test/subjects/mongodb.ts')}
     import { mongodbStore } from ${of('../mongodb.ts')}
-    import { aKey, bytesOf, request, retention } from ${of('../../testing/store-contract/case.ts')}
+    import { aKey, bytesOf, request, retention } from ${of('../../testing/store-contract.ts')}
     const [url, name] = process.argv.slice(1)
     const store = mongodbStore({ collection: createClient(url).db(database).collection(name), timeoutMs: patientMs })
     const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]()

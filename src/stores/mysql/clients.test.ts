@@ -13,7 +13,7 @@ import { needs } from '../../../test/servers/needs.ts'
 import { OnceError } from '../../core/errors.ts'
 import { key, newId } from '../../core/key.ts'
 import type { Claim, InTransaction } from '../../core/store.ts'
-import { bytesOf, request, retention } from '../../testing/store-contract/case.ts'
+import { bytesOf, request, retention } from '../../testing/store-contract.ts'
 import { mysqlStore } from '../mysql.ts'
 import type { MysqlTransaction } from '../mysql.ts'
 

@@ -7,7 +7,7 @@ import { needs } from '../../../test/servers/needs.ts'
 import { contractPart } from '../../../test/subjects/contract-part.ts'
 import { startPgbouncer } from '../../../test/servers/pgbouncer.ts'
 import type { Running } from '../../../test/servers/server.ts'
-import type { ContractSubject } from '../../testing/store-contract/subject.ts'
+import type { ContractSubject } from '../../testing/store-contract.ts'
 import { storeContractCases } from '../../testing/store-contract.ts'
 import { postgresStore } from '../postgres.ts'
 

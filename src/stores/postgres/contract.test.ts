@@ -11,7 +11,7 @@ import {
 import { needs } from '../../../test/servers/needs.ts'
 import { contractPart } from '../../../test/subjects/contract-part.ts'
 import { key } from '../../core/key.ts'
-import { bytesOf, grantedOf, leaseMs, minuteMs, request } from '../../testing/store-contract/case.ts'
+import { bytesOf, grantedOf, leaseMs, minuteMs, request } from '../../testing/store-contract.ts'
 import { storeContract, storeContractCases } from '../../testing/store-contract.ts'
 import { postgresStore } from '../postgres.ts'
 

@@ -10,7 +10,7 @@ import { startCluster } from '../../../test/servers/redis-cluster.ts'
 import type { RedisCluster } from '../../../test/servers/redis-cluster.ts'
 import { redisCommand } from '../../../test/servers/redis-command.ts'
 import { key } from '../../core/key.ts'
-import { ask, assertSettled, bytesOf, finish, times } from '../../testing/store-contract/case.ts'
+import { ask, assertSettled, bytesOf, finish, times } from '../../testing/store-contract.ts'
 
 needs(['postgres', 'redis'], { ours: true }).describe('a Redis Cluster over PostgreSQL', () => {
   let ground: RedisPostgresGround

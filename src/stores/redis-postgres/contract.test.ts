@@ -8,7 +8,7 @@ import { drivers } from '../../../test/subjects/redis.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { contractPart } from '../../../test/subjects/contract-part.ts'
 import { redisInfo } from '../../../test/servers/redis-command.ts'
-import { ask, assertSettled, bytesOf, finish, aKey } from '../../testing/store-contract/case.ts'
+import { ask, assertSettled, bytesOf, finish, aKey } from '../../testing/store-contract.ts'
 import { storeContract, storeContractCases } from '../../testing/store-contract.ts'
 
 needs(['postgres', 'redis'], { ours: true }).describe('the Redis over PostgreSQL store', () => {

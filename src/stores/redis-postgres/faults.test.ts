@@ -24,7 +24,7 @@ import {
   retention,
   take,
   times,
-} from '../../testing/store-contract/case.ts'
+} from '../../testing/store-contract.ts'
 import { ownKey } from './names.ts'
 import { redisPostgresStore } from '../redis-postgres.ts'
 

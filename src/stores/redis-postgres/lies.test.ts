@@ -19,7 +19,7 @@ import {
   finish,
   retention,
   take,
-} from '../../testing/store-contract/case.ts'
+} from '../../testing/store-contract.ts'
 import { cacheName } from './names.ts'
 import { redisPostgresStore } from '../redis-postgres.ts'
 

@@ -31,7 +31,7 @@ import {
   retention,
   take,
   times,
-} from '../../testing/store-contract/case.ts'
+} from '../../testing/store-contract.ts'
 import { namesUnder } from './names.ts'
 import { entryLength } from './places.ts'
 import { redisStore } from '../redis.ts'
@@ -227,7 +227,7 @@ needs('redis', { ours: true }).describe('calls of the Redis store', () => {
     const code = `
       import { connect } from ${url('../../../test/subjects/redis.ts')}
       import { redisStore } from ${url('../redis.ts')}
-      import { ask } from ${url('../../testing/store-contract/case.ts')}
+      import { ask } from ${url('../../testing/store-contract.ts')}
       const [address, prefix, driver] = process.argv.slice(1)
       const { client, close } = await connect(driver, address)
       const store = redisStore({ client, prefix })

@@ -23,7 +23,7 @@ import {
   finish,
   take,
   times,
-} from '../../testing/store-contract/case.ts'
+} from '../../testing/store-contract.ts'
 import { storeContract } from '../../testing/store-contract.ts'
 import { namesUnder } from './names.ts'
 import { dataLossChannel, redisStore } from '../redis.ts'

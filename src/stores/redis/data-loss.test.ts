@@ -30,7 +30,7 @@ import {
   retention,
   take,
   times,
-} from '../../testing/store-contract/case.ts'
+} from '../../testing/store-contract.ts'
 import { dataLossChannel, redisStore } from '../redis.ts'
 import type { DataLoss, RedisStore, RedisStoreOptions } from '../redis.ts'
 

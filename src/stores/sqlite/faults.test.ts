@@ -9,7 +9,7 @@ import Database from 'better-sqlite3'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { OnceError } from '../../core/errors.ts'
 import { key } from '../../core/key.ts'
-import { bytesOf, finish, request, retention, take } from '../../testing/store-contract/case.ts'
+import { bytesOf, finish, request, retention, take } from '../../testing/store-contract.ts'
 import { sqliteStore } from '../sqlite.ts'
 
 let folder: string

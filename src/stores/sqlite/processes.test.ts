@@ -12,7 +12,7 @@ import { setTimeout } from 'node:timers/promises'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { systemClock } from '../../core/clock.ts'
 import { key } from '../../core/key.ts'
-import { bytesOf, finish, request, retention, take, times } from '../../testing/store-contract/case.ts'
+import { bytesOf, finish, request, retention, take, times } from '../../testing/store-contract.ts'
 import { sqliteStore } from '../sqlite.ts'
 
 let file: string
@@ -43,7 +43,7 @@ function start(code: string): Child {
     import { DatabaseSync } from 'node:sqlite'
     import { sqliteStore } from ${url('../sqlite.ts')}
     import { key } from ${url('../../core/key.ts')}
-    import { bytesOf, request, retention, take } from ${url('../../testing/store-contract/case.ts')}
+    import { bytesOf, request, retention, take } from ${url('../../testing/store-contract.ts')}
     const file = process.argv[1]
     const store = () => sqliteStore({ path: file })
     const lines = createInterface({ input: process.stdin })[Symbol.asyncIterator]()

@@ -10,7 +10,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { FinalError } from '../../core/errors.ts'
 import { key } from '../../core/key.ts'
 import { createOnce } from '../../core/once.ts'
-import { bytesOf, finish, grantedOf, request, retention, take, times } from '../../testing/store-contract/case.ts'
+import { bytesOf, finish, grantedOf, request, retention, take, times } from '../../testing/store-contract.ts'
 import { sqliteStore } from '../sqlite.ts'
 import type { SqliteDatabase } from '../sqlite.ts'
 

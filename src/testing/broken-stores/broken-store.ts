@@ -4,7 +4,7 @@ import { keyString } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { Claim, EntryState } from '../../core/store.ts'
 import type { MemoryData, MemoryEntry, MemoryStore } from '../../stores/memory.ts'
-import type { ContractSubject } from '../store-contract/subject.ts'
+import type { ContractSubject } from '../store-contract.ts'
 import { pretendSubject } from './pretend-database.ts'
 import type { Breakage } from './pretend-database.ts'
 

@@ -18,7 +18,7 @@ import type {
 } from '../../core/store.ts'
 import { memoryData, memoryStore } from '../../stores/memory.ts'
 import type { MemoryData, MemoryStore } from '../../stores/memory.ts'
-import type { ContractSubject } from '../store-contract/subject.ts'
+import type { ContractSubject } from '../store-contract.ts'
 import { manualClock } from '../manual-clock.ts'
 
 export type PretendStore = MemoryStore & Transactional<PretendTransaction> & TransactionalSteps<PretendTransaction>

@@ -38,7 +38,19 @@ interface Orders {
 /** What the script tells its parent. */
 type Told = { readonly onceonly: 'ready' } | { readonly onceonly: 'point'; readonly name: string }
 
-/** For the script. Started by anybody else, its points are calls like any other. */
+/**
+ * Returns the points at which `crashProcesses` kills this script. Started by anything else, the points do nothing.
+ *
+ * @example
+ * import { createOnce } from 'onceonly'
+ * import { sqliteStore } from 'onceonly/sqlite'
+ * import { crashPointsHere } from 'onceonly/testing'
+ *
+ * const { wrap, outside } = await crashPointsHere()
+ * const store = wrap('store', sqliteStore({ path: process.argv[2]! }))
+ * const once = createOnce({ store, scope: 'shop', leaseMs: 500 })
+ * await once.run('order-1', () => outside('mail', async () => 'sent'))
+ */
 export async function crashPointsHere(): Promise<CrashPoints> {
   const tell = process.send?.bind(process)
   if (!tell) return crashPoints({ ...noTransactions, asynchronous: new Set(), pass: async (_, carry) => carry() })
@@ -65,7 +77,22 @@ export async function crashPointsHere(): Promise<CrashPoints> {
 // The database itself ends what a dead process had open.
 const noTransactions = { opened: (): void => {}, ended: (): void => {} }
 
-/** Rejects with all cells when one of them is broken. */
+/**
+ * Starts a script again and again, killed at its n-th call, before and after it. Rejects with all cells when one is broken.
+ *
+ * @example
+ * import assert from 'node:assert/strict'
+ * import { existsSync, mkdtempSync } from 'node:fs'
+ * import { crashProcesses } from 'onceonly/testing'
+ *
+ * const report = await crashProcesses({
+ *   script: 'checkout.ts',
+ *   setUp: () => mkdtempSync('/tmp/checkout-'),
+ *   args: (folder) => [`${folder}/once.db`],
+ *   check: (folder) => assert.ok(existsSync(`${folder}/once.db`)),
+ * })
+ * console.log(report.text)
+ */
 export async function crashProcesses<World>(options: CrashProcessesOptions<World>): Promise<CrashReport> {
   checkOptions('crashProcesses', options, {
     script: aString,

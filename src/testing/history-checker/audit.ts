@@ -1,7 +1,7 @@
 // What the audit trail of a store's rows must show, each change by itself: only who holds a key writes it, nobody is pushed out
 // while a lease lives, what is settled stays as it is, and nothing that is still needed is removed.
 
-import type { History, Row, RowChange, StoreOperation } from './history.ts'
+import type { History, HistoryRow, RowChange, StoreOperation } from './history.ts'
 import type { Violation } from './violation.ts'
 
 type Report = (assertion: Violation['assertion'], message: string) => void
@@ -31,7 +31,7 @@ export function isGrant({ before, after, atMs }: RowChange, by: StoreOperation |
 
 export type Phase = 'absent' | 'running' | 'abandoned' | 'open' | 'settled' | 'tombstone'
 
-export function phaseOf(row: Row | undefined, atMs: number): Phase {
+export function phaseOf(row: HistoryRow | undefined, atMs: number): Phase {
   if (!row || atMs >= row.leaseUntilMs + row.keepMs + row.tombstoneMs) return 'absent'
   if (atMs >= row.leaseUntilMs + row.keepMs) return 'tombstone'
   if (row.wrote === 'settle') return 'settled'
@@ -48,7 +48,12 @@ function checkRemoval({ before, atMs }: RowChange, by: StoreOperation | undefine
 }
 
 /** The row has another token than before: somebody was given the key. */
-function checkGrant({ before, atMs }: RowChange, after: Row, by: StoreOperation | undefined, report: Report): void {
+function checkGrant(
+  { before, atMs }: RowChange,
+  after: HistoryRow,
+  by: StoreOperation | undefined,
+  report: Report,
+): void {
   const phase = phaseOf(before, atMs)
   if (phase === 'running') report('one-holder', `the key was given away under a lease until ${before!.leaseUntilMs} ms`)
   if (phase === 'settled') report('settled-is-final', 'a settled key was given away')
@@ -65,8 +70,8 @@ function checkGrant({ before, atMs }: RowChange, after: Row, by: StoreOperation 
 
 function checkWrite(
   { atMs }: RowChange,
-  before: Row,
-  after: Row,
+  before: HistoryRow,
+  after: HistoryRow,
   by: StoreOperation | undefined,
   report: Report,
 ): void {

@@ -67,7 +67,7 @@ export interface EffectRecord {
 }
 
 /** A row of the store as a trigger sees it. */
-export interface Row {
+export interface HistoryRow {
   readonly token: string
   readonly attempt: number
   readonly fence: number
@@ -82,8 +82,8 @@ export interface Row {
 export interface RowChange {
   readonly key: string
   readonly atMs: number
-  readonly before: Row | undefined
-  readonly after: Row | undefined
+  readonly before: HistoryRow | undefined
+  readonly after: HistoryRow | undefined
   /** The operation that was being carried out, an index into `operations`. Undefined: it cannot be told. */
   readonly by: number | undefined
 }
@@ -133,6 +133,15 @@ export interface Incident {
   readonly text: string
 }
 
+/**
+ * Returns a history without a single record, to be filled while a run goes on.
+ *
+ * @example
+ * import { emptyHistory } from 'onceonly/testing'
+ *
+ * const history = emptyHistory()
+ * history.effects.push({ execution: 0, atMs: 12, transactional: false })
+ */
 export function emptyHistory(): History {
   return { calls: [], executions: [], effects: [], changes: [], operations: [], incidents: [] }
 }

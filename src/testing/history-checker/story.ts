@@ -8,7 +8,14 @@ export interface Line {
   readonly text: string
 }
 
-/** `more` are lines of whoever knows more than the history does. */
+/**
+ * Returns a history as text, one line per event in the order of time. `more` are lines that the history does not have.
+ *
+ * @example
+ * import { emptyHistory, tellStory } from 'onceonly/testing'
+ *
+ * console.log(tellStory(emptyHistory(), [{ atMs: 12, text: 'the server was restarted' }]))
+ */
 export function tellStory(history: History, more: readonly Line[] = []): string {
   // Within one moment: what the world does, who is asked, what is sent and heard, what runs, and who is answered.
   const lines = [

@@ -2,7 +2,7 @@
 // sender never hears of it; either can be lost, late or delivered twice.
 
 import { OnceError } from '../../../src/core/errors.ts'
-import type { Asked, History, StoreOperation } from '../../../src/testing/history-checker/history.ts'
+import type { Asked, History, StoreOperation } from '../../../src/testing/history-checker.ts'
 import type { Life, Process, World } from './world.ts'
 
 /** What goes wrong with one message: the n-th, from 0, that a process sends, or the n-th claim. */

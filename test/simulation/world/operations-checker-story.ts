@@ -2,8 +2,8 @@
 
 import { newRecords } from './operations-checker.ts'
 import type { OperationHistory } from './operations-checker.ts'
-import { tellStory } from '../../../src/testing/history-checker/story.ts'
-import type { Line } from '../../../src/testing/history-checker/story.ts'
+import { tellStory } from '../../../src/testing/history-checker.ts'
+import type { Line } from '../../../src/testing/history-checker.ts'
 
 export function tellOperations({ store, records, invocations, ledger, answers, operations }: OperationHistory): string {
   const asked = answers.flatMap(({ operation, how, process, startedAtMs, endedAtMs, is, text }): Line[] => [

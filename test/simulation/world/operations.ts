@@ -13,7 +13,7 @@ import type {
   TransactionalSteps,
 } from '../../../src/core/store.ts'
 import type { MemoryStore } from '../../../src/stores/memory.ts'
-import type { Asked } from '../../../src/testing/history-checker/history.ts'
+import type { Asked } from '../../../src/testing/history-checker.ts'
 import type { SentOperation } from './network.ts'
 import type { SimulatedServer } from './server.ts'
 import { ask, drawConflict, end, endsWith, gone, loseConnection } from './transactions.ts'

@@ -24,8 +24,8 @@ import {
 } from '../../../src/stores/redis/places.ts'
 import { redisStore } from '../../../src/stores/redis.ts'
 import type { RedisStore } from '../../../src/stores/redis.ts'
-import { recordAnswer } from '../../../src/testing/history-checker/history.ts'
-import type { History, Row, RowChange } from '../../../src/testing/history-checker/history.ts'
+import { recordAnswer } from '../../../src/testing/history-checker.ts'
+import type { History, HistoryRow, RowChange } from '../../../src/testing/history-checker.ts'
 import type { Network, SentOperation } from './network.ts'
 import { createRedisServer } from './redis-server.ts'
 import type { RedisServer, WrongRedis } from './redis-server.ts'
@@ -220,7 +220,7 @@ function toldBy(asked: SentOperation, answer: string | number, nowMs: number): V
 
 const wrote = { running: 'claim', open: 'release', settled: 'settle' } as const
 
-function rowOf(entry: string | undefined): Row | undefined {
+function rowOf(entry: string | undefined): HistoryRow | undefined {
   if (entry === undefined) return undefined
   const { lease, expires, forgotten } = entryPlaces
   const [leaseUntilMs, expiresMs, forgottenMs] = [lease, expires, forgotten].map((place) => numberAt(entry, place))
