@@ -1,5 +1,6 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { afterEach, describe, expect, test, vi } from 'vitest'
+import { soon } from '../../test/soon.ts'
 import { memoryData, memoryStore } from '../stores/memory.ts'
 import type { MemoryData, MemoryStore } from '../stores/memory.ts'
 import { manualClock } from '../testing/manual-clock.ts'
@@ -503,7 +504,7 @@ describe('waiting', () => {
     await clock.advance(3_000)
     slow.resolve('first')
     await clock.advance(0)
-    expect(await second).toMatchObject({ value: 'first', replayed: true })
+    expect(await soon('the duplicate', second)).toMatchObject({ value: 'first', replayed: true })
     await first
   })
 
@@ -548,7 +549,7 @@ describe('waiting', () => {
     await clock.advance(1_000)
     slow.reject(new Error('down'))
     await clock.advance(2_000)
-    expect((await duplicates).filter(({ replayed }) => !replayed)).toHaveLength(1)
+    expect((await soon('the duplicates', duplicates)).filter(({ replayed }) => !replayed)).toHaveLength(1)
     expect(effect).toHaveBeenCalledTimes(1)
     await first
   })

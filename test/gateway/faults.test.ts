@@ -236,7 +236,7 @@ describe('a client that goes away', () => {
     socket.destroy()
     await onceEvent(socket, 'close')
     release.resolve()
-    await pollUntil('the outcome', async () => (await entryOf(ground, 'k'))?.state === 'settled')
+    await expect.poll(async () => (await entryOf(ground, 'k'))?.state, { timeout: 8_000 }).toBe('settled')
     await pollUntil('the request to be over', () => ground.gateway.inFlight === 0)
     const again = await say(ground.port, `${ask}Idempotency-Key: k\r\nConnection: close\r\n\r\n{}`)
     expect(again).toMatch(/^HTTP\/1\.1 201 Created\r\n[^]*^Idempotent-Replayed: true\r\n[^]*\r\n\r\ndone$/m)

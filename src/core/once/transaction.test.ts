@@ -4,6 +4,7 @@ import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import Database from 'better-sqlite3'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { soon } from '../../../test/soon.ts'
 import { sqliteStore } from '../../stores/sqlite.ts'
 import type { SqliteStore } from '../../stores/sqlite.ts'
 import { FinalError, OnceError } from '../errors.ts'
@@ -195,7 +196,7 @@ describe('once.transaction', () => {
     }))
     const impatient = createOnce({ store: mute, scope: 'payments', storeTimeoutMs: 50 })
     const failing = impatient.transaction('42', () => Promise.reject(new Error('down')))
-    await expect(failing).rejects.toThrow('down')
+    await expect(soon('the call', failing)).rejects.toThrow('down')
     expect(abandoned).toHaveBeenCalledTimes(1)
     await impatient.close()
   })
