@@ -6,6 +6,7 @@ interface Charge {
 }
 
 const charges = new Map<string, Charge>()
+const refunds = new Set<string>()
 const holds = new Set<string>()
 
 export const provider = {
@@ -18,17 +19,19 @@ export const provider = {
     const charge = charges.get(key)
     return charge ? { found: charge } : 'not-found'
   },
-  async refund(chargeKey: string, _: { idempotencyKey: string }): Promise<void> {
+  async refund(chargeKey: string, { idempotencyKey }: { idempotencyKey: string }): Promise<void> {
+    if (refunds.has(idempotencyKey)) return
+    refunds.add(idempotencyKey)
     charges.delete(chargeKey)
   },
 }
 
 export const stock = {
   async reserve(id: string, key: string): Promise<{ id: string }> {
-    holds.add(key)
+    holds.add(`${id} ${key}`)
     return { id }
   },
-  async free(_id: string, key: string): Promise<void> {
-    holds.delete(key)
+  async free(id: string, key: string): Promise<void> {
+    holds.delete(`${id} ${key}`)
   },
 }
