@@ -53,9 +53,6 @@ export const exceptions: Readonly<
     'src/http/exchange.ts -> src/core/once/effect.ts',
     'src/http/exchange/context.ts -> src/core/once/effect.ts',
     'src/http/on-node/request.test.ts -> src/http/exchange/options.ts',
-    'src/index.ts -> src/core/once/call.ts',
-    'src/index.ts -> src/core/once/effect.ts',
-    'src/index.ts -> src/core/once/transaction.ts',
     'src/testing/broken-stores/operations.ts -> src/stores/memory/operations.ts',
     'test/admin/stores.test.ts -> src/gateway/admin/entries.ts',
     'test/admin/stores.test.ts -> src/gateway/admin/journal.ts',
@@ -115,7 +112,6 @@ export const exceptions: Readonly<
     'RequestRules',
     'Result',
     'Steps',
-    'Transactions',
   ],
   // stores/redis-postgres.ts and its subject are no parts of redis.ts: that is the name of a store.
   besideTheirDoor: [
@@ -156,12 +152,6 @@ export const exceptions: Readonly<
   ],
   serverTexts: [],
   withoutExample: [
-    '. createOnce',
-    '. fingerprint',
-    '. hashKey',
-    '. key',
-    '. keyOf',
-    '. newId',
     './dynamodb dynamodbStore',
     './memory memoryData',
     './mongodb mongodbStore',

@@ -95,7 +95,7 @@ function checkWrite(
 }
 
 /** Resolve settles what is not settled, under another fence. Keep changes nothing but the expiry, which never comes earlier. */
-function checkMending(phase: Phase, before: Row, after: Row, report: Report): void {
+function checkMending(phase: Phase, before: HistoryRow, after: HistoryRow, report: Report): void {
   const same = (['attempt', 'token', 'fingerprint'] as const).every((name) => before[name] === after[name])
   if (!same) report('holder-writes', 'a mending changed the attempt, the token or the fingerprint of an entry')
   const isResolved = before.wrote !== 'settle' && after.wrote === 'settle'
