@@ -227,6 +227,15 @@ export const operationBugs: readonly SeededBug[] = [
       caughtBy: byOperations('ends-whole'),
     },
     {
+      id: 'a transaction that is opened for a function that was given up stays open',
+      find: '      open.isAbandoned = true\n',
+      replace: '',
+      caughtBy: byTest(
+        inSteps,
+        'a transaction that is opened for a function that was given up meanwhile is rolled back',
+      ),
+    },
+    {
       id: 'a step whose COMMIT nobody answered is run again at once',
       find: 'if (!store.isConflict(error) || tries',
       replace: `if ((!store.isConflict(error) && (error as OnceError).code !== 'OUTCOME_UNKNOWN') || tries`,

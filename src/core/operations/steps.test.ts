@@ -164,6 +164,24 @@ describe('steps', () => {
     expect(charge).not.toHaveBeenCalled()
   })
 
+  test('a transaction that is opened for a function that was given up meanwhile is rolled back', async () => {
+    const { process, clock, data } = openShop()
+    const store = memoryStore({ data })
+    const rollback = vi.fn(async () => {})
+    const opened = Promise.withResolvers<BegunStep<null>>()
+    const slow = { ...store, beginStep: () => opened.promise, isConflict: () => false } as unknown as typeof store
+    const order = vi.fn(() => never)
+    const once = process({ store: slow, storeTimeoutMs: 60_000 })
+    const body: Body = (op) => op.transaction('order', order)
+    const asked = codeOf(define(once, body, { leaseMs: 1_000, attemptMs: 5_000 }).run('1', {}))
+    await clock.advance(7_000)
+    expect(await asked).toBe('DEADLINE_PASSED')
+    opened.resolve({ tx: null, commit: () => never, rollback, abandon: async () => {} })
+    await clock.advance(0)
+    expect(rollback).toHaveBeenCalledTimes(1)
+    expect(order).not.toHaveBeenCalled()
+  })
+
   test('an attempt that lost its claim is told so, also when another of its steps would park the operation', async () => {
     const here = openShop()
     const { data, clock } = here

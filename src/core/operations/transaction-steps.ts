@@ -32,24 +32,27 @@ export interface TransactionSteps {
 }
 
 export function createTransactionSteps(context: StepsContext): TransactionSteps {
-  const open = new Set<BegunStep<unknown>>()
+  const open: OpenSteps = { begun: new Set(), isAbandoned: false }
   return {
     transact: (work) => repeatedly(context, open, work),
     async abandon() {
-      await Promise.all([...open].map((begun) => begun.abandon().catch(() => {})))
+      open.isAbandoned = true
+      await Promise.all([...open.begun].map((begun) => begun.abandon().catch(() => {})))
     },
   }
+}
+
+interface OpenSteps {
+  readonly begun: Set<BegunStep<unknown>>
+  /** No transaction is opened any more: nobody would be there to end it under code that hangs. */
+  isAbandoned: boolean
 }
 
 /** A step that loses against other transactions five times in a row is not going to win soon. The operation tries again later. */
 const conflictTriesMax = 5
 const conflictBackoff: Backoff = { firstMs: 10, factor: 3, maxMs: 500 }
 
-async function repeatedly(
-  context: StepsContext,
-  open: Set<BegunStep<unknown>>,
-  work: TransactionWork,
-): Promise<unknown> {
+async function repeatedly(context: StepsContext, open: OpenSteps, work: TransactionWork): Promise<unknown> {
   const { runtime } = context
   const store = transactionalSteps(runtime.store)
   for (let tries = 1; ; tries++) {
@@ -69,7 +72,7 @@ type TransactionalStore = TransactionalSteps<unknown> & Pick<Transactional<unkno
 async function tryTransact(
   context: StepsContext,
   store: TransactionalStore,
-  open: Set<BegunStep<unknown>>,
+  open: OpenSteps,
   { name, work, done }: TransactionWork,
 ): Promise<unknown> {
   const { runtime, journal, settings, codec } = context
@@ -78,7 +81,11 @@ async function tryTransact(
   }
   const begun = await bounded(runtime.storeCalls, () => store.beginStep(journal.claim), late)
   if (!begun) throw claimLost(journal.claim, settings, { executed: 'no' })
-  open.add(begun)
+  if (open.isAbandoned) {
+    await rollBack(context, begun)
+    throw claimLost(journal.claim, settings, { executed: 'no' })
+  }
+  open.begun.add(begun)
   try {
     const { bytes, outcome } = storable(journal.claim.key, codec, name, await work(begun.tx))
     await journal.commit({ step: done(bytes) }, (change) => commitWithin(context, begun, change))
@@ -87,7 +94,7 @@ async function tryTransact(
     await rollBack(context, begun)
     throw error
   } finally {
-    open.delete(begun)
+    open.begun.delete(begun)
   }
 }
 
