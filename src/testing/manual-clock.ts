@@ -23,7 +23,7 @@ export interface ManualClock extends Clock {
  *
  * const clock = manualClock()
  * const once = createOnce({ store: memoryStore({ clock }), scope: 'shop', clock, leaseMs: 30_000 })
- * void once.run('order-1', () => new Promise<string>(() => {}), { deadlineMs: 10_000 }).catch(() => {})
+ * void once.run('order-1', () => new Promise<string>(() => {})).catch(() => {})
  * await clock.advance(30_000)
  */
 export function manualClock(startMs = 1_700_000_000_000): ManualClock {
