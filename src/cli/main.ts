@@ -2,6 +2,14 @@
 // The program `onceonly`: finds the command, and ends with what the command answers: 0 done, 1 failed or a promise is violated,
 // 2 asked wrongly, 3 not found. Commands are loaded when they are asked for, so that help is quick and what one of them needs
 // is nobody else's trouble.
+//
+// Decisions, and what they cost:
+// - Commands that look change nothing: no file, no table, no journal mode. Costs: after an upgrade `migrate` comes first.
+// - Commands work with a server that can lose data; the gateway refuses it unless the URL says otherwise. Who looks into
+//   a store in trouble must be let in.
+// - Contents are hidden without `--reveal`, failure messages too, and control characters are spelt out: a key must not
+//   steer a terminal.
+// - How long an effect took is `leaseUntil − fence`: a fence is the store's clock at the claim.
 
 import { createRequire } from 'node:module'
 import { OnceError } from '../core/errors.ts'

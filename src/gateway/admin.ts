@@ -1,5 +1,24 @@
 // The admin server: the dashboard and its data, /metrics, /healthz and /readyz, on a port of its own. It shows; it changes an
 // entry only with the token, with a reason, and audited. It is off unless started, and loopback unless there is a token.
+//
+// Decisions, and what they cost:
+// - The dashboard's numbers are of one process. Events are kept in a ring of 10,000; entries and audit come from the
+//   store. Costs: with several gateways each shows what it has seen itself.
+// - Settled entries are not counted, running, abandoned and open up to 1,000: `list` answers whole outcomes, and a count
+//   could hold gigabytes. A dashboard rests twenty times as long as the store took. Costs: on a large store its numbers
+//   are minutes old.
+// - On loopback the Host's name is checked, not its port (tunnels change it), and reading needs no token there. Costs:
+//   whoever is on the machine can read keys.
+// - Wrong tokens: ten are free for an address (IPv6: a /64), then one a second is looked at, right or wrong; what would
+//   wait for more than 10 s is 429. Costs: the right token from the guesser's own address waits meanwhile.
+// - A resume is audited as a release with the reason `resume: …`: the parked key is held for a moment and given back by
+//   hand, so no store had to change. Costs: the attempt number grows by two.
+// - A SQLite file that the program makes is 0600. Costs: a service under another user on the same file needs a chmod.
+// - The demo's gateway runs `onTakeover: 'refuse'`: a service that knows no keys and is killed after the charge ends in
+//   doubt, one charge, never two. Costs: that customer is told "in doubt".
+// - The demo has a network of its own, on a fourth port, as a browser cannot lose an answer on purpose; and Chromium
+//   sends a POST again by itself when a reused connection ends without a byte, so answers are broken off after their
+//   first.
 
 import { createServer } from 'node:http'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'

@@ -1,5 +1,29 @@
 // A reverse proxy that makes the HTTP service behind it idempotent, in whatever language that is written. Everything goes to
 // the one configured upstream; a key is decided by the exchange of src/http before an answer leaves.
+//
+// Decisions, and what they cost:
+// - The exchange stays the only home of the rules. The gateway wraps `exchange.handle`. An answer that broke off makes
+//   `run` throw `InDoubtError`, so the key stays claimed until its lease ends, under every errorPolicy.
+// - "Sent" begins when undici starts to write, and a second start aborts. Costs: a request that meets the close of a kept
+//   connection is in doubt, so idle upstream connections live 1 s, below gunicorn's 2 s.
+// - An answer that ends with its connection is kept as *not stored*: a killed process, too, ends with a clean FIN. Costs:
+//   a service must send a length or chunks to be replayed.
+// - A body streamed with a Content-Digest keeps its last piece back until the digest is right, or the upstream would see
+//   a whole request.
+// - The upstream gets its own name in Host; Forwarded and X-Forwarded-\* from clients are replaced unless `--trust-
+//   forwarded`.
+// - Keys are in `gateway:SERVICE/tenant`, so a service behind it that uses onceonly on the same store and key works.
+//   Costs: two services on one store need different `--service` names, and nothing can detect it if they do not.
+// - A tenant header that is a credential is kept as a digest only. Costs: it is unreadable on the dashboard.
+// - Memory is bounded by `--max-in-flight` × (max-body + max-stored); one request more is 503. Connections are bounded at
+//   four times the requests, and a client that takes no byte for connect + upstream time-out is cut off. Costs: one that
+//   pauses longer must ask again; with a key it is replayed.
+// - Header names are compared as CGI reads them: `X_Forwarded_For` would reach a WSGI or PHP service as ours. Costs: a
+//   service that really wants that spelling does not get it.
+// - An escaped slash is no slash, and a path that would be on another route if it were is 400. Costs: such a path of an
+//   honest client is refused.
+// - An answer that breaks off for an HTTP/1.0 client is reset, as its end is its only length. 499 in the log is "no
+//   answer was begun".
 
 import { createServer } from 'node:http'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'

@@ -1,6 +1,10 @@
 // The store past one machine: one DynamoDB table, shared by any number of processes. It rests on conditional writes alone: a
 // claim is one PutItem that is refused with what is there instead. DynamoDB has no clock for us, so each process goes by its
 // own, and a time has passed when it has passed by every clock that is no more than clockSkewMs off another.
+//
+// How it keeps the invariants, and what that costs:
+// - conditional writes only. There is no server clock: times are judged at `now - clockSkewMs`, so that everything ends
+//   late and never early, and a machine that the `Date` of a reply shows to be off is refused before it takes over.
 
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'

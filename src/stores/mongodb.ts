@@ -1,5 +1,10 @@
 // MongoDB, experimental: it has not run on a real mongod yet. One collection, one document per key. A claim is one update that inserts the document or is refused because it is
 // there; all else is an update on the condition that the token still holds the key. All time is the server's.
+//
+// How it keeps the invariants, and what that costs:
+// - an upsert on `_id` that inserts or is refused, updates conditional on token and revision, the primary's time
+//   (`$currentDate`, `$$NOW`), majority writes. Run on a server that speaks the protocol, never on a real mongod
+//   (docs/stores.md).
 
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'

@@ -1,6 +1,12 @@
 // MySQL and MariaDB. Claims of one moment share one statement, one round trip and one commit, and so do settles. None of them waits
 // for another transaction. The decisions are procedures in the database (mysql/decisions.sql.ts). This file sends the calls. The one
 // atomic statement that a fresh claim rests on is an INSERT against the primary key.
+//
+// How it keeps the invariants, and what that costs:
+// - the same idea in procedures; a step of an operation locks nothing until its commit, which waits a second at most for
+//   the row, and a savepoint marks its transaction, so that after a deadlock or a commit by hand nothing is committed;
+//   keys are VARBINARY, as every collation folds something. Run on MariaDB 10.11, and on one that says it is MySQL 8 so
+//   that those branches run; never on MySQL itself (docs/stores.md).
 
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'

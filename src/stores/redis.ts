@@ -3,6 +3,14 @@
 //
 // What it cannot promise: an acknowledged write is lost when Redis loses it (a power cut within the last second of the
 // append-only file, a replica that was behind and is promoted). The store notices and refuses new claims: see docs/stores.md.
+//
+// How it keeps the invariants, and what that costs:
+// - one script a phase, time by `TIME` inside it, token and fence checked in each; 1,024 hash-tag buckets, the same names
+//   with and without a Cluster. A register and a write counter are read and written by the same scripts: a server that
+//   came back empty or older is found out, an event is published, and new keys are refused until somebody ends the
+//   quarantine. What Redis cannot promise (a lagging replica that is promoted) is reproduced as a test. Scripts make the
+//   names of outcome and audit from that of the entry (same slot); a server that insists on declared keys will not do.
+//   Costs: server-side Lua (docs/stores.md, figures).
 
 import { systemClock, systemRandom } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'

@@ -1,5 +1,19 @@
 // The contract of the naturally idempotent writes: what can be asked, and what is answered. Every backend gives the same six.
 // Invariant: an answer other than 'applied' or 'appended' means that this call changed nothing.
+//
+// Decisions, and what they cost:
+// - A write on SQL is a generator that yields statements: one logic for SQLite, which answers at once, and for clients
+//   that are awaited.
+// - One statement when it applies, a second that only reads when it does not: the first one's snapshot is older than what
+//   it waited for.
+// - MySQL's upserts leave their answer in LAST_INSERT_ID: affected rows depend on a flag of the connection. Costs: the
+//   session's LAST_INSERT_ID is overwritten when the row was there.
+// - MySQL is given numbers as text: `key = 0` on a text column would match nearly every row.
+// - `addOnce` on MySQL refuses a connection outside of a transaction. Costs three round trips.
+// - Errors of the database pass through unchanged: the transaction is the user's, and so is its retry.
+// - `addOnce` on MongoDB keeps event ids in the counter's document: atomic without a transaction. Costs: thousands, not
+//   millions.
+// - Only scalars are values: mysql2 and MongoDB read objects as more than a value. JSON goes in as text.
 
 import type { SqlValue } from '../clients/sql-statement.ts'
 
