@@ -105,7 +105,7 @@ function mend(data: MemoryData, entry: MemoryEntry, action: Mending): boolean {
   else write(data, name, after.outcome ? { ...after, outcome: copyOf(after.outcome) } : after)
   const operation = data.operations.get(name)
   // A worker has nothing left to do for an operation whose result a person found out.
-  if (operation && stateOf(data.entries.get(name), data.now()) === 'settled') {
+  if (operation && mendingName(action) === 'resolve') {
     data.operations.set(name, { ...operation, settled: true, dueAtMs: undefined })
   }
   return true

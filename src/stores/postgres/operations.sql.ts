@@ -143,7 +143,9 @@ begin
       settled = c.verb = 'settle', due_at_ms = case when c.verb = 'open' then now_ms + c.after_ms end,
       sweep_at_ms = case when c.verb = 'settle' then least(o.sweep_at_ms, now_ms + c.keep_ms) else o.sweep_at_ms end
     from unnest(answers, verbs, scopes, ids, durations_ms, afters_ms) as c (answer, verb, scope, id, keep_ms, after_ms)
-    where c.answer = 'done' and c.verb <> 'extend' and o.scope = c.scope and o.id = c.id;
+    where c.answer = 'done' and c.verb <> 'extend' and o.scope = c.scope and o.id = c.id
+      -- A release that is repeated beside a resolve by hand: what is settled is not due again.
+      and (c.verb = 'settle' or not o.settled);
   end if;
 
   select array_agg(case when c.answer = 'done' and o.cancel_reason is not null then 'cancelled' else c.answer end

@@ -38,7 +38,7 @@ export function inspectionOn(
         database,
         `INSERT INTO ${table}_audit (scope, id, at, action, reason, before) VALUES (?, ?, ?, ?, ?, ?)`,
       ).run(key.scope, key.id, now(), mendingName(action), reason, before.state)
-      if (mended === 'settled') {
+      if (mendingName(action) === 'resolve') {
         // A worker has nothing left to do for an operation whose result a person found out.
         const end = `UPDATE ${table}_operations SET due_at = NULL, settled = 1 WHERE scope = ? AND id = ?`
         prepare(database, end).run(key.scope, key.id)
