@@ -142,6 +142,8 @@ export function redisPlanFor(seed: number): Plan {
     ...plan,
     core: 'redis',
     healAtMs: plan.healAtMs + idleMs,
+    // Longer than that, too: in calm weather no key is executed twice.
+    keepMs: plan.keepMs + 2 * idleMs,
     processes: plan.processes.map(({ name, skewMs, rate }) => ({ name, skewMs, rate })),
     calls: plan.calls.map((call, index) => ({ ...call, how: 'run', atMs: call.atMs + (index % 2) * idleMs })),
     worldFaults: [...plan.worldFaults.filter(({ kind }) => kind !== 'sweep'), ...(isLossy ? [loss] : [])],

@@ -100,13 +100,21 @@ interface ServerTime {
   heard(serverMs: number): void
 }
 
+// NTP slews a clock by up to 500 ppm, and the server's likewise. After an idle week that is ten minutes.
+const driftMax = 0.002
+
 function serverTime(clock: Clock): ServerTime {
   // How far the server's clock is ahead of our count of milliseconds.
   let aheadMs: number | undefined
+  let heardAtMs = 0
   return {
-    at: (elapsedMs) => (aheadMs === undefined ? Number.MAX_SAFE_INTEGER : Math.ceil(aheadMs + elapsedMs)),
+    at(elapsedMs) {
+      if (aheadMs === undefined || elapsedMs === Infinity) return Number.MAX_SAFE_INTEGER
+      return Math.ceil(aheadMs + elapsedMs + (elapsedMs - heardAtMs) * driftMax)
+    },
     heard(serverMs) {
-      aheadMs = serverMs - clock.elapsed()
+      heardAtMs = clock.elapsed()
+      aheadMs = serverMs - heardAtMs
     },
   }
 }
