@@ -240,6 +240,8 @@ function start(stage: Stage, process: Process, { isWorker, version, own, sweepEv
       attemptMs,
       attempts,
       backoff,
+      // A request that waits past the retention begins a new life, and its answer is then another one.
+      waitMs: 0,
       ...own,
     },
     (given: OperationOp<never>, { operation }: Input) => {

@@ -142,6 +142,9 @@ export function redisPlanFor(seed: number): Plan {
     ...plan,
     core: 'redis',
     healAtMs: plan.healAtMs + idleMs,
+    // A call may wait for another one, find its script missing, and be sent again: six ways. In calm weather that is in time.
+    storeTimeoutMs:
+      plan.weather === 'calm' ? Math.max(plan.storeTimeoutMs, 7 * plan.latencyMs[1]) : plan.storeTimeoutMs,
     // Longer than that, too: in calm weather no key is executed twice.
     keepMs: plan.keepMs + 2 * idleMs,
     processes: plan.processes.map(({ name, skewMs, rate }) => ({ name, skewMs, rate })),
