@@ -353,7 +353,7 @@ const mendable: Readonly<Record<MendingName, readonly EntryState[]>> = {
  *   onTakeover: 'run', onExpired: 'refuse',
  * }
  * const entry = attemptOf({ scope: 's', id: 'i' }, { how: 'fresh', before: undefined }, request, { nowMs: 0, fence: 1 })
- * mended(entry, 'forget', { nowMs: 5, fence: 2 }) // 'forget'
+ * mended(entry, 'forget', { state: 'running', nowMs: 5, fence: 2 }) // 'forget'
  * ```
  */
 export function mended<Stored extends EntryRecord>(

@@ -42,7 +42,11 @@ export interface OnceRunner<S extends Store = Store, Kind extends ValueKind = 'j
    * Run the effect, or return the stored result of an earlier run.
    *
    * @example
-   * const { value, replayed } = await once.run('order-42', () => card.charge(500), { fingerprint: { cents: 500 } })
+   * import { createOnce } from 'onceonly'
+   * import { memoryStore } from 'onceonly/memory'
+   *
+   * const once = createOnce({ store: memoryStore(), scope: 'payments' })
+   * const { value, replayed } = await once.run('order-42', () => ({ receipt: 'r1' }), { fingerprint: { cents: 500 } })
    */
   run<T>(
     id: string | Key,

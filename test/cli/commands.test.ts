@@ -61,7 +61,7 @@ describe('asked wrongly: exit code 2, one line, nothing on the output', () => {
     [['keys', 'show', 'payments', 'a\nb', '--store', 'memory:'], 'no control characters'],
     [['keys', 'forget', 'payments', '1', '--store', 'memory:'], 'why? Give --reason TEXT'],
     [['keys', 'forget', 'payments', '1', '--reason', 'x', '--store', 'memory:'], 'give --yes'],
-    [['quarantine', '--end', '--store', 'memory:'], 'why is it safe? Give --reason TEXT'],
+    [['quarantine', '--end', '--store', 'memory:'], '--end needs --reason TEXT: why is it safe to let new keys in?'],
     [['keys', 'list', '--after', 'nonsense', '--store', 'memory:'], 'expected --after to be the cursor'],
   ])('%j', async (args, said) => {
     const ended = await onceonly(args)

@@ -29,6 +29,10 @@ export interface OnceByHand {
    * Give a running, abandoned or open entry its true result, which every retry then gets. Its holder is fenced off. Audited.
    *
    * @example
+   * import { createOnce } from 'onceonly'
+   * import { memoryStore } from 'onceonly/memory'
+   *
+   * const once = createOnce({ store: memoryStore(), scope: 'payments' })
    * await once.resolve('order-42', { value: { receipt: 'r1' } }, 'the bank confirmed the charge')
    */
   resolve(id: string | Key, found: FoundOutcome, reason: string): Promise<ShownEntry | undefined>
