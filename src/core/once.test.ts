@@ -655,7 +655,7 @@ describe('a store that fails', () => {
     expect((await error).code).toBe('STORE_UNAVAILABLE')
     late.resolve()
     await clock.advance(1)
-    expect(await process().run('42', () => 'ok')).toMatchObject({ value: 'ok', attempt: 1 })
+    expect(await process().run('42', () => 'ok', { waitMs: 0 })).toMatchObject({ value: 'ok', attempt: 1 })
   })
 
   test('down after the effect: executed unknown, and the retry tells the truth', async () => {
