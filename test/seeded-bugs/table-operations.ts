@@ -132,12 +132,6 @@ export const operationBugs: readonly SeededBug[] = [
       caughtBy: byTest(inWorker, 'a worker begins no operation that has expired since it looked: nothing is left'),
     },
     {
-      id: 'a person who resumes an operation that is gone begins it',
-      find: `  if (verdict.how === 'fresh') {`,
-      replace: `  if (verdict.how !== verdict.how) {`,
-      caughtBy: byTest(inWorker, 'resume begins no operation that has expired since it looked: nothing is left'),
-    },
-    {
       id: 'what a dead worker began by mistake is kept for ever',
       find: `  if (!hasInput(entry)) return expireUnasked(context, entry)`,
       replace: `  if (!hasInput(entry)) return 'over'`,

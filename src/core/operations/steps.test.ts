@@ -1,6 +1,7 @@
 import { describe, expect, test, vi } from 'vitest'
 import { codeOf, define, dieIn, never, openShop, thrown } from '../../../test/operations/shop.ts'
 import type { Body, Shop } from '../../../test/operations/shop.ts'
+import { soon } from '../../../test/soon.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import { OnceError } from '../errors.ts'
 import type { OperationOp } from './step.ts'
@@ -160,7 +161,7 @@ describe('steps', () => {
     expect(await asked).toBe('DEADLINE_PASSED')
     expect(abandon).toHaveBeenCalledTimes(1)
     hung.resolve()
-    expect(await late.promise).toMatchObject({ code: 'INVALID_ARGUMENT' })
+    expect(await soon('the late step', late.promise)).toMatchObject({ code: 'INVALID_ARGUMENT' })
     expect(charge).not.toHaveBeenCalled()
   })
 
