@@ -91,7 +91,7 @@ describe('the file', () => {
     [
       'a duration without a unit',
       { ...least, lease: '30' },
-      'expected /lease to be a duration such as 500ms, 30s, 5m, 24h or 7d, got "30"',
+      'expected /lease to be a duration such as 500ms, 30s, 5m, 24h, 7d or 0, got "30"',
     ],
     ['a duration as a number', { ...least, lease: 30 }, 'expected /lease to be a duration such as'],
     ['a duration beyond all days', { ...least, lease: '99999999d' }, 'expected /lease to be a duration'],
