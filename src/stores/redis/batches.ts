@@ -121,7 +121,7 @@ function serverTime(clock: Clock): ServerTime {
 
 interface Dispatching<Reply> {
   readonly context: RedisContext
-  /** When the first of the callers gives up. */
+  /** When the command times out. A claim that arrives later is not granted. */
   readonly untilMs?: number
   readonly watch: DataLossWatch
   readonly time: ServerTime
@@ -148,7 +148,7 @@ async function dispatchInTime<Reply>(
   // The first to come is the first in the batch.
   if (!isLate(batch[0]!)) {
     const calls = batch.map(({ call }) => call)
-    return dispatch({ ...dispatching, untilMs: batch[0]!.sinceMs + timeoutMs }, calls)
+    return dispatch({ ...dispatching, untilMs: nowMs + timeoutMs }, calls)
   }
   const late = batch.filter(isLate)
   const inTime = batch.slice(late.length)
