@@ -1,7 +1,6 @@
 // The life of an entry as pure functions, for every store that decides in TypeScript. PostgreSQL, MySQL and Redis decide the same
 // on the server, and the judge of histories has a reading of its own. The table of states stands at the top of store.ts.
 
-import { OnceError } from './errors.ts'
 import type { Key } from './key.ts'
 import type {
   Claim,
@@ -378,10 +377,4 @@ export function mended<Stored extends EntryRecord>(
 export function mendingName(action: Mending): MendingName {
   if (typeof action === 'string') return action
   return 'resolve' in action ? 'resolve' : 'keep'
-}
-
-/** For a store that cannot resolve and keep yet. */
-export function releaseOrForget(action: Mending): 'release' | 'forget' {
-  if (typeof action === 'string') return action
-  throw new OnceError('UNSUPPORTED', { message: `this store cannot ${mendingName(action)} an entry` })
 }

@@ -5,8 +5,8 @@
 // How it keeps the invariants, and what that costs:
 // - the same idea in procedures; a step of an operation locks nothing until its commit, which waits a second at most for
 //   the row, and a savepoint marks its transaction, so that after a deadlock or a commit by hand nothing is committed;
-//   keys are VARBINARY, as every collation folds something. Run on MariaDB 10.11, and on one that says it is MySQL 8 so
-//   that those branches run; never on MySQL itself (docs/stores.md).
+//   keys are VARBINARY, as every collation folds something. Run on MariaDB 10.11 and
+//   on MySQL 9.7 (docs/stores.md).
 
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
