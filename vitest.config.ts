@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
-import { findEmbeddedPrograms, findInstalledPrograms, versionVariable } from './test/servers/postgres-programs.ts'
+import { findEmbeddedPrograms, findInstalledPrograms, versionVariable } from './test/servers/postgres/programs.ts'
 
 // Tests that start servers, or move gigabytes, run in processes of their own; all others share threads, without isolation,
 // and are quick.

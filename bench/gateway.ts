@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Pool } from 'undici'
 import { newId } from '../src/core/key.ts'
-import type { ProcessOptions, Spent } from './gateway-process.ts'
+import type { ProcessOptions, Spent } from './processes/gateway.ts'
 import { compare } from './measure.ts'
 import type { Variant } from './measure.ts'
 import { report, reportRates } from './report.ts'
@@ -29,7 +29,7 @@ export async function benchGateway(): Promise<void> {
   const started: Running[] = []
   const pools: Pool[] = []
   const start = async (options: ProcessOptions): Promise<Running> => {
-    const child = fork(join(import.meta.dirname, 'gateway-process.ts'), [JSON.stringify(options)])
+    const child = fork(join(import.meta.dirname, 'processes', 'gateway.ts'), [JSON.stringify(options)])
     const [port] = (await onceEmitted(child, 'message')) as [number]
     started.push({ port, child })
     return { port, child }

@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { Pool } from 'undici'
 import { newId } from '../src/core/key.ts'
 import { redis, startRedis } from '../test/servers/redis.ts'
-import type { ServerOptions, Spent } from './http-server.ts'
+import type { ServerOptions, Spent } from './processes/http.ts'
 import { median } from './measure.ts'
 import { installPeers } from './peers.ts'
 import { report } from './report.ts'
@@ -89,7 +89,7 @@ function variants(peers: 'installed' | 'missing'): [string, Where | undefined, S
 }
 
 async function startServer(name: string, where: Where | undefined, options: ServerOptions): Promise<Server> {
-  const child = fork(join(import.meta.dirname, 'http-server.ts'), [JSON.stringify(options)])
+  const child = fork(join(import.meta.dirname, 'processes', 'http.ts'), [JSON.stringify(options)])
   const port = (await answerOf(child)) as number
   const pool = new Pool(`http://127.0.0.1:${port}`, { connections: concurrency })
   return { name, ...(where && { where }), child, pool, settled: [] }

@@ -6,7 +6,7 @@ import { sleep, systemRandom } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
 import { fingerprint } from '../core/fingerprint.ts'
 import { key } from '../core/key.ts'
-import { callStore } from '../core/store-call.ts'
+import { callStore } from '../core/timed-call.ts'
 import type { Store } from '../core/store.ts'
 
 export interface ReadinessOptions {

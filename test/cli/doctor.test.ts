@@ -15,7 +15,7 @@ import { startMariadb } from '../servers/mariadb.ts'
 import { startMongodb } from '../servers/mongodb.ts'
 import { needs, needsTool } from '../servers/needs.ts'
 import { startPostgres } from '../servers/postgres.ts'
-import { redisCommand } from '../servers/redis-command.ts'
+import { redisCommand } from '../servers/redis/command.ts'
 import { startRedis, startReplica } from '../servers/redis.ts'
 import { type Ended, makeFolder, onceonly } from './program.ts'
 

@@ -7,7 +7,7 @@ import type { CaughtBy, Needs, SeededBug } from './bug.ts'
 import type { Copy } from './copy.ts'
 import type { Found } from './simulate.ts'
 import { standTests } from './standing-tests.ts'
-import type { RunTest, TestAnswer } from './standing-tests-process.ts'
+import type { RunTest, TestAnswer } from './standing-tests/process.ts'
 
 export type Hunted =
   | { readonly is: 'caught'; readonly after: string }

@@ -16,7 +16,7 @@ import { makeCopy } from './copy.ts'
 import { hunterIn } from './hunt.ts'
 import { isSlow, partOfDay, parts, rotate } from './rotation.ts'
 import type { Hunted, Hunter } from './hunt.ts'
-import type { RunTest } from './standing-tests-process.ts'
+import type { RunTest } from './standing-tests/process.ts'
 import { seededBugs } from './table.ts'
 
 interface Wanted {

@@ -6,7 +6,7 @@ import { fork } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
 import { join } from 'node:path'
 import type { Copy } from './copy.ts'
-import type { TestAnswer, TestQuestion } from './standing-tests-process.ts'
+import type { TestAnswer, TestQuestion } from './standing-tests/process.ts'
 
 export interface StandingTests {
   ask(question: TestQuestion): Promise<TestAnswer>
@@ -18,7 +18,7 @@ export function standTests({ path }: Copy, limitMs: number): StandingTests {
   const start = (): ChildProcess => {
     const env = { ...process.env, NODE_NO_WARNINGS: '1' }
     // In a process group of its own, which can be ended as a whole.
-    const program = join(path, 'test/seeded-bugs/standing-tests-process.ts')
+    const program = join(path, 'test/seeded-bugs/standing-tests/process.ts')
     return fork(program, { cwd: path, env, detached: true, silent: true, execArgv: [] })
   }
   const close = (): void => {

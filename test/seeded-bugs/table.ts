@@ -3,11 +3,11 @@
 // npm run seeded-bugs -- --only "its id".
 
 import type { SeededBug } from './bug.ts'
-import { coreBugs, transactionBugs } from './table-core.ts'
-import { memoryBugs, sqliteBugs } from './table-embedded-stores.ts'
-import { dashboardBugs, gatewayBugs, programBugs } from './table-gateway.ts'
-import { httpBugs } from './table-http.ts'
-import { operationBugs } from './table-operations.ts'
+import { coreBugs, transactionBugs } from './table/core.ts'
+import { memoryBugs, sqliteBugs } from './table/embedded-stores.ts'
+import { dashboardBugs, gatewayBugs, programBugs } from './table/gateway.ts'
+import { httpBugs } from './table/http.ts'
+import { operationBugs } from './table/operations.ts'
 import {
   dynamodbBugs,
   mongodbBugs,
@@ -15,8 +15,8 @@ import {
   postgresBugs,
   redisBugs,
   redisPostgresBugs,
-} from './table-server-stores.ts'
-import { writesBugs } from './table-writes.ts'
+} from './table/server-stores.ts'
+import { writesBugs } from './table/writes.ts'
 
 export const seededBugs: readonly SeededBug[] = [
   ...coreBugs,

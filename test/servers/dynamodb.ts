@@ -5,7 +5,7 @@ import { findProgram } from './find-program.ts'
 import { listensOn } from './listens-on.ts'
 import { mavenFolder } from './maven-folder.ts'
 import { givenServer, type Running, type Server } from './server.ts'
-import { startServer } from './server-process.ts'
+import { startServer } from './server/process.ts'
 
 export interface DynamodbOptions {
   startTimeoutMs?: number

@@ -9,7 +9,7 @@ import { type FaultProxy, startFaultProxy } from './fault-proxy.ts'
 import { needs } from './needs.ts'
 import { pollUntil } from './poll.ts'
 import { type RunningPostgres, startPostgres } from './postgres.ts'
-import { redisCommand } from './redis-command.ts'
+import { redisCommand } from './redis/command.ts'
 import { startRedis } from './redis.ts'
 
 // A client that remembers what it got and how it ended.

@@ -8,7 +8,7 @@ import { findProgram } from './find-program.ts'
 import { runCommand } from './run-command.ts'
 import { builtOnce } from './run-folder.ts'
 import { givenServer, type Running, type Server } from './server.ts'
-import { startServer } from './server-process.ts'
+import { startServer } from './server/process.ts'
 
 export interface MariadbOptions {
   // Any server setting: { 'innodb-flush-log-at-trx-commit': 2 }.

@@ -5,9 +5,9 @@ import { join } from 'node:path'
 import { findProgram } from './find-program.ts'
 import { listensOn } from './listens-on.ts'
 import { mavenFolder } from './maven-folder.ts'
-import { programOf } from './mongodb-program.ts'
+import { programOf } from './mongodb/program.ts'
 import { givenServer, type Running, type Server } from './server.ts'
-import { startServer } from './server-process.ts'
+import { startServer } from './server/process.ts'
 
 export interface MongodbOptions {
   startTimeoutMs?: number

@@ -8,7 +8,7 @@ import { createDatabase, type MariadbOptions, readPid, type RunningMariadb } fro
 import { runCommand } from './run-command.ts'
 import { builtOnce } from './run-folder.ts'
 import type { Server } from './server.ts'
-import { startServer } from './server-process.ts'
+import { startServer } from './server/process.ts'
 import { suiteCommand, suiteFolder, type SuitePackages } from './suite-folder.ts'
 
 const suitePackages: SuitePackages = { suite: 'sid', packages: ['mysql-server-core'] }

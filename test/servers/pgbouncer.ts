@@ -3,9 +3,9 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import pg from 'pg'
 import { findProgram } from './find-program.ts'
-import { postgresOwner } from './postgres-programs.ts'
+import { postgresOwner } from './postgres/programs.ts'
 import type { Running, Server } from './server.ts'
-import { startServer } from './server-process.ts'
+import { startServer } from './server/process.ts'
 
 export interface PgbouncerOptions {
   // The server behind it.

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { needs, needsTool } from './needs.ts'
-import { findEmbeddedPrograms } from './postgres-programs.ts'
+import { findEmbeddedPrograms } from './postgres/programs.ts'
 import { type RunningPostgres, startPostgres } from './postgres.ts'
 
 async function query(url: string, sql: string): Promise<unknown[]> {

@@ -13,12 +13,12 @@ import {
   type PostgresPrograms,
   usablePrograms,
   versionVariable,
-} from './postgres-programs.ts'
-import { removeSegments } from './postgres-segments.ts'
+} from './postgres/programs.ts'
+import { removeSegments } from './postgres/segments.ts'
 import { runCommand } from './run-command.ts'
 import { builtOnce } from './run-folder.ts'
 import { givenServer, type Running, type Server } from './server.ts'
-import { type Place, startServer } from './server-process.ts'
+import { type Place, startServer } from './server/process.ts'
 
 export interface PostgresOptions {
   // Any server setting: { fsync: 'off', max_connections: 50 }.

@@ -3,9 +3,9 @@ import { createCluster } from 'redis'
 import { expect, test } from 'vitest'
 import { needs } from './needs.ts'
 import { pollUntil } from './poll.ts'
-import { startCluster } from './redis-cluster.ts'
-import { redisCommand } from './redis-command.ts'
-import { startSentinels } from './redis-sentinel.ts'
+import { startCluster } from './redis/cluster.ts'
+import { redisCommand } from './redis/command.ts'
+import { startSentinels } from './redis/sentinel.ts'
 import { startRedis, startReplica } from './redis.ts'
 
 needs('redis', { ours: true }).describe('a Redis of our own', () => {

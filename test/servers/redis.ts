@@ -4,9 +4,9 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { findProgram } from './find-program.ts'
 import { pollUntil } from './poll.ts'
-import { redisCommand, redisInfo } from './redis-command.ts'
+import { redisCommand, redisInfo } from './redis/command.ts'
 import { givenServer, type Running, type Server } from './server.ts'
-import { type Place, startServer } from './server-process.ts'
+import { type Place, startServer } from './server/process.ts'
 
 export interface RedisOptions {
   // Any line of redis.conf: { appendonly: 'yes', 'maxmemory-policy': 'allkeys-lru' }.

@@ -5,7 +5,7 @@ import { randomBytes } from 'node:crypto'
 import { existsSync, renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { type GuardedFolder, guardFolder } from './guarded-folder.ts'
-import { removeSegments } from './postgres-segments.ts'
+import { removeSegments } from './postgres/segments.ts'
 
 let own: Promise<GuardedFolder> | undefined
 

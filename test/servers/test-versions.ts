@@ -4,7 +4,7 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, mkdirSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { fetchedFolder, versionVariable } from './postgres-programs.ts'
+import { fetchedFolder, versionVariable } from './postgres/programs.ts'
 
 // Exact versions: npm's tags move.
 const packages: Readonly<Record<string, string>> = {

@@ -1,7 +1,7 @@
 // What a run of operations has been through, and the least that it must have.
 
-import { newRecords, recordHead } from './world/operations-checker.ts'
-import type { OperationHistory } from './world/operations-checker.ts'
+import { newRecords, recordHead } from './world/operations/checker.ts'
+import type { OperationHistory } from './world/operations/checker.ts'
 import type { NetworkCounts } from './world/network.ts'
 
 export type OperationCounts = NetworkCounts & {

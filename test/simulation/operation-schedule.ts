@@ -2,8 +2,8 @@
 
 import { setImmediate } from 'node:timers/promises'
 import { checkStore } from '../../src/testing/history-checker.ts'
-import { checkOperations } from './world/operations-checker.ts'
-import { tellOperations } from './world/operations-checker-story.ts'
+import { checkOperations } from './world/operations/checker.ts'
+import { tellOperations } from './world/operations/checker/story.ts'
 import type { Violation } from '../../src/testing/history-checker.ts'
 import { countOperations } from './operation-counts.ts'
 import type { OperationCounts } from './operation-counts.ts'

@@ -14,14 +14,14 @@ import type { OperationOp, Step, StepContext, TransactionStep } from '../../src/
 import { decodeOutcome } from '../../src/core/outcome.ts'
 import type { Codec, Outcome } from '../../src/core/outcome.ts'
 import { emptyHistory } from '../../src/testing/history-checker.ts'
-import { subjectOf } from './world/operations-checker.ts'
+import { subjectOf } from './world/operations/checker.ts'
 import type {
   Invocation,
   OperationAnswer,
   OperationEnd,
   OperationHistory,
   OperationRecord,
-} from './world/operations-checker.ts'
+} from './world/operations/checker.ts'
 import { createNetwork } from './world/network.ts'
 import type { Network } from './world/network.ts'
 import { stepsLeftOpen } from './world/operations.ts'

@@ -1,7 +1,7 @@
 // The simulation of operations in the test suite: its schedules, its determinism, and that it sees what is wrong.
 
 import { describe, expect, test } from 'vitest'
-import { tellOperations } from './world/operations-checker-story.ts'
+import { tellOperations } from './world/operations/checker/story.ts'
 import { freshSeed } from '../fresh-seed.ts'
 import { missedQuotas } from './counts.ts'
 import { describeFailure } from './failure.ts'
@@ -12,7 +12,7 @@ import { runOperationPlan } from './operation-workload.ts'
 import { expectNoViolation } from './search.ts'
 import type { SimulationRun } from './search.ts'
 import { operationSimulation } from './simulations.ts'
-import { knownWrongOperations } from './wrong-operations.ts'
+import { knownWrongOperations } from './wrong/operations.ts'
 
 const seed = freshSeed('the simulation of operations')
 const runs: readonly SimulationRun[] = [

@@ -1,5 +1,5 @@
 // What the MongoDB store lends to the contract: one server for a test file, an empty collection for each case, and the server's
-// clock, which stands still (see servers/mongodb-program.ts).
+// clock, which stands still (see servers/mongodb/program.ts).
 import { randomBytes } from 'node:crypto'
 import { MongoClient, type Collection, type Db, type MongoClientOptions } from 'mongodb'
 import { systemClock } from '../../src/core/clock.ts'

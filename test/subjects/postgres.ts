@@ -5,7 +5,7 @@ import pg from 'pg'
 import type { ContractSubject } from '../../src/testing/store-contract.ts'
 import { postgresStore } from '../../src/stores/postgres.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
-import { versionVariable } from '../servers/postgres-programs.ts'
+import { versionVariable } from '../servers/postgres/programs.ts'
 import { type RunningPostgres, startPostgres } from '../servers/postgres.ts'
 
 // Names the store in the matrix of contracts, with its version where the run names one.

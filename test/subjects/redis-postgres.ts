@@ -16,7 +16,7 @@ import { createPool, type PostgresGround, startPostgresGround } from './postgres
 import { type Connected, connect, type Driver } from './redis.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
 import { pollUntil } from '../servers/poll.ts'
-import { redisCommand } from '../servers/redis-command.ts'
+import { redisCommand } from '../servers/redis/command.ts'
 import { startRedis } from '../servers/redis.ts'
 import type { Running } from '../servers/server.ts'
 

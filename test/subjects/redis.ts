@@ -13,7 +13,7 @@ import { redisStore } from '../../src/stores/redis.ts'
 import type { RedisStore, RedisStoreOptions } from '../../src/stores/redis.ts'
 import type { ContractSubject } from '../../src/testing/store-contract.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
-import { type RedisCluster, startCluster } from '../servers/redis-cluster.ts'
+import { type RedisCluster, startCluster } from '../servers/redis/cluster.ts'
 import { startRedis } from '../servers/redis.ts'
 import type { Running } from '../servers/server.ts'
 

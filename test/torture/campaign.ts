@@ -14,7 +14,7 @@ import { clocksMissing, moveClockOfPostgres, moveClocksOfProcesses } from './clo
 import { type Counts, countHistory, noCounts } from './counts.ts'
 import { crashAtCommits, cutCommits, cutEverywhere } from './cuts.ts'
 import { fillDisk } from './disk.ts'
-import { fillDiskOfPostgres } from './disk-postgres.ts'
+import { fillDiskOfPostgres } from './disk/postgres.ts'
 import { gatewayStores } from './gateways.ts'
 import { type Judged, judge } from './judge.ts'
 import { type Kill, kill, killsOf, type Left } from './kills.ts'

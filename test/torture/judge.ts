@@ -16,7 +16,7 @@ import {
 import { isLinearizable } from '../../src/testing/history-checker/linearizable.ts'
 import { readAudit } from './audit.ts'
 import { type LedgerLine, readJournals, readLedger, type ToldAnswer, type Written } from './journal.ts'
-import { checkOperations } from './judge-operations.ts'
+import { checkOperations } from './judge/operations.ts'
 import { isRefusing } from './asking.ts'
 import { audited, dynamodbSkewMs, type OpenedStore, type Place } from './place.ts'
 import { nameServed } from './served.ts'

@@ -2,11 +2,11 @@
 import { spawnSync } from 'node:child_process'
 import { chownSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { findPostgresPrograms, postgresOwner, usablePrograms } from '../servers/postgres-programs.ts'
-import { removeSegments } from '../servers/postgres-segments.ts'
+import { findPostgresPrograms, postgresOwner, usablePrograms } from '../servers/postgres/programs.ts'
+import { removeSegments } from '../servers/postgres/segments.ts'
 import { runCommand } from '../servers/run-command.ts'
 import type { Running } from '../servers/server.ts'
-import { startServer } from '../servers/server-process.ts'
+import { startServer } from '../servers/server/process.ts'
 
 export interface TorturedPostgres {
   readonly env?: Readonly<Record<string, string>>

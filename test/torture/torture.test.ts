@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Counts, invalidities, missedQuotas, noCounts } from './counts.ts'
 import { type Journal, type Line, openJournal, readJournals, wallOffsetMs } from './journal.ts'
 import { judge } from './judge.ts'
-import { checkOperations } from './judge-operations.ts'
+import { checkOperations } from './judge/operations.ts'
 import type { OpenedStore, Place } from './place.ts'
 
 describe('the judge', () => {

@@ -2,11 +2,11 @@
 import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { sqliteWrites, type WriteName } from '../../src/writes/index.ts'
-import { namesAreOnlyNames, valuesAreOnlyValues } from './contract-hostile.ts'
-import { racingChanges, racingUpserts } from './contract-races.ts'
-import { repeatedChanges, repeatedUpserts, repeatedVersions } from './contract-repeats.ts'
-import { subjectOf } from './contract-subject.ts'
-import { insideTransactions, otherConstraints } from './contract-transactions.ts'
+import { namesAreOnlyNames, valuesAreOnlyValues } from './contract/hostile.ts'
+import { racingChanges, racingUpserts } from './contract/races.ts'
+import { repeatedChanges, repeatedUpserts, repeatedVersions } from './contract/repeats.ts'
+import { subjectOf } from './contract/subject.ts'
+import { insideTransactions, otherConstraints } from './contract/transactions.ts'
 import { sqliteGround, type Handle } from './sqlite-ground.ts'
 
 type Wrong = (database: Handle, table: string, request: Record<string, Record<string, never>>) => unknown

@@ -1,10 +1,10 @@
 // One contract for the writes of every database. What one of them cannot is left out with a reason, which is printed.
 import { describe } from 'vitest'
-import { namesAreOnlyNames, valuesAreOnlyValues } from './contract-hostile.ts'
-import { racingChanges, racingUpserts } from './contract-races.ts'
-import { repeatedChanges, repeatedUpserts, repeatedVersions } from './contract-repeats.ts'
-import { subjectOf, type WritesContract } from './contract-subject.ts'
-import { insideTransactions, otherConstraints } from './contract-transactions.ts'
+import { namesAreOnlyNames, valuesAreOnlyValues } from './contract/hostile.ts'
+import { racingChanges, racingUpserts } from './contract/races.ts'
+import { repeatedChanges, repeatedUpserts, repeatedVersions } from './contract/repeats.ts'
+import { subjectOf, type WritesContract } from './contract/subject.ts'
+import { insideTransactions, otherConstraints } from './contract/transactions.ts'
 
 export function writesContract(contract: WritesContract): void {
   const subject = subjectOf(contract)

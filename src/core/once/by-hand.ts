@@ -10,7 +10,7 @@ import type { Key } from '../key.ts'
 import { positiveMs } from '../options.ts'
 import { decodeOutcome, encodeOutcome, failureOf } from '../outcome.ts'
 import type { Codec, Outcome } from '../outcome.ts'
-import { callStore } from '../store-call.ts'
+import { callStore } from '../timed-call.ts'
 import type { OnceOptions, Settings } from '../settings.ts'
 import type { Entry, Inspectable, Mending, Store } from '../store.ts'
 

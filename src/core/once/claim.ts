@@ -10,7 +10,7 @@ import { OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
 import type { Key } from '../key.ts'
 import type { Settings } from '../settings.ts'
-import { callStore } from '../store-call.ts'
+import { callStore } from '../timed-call.ts'
 import type { Began, Claim, ClaimRequest, Verdict } from '../store.ts'
 
 /** How one kind of claim is asked for. */

@@ -1,6 +1,6 @@
 // Keeps a lease alive while its effect runs.
 
-import { callStore } from '../store-call.ts'
+import { callStore } from '../timed-call.ts'
 import type { Claim } from '../store.ts'
 import type { RunContext } from './attempt.ts'
 

@@ -4,7 +4,7 @@ import type { RunContext } from './attempt.ts'
 import { sleep } from '../clock.ts'
 import { OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
-import { callStore } from '../store-call.ts'
+import { callStore } from '../timed-call.ts'
 import type { Store, Sweepable } from '../store.ts'
 
 /** A step of this many entries holds no lock long enough to be noticed. */

@@ -18,7 +18,7 @@ import { claim } from './claim.ts'
 import type { Asking } from './claim.ts'
 import type { RunOptions } from '../settings.ts'
 import type { Storable, Stored, ValueKind } from '../stored.ts'
-import { bounded } from '../store-call.ts'
+import { bounded } from '../timed-call.ts'
 import type {
   Began,
   Claim,

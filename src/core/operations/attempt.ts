@@ -19,7 +19,7 @@ import type { Outcome } from '../outcome.ts'
 import { valueOf } from '../once/call.ts'
 import type { Call, Calls, Result } from '../once/call.ts'
 import type { OnceOptions, Settings } from '../settings.ts'
-import { callStore } from '../store-call.ts'
+import { callStore } from '../timed-call.ts'
 import type { Change, Claim, Entry, Inspectable, Ledger, Recoverable, StepLedger, Store, Verdict } from '../store.ts'
 
 export type OperationStore = Store & StepLedger & Recoverable & Inspectable

@@ -13,7 +13,7 @@ import { checkLookup } from './step.ts'
 import type { LookupResult } from './step.ts'
 import { encodeOutcome } from '../outcome.ts'
 import { aFunction, checkGiven, optional, positiveInteger } from '../options.ts'
-import { callStore } from '../store-call.ts'
+import { callStore } from '../timed-call.ts'
 import type { Entry, Inspectable, Store } from '../store.ts'
 
 /** An attempt or a step that began and never reported. */

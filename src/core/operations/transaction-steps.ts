@@ -11,7 +11,7 @@ import { storable } from './records.ts'
 import type { StepRecord } from './records.ts'
 import type { StepsContext } from './steps.ts'
 import { valueOf } from '../once/call.ts'
-import { bounded } from '../store-call.ts'
+import { bounded } from '../timed-call.ts'
 import type { Advanced, BegunStep, Change, Store, Transactional, TransactionalSteps } from '../store.ts'
 
 /** Runs the work of a step, or of its undo, in a transaction, and commits its record with it. */

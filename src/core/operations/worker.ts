@@ -7,7 +7,7 @@ import { invalidArgument } from '../errors.ts'
 import { isDefined, partsOf } from './operation.ts'
 import type { Operation, OperationParts } from './operation.ts'
 import { checkGiven, optional, positiveInteger, positiveMs } from '../options.ts'
-import { callStore } from '../store-call.ts'
+import { callStore } from '../timed-call.ts'
 import type { DueOperation } from '../store.ts'
 
 export interface RecoveryOptions {

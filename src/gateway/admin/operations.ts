@@ -8,7 +8,7 @@ import type { Key } from '../../core/key.ts'
 import type { Once } from '../../core/once.ts'
 import { statusOf } from '../../core/operations.ts'
 import type { OperationStatus } from '../../core/operations.ts'
-import { callStore } from '../../core/store-call.ts'
+import { callStore } from '../../core/timed-call.ts'
 import type { Entry, EntryState, Inspectable, StepLedger, Store } from '../../core/store.ts'
 import type { AdminSection, SectionRow } from './overview.ts'
 

@@ -5,7 +5,7 @@ import type { IncomingMessage } from 'node:http'
 import { splitTarget } from '../../http/exchange.ts'
 import { gatewayProblems } from './problem.ts'
 import type { GatewayProblem } from './problem.ts'
-import { nameAsRead, nominatedBy } from './upstream-headers.ts'
+import { nameAsRead, nominatedBy } from './forwarded-headers.ts'
 
 export interface RequestRules {
   readonly pseudonym: string

@@ -9,8 +9,8 @@ import type { HttpOptions } from '../../http/exchange.ts'
 import { sendAnswer } from '../../http/on-node.ts'
 import type { Call } from './call.ts'
 import { gatewayProblem, gatewayProblems } from './problem.ts'
-import { requestHeaders, responseHead, responseTrailers, wantsTrailers } from './upstream-headers.ts'
-import type { ForwardingRules } from './upstream-headers.ts'
+import { requestHeaders, responseHead, responseTrailers, wantsTrailers } from './forwarded-headers.ts'
+import type { ForwardingRules } from './forwarded-headers.ts'
 
 export interface UpstreamOptions extends ForwardingRules {
   readonly origin: URL

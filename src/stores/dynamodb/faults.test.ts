@@ -2,7 +2,7 @@
 // token; what cannot be had is an error, soon, and says so.
 
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
-import { type Relay, startRelay } from '../../../test/subjects/dynamodb-relay.ts'
+import { type Relay, startRelay } from '../../../test/subjects/dynamodb/relay.ts'
 import {
   createClient,
   startDynamodbGround,

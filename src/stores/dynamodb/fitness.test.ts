@@ -2,7 +2,7 @@
 // what happens beyond it, and that DynamoDB's own removal of items (TTL) never decides anything.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { type Relay, startRelay } from '../../../test/subjects/dynamodb-relay.ts'
+import { type Relay, startRelay } from '../../../test/subjects/dynamodb/relay.ts'
 import {
   createClient,
   startDynamodbGround,

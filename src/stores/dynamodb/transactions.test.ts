@@ -2,7 +2,7 @@
 
 import { TransactionCanceledException, type TransactWriteItem } from '@aws-sdk/client-dynamodb'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
-import { startRelay } from '../../../test/subjects/dynamodb-relay.ts'
+import { startRelay } from '../../../test/subjects/dynamodb/relay.ts'
 import {
   createClient,
   startDynamodbGround,

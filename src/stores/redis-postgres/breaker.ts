@@ -2,7 +2,7 @@
 // call a second that finds out whether it is back. What is not asked, and what fails, is answered by undefined.
 
 import type { Clock } from '../../core/clock.ts'
-import { bounded } from '../../core/store-call.ts'
+import { bounded } from '../../core/timed-call.ts'
 
 /** One failure may be a connection that was replaced. */
 const failuresMax = 3

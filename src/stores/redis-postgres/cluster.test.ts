@@ -6,9 +6,9 @@ import { open, startRedisPostgresGround, testTime } from '../../../test/subjects
 import type { RedisPostgresGround } from '../../../test/subjects/redis-postgres.ts'
 import { connectCluster, drivers } from '../../../test/subjects/redis.ts'
 import { needs } from '../../../test/servers/needs.ts'
-import { startCluster } from '../../../test/servers/redis-cluster.ts'
-import type { RedisCluster } from '../../../test/servers/redis-cluster.ts'
-import { redisCommand } from '../../../test/servers/redis-command.ts'
+import { startCluster } from '../../../test/servers/redis/cluster.ts'
+import type { RedisCluster } from '../../../test/servers/redis/cluster.ts'
+import { redisCommand } from '../../../test/servers/redis/command.ts'
 import { key } from '../../core/key.ts'
 import { ask, assertSettled, bytesOf, finish, times } from '../../testing/store-contract.ts'
 

@@ -7,7 +7,7 @@ import type { RedisPostgresGround } from '../../../test/subjects/redis-postgres.
 import { drivers } from '../../../test/subjects/redis.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { contractPart } from '../../../test/subjects/contract-part.ts'
-import { redisInfo } from '../../../test/servers/redis-command.ts'
+import { redisInfo } from '../../../test/servers/redis/command.ts'
 import { ask, assertSettled, bytesOf, finish, aKey } from '../../testing/store-contract.ts'
 import { storeContract, storeContractCases } from '../../testing/store-contract.ts'
 

@@ -10,7 +10,7 @@ import type { Connected, Driver, RedisGround } from '../../../test/subjects/redi
 import { type FaultProxy, startFaultProxy } from '../../../test/servers/fault-proxy.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { pollUntil } from '../../../test/servers/poll.ts'
-import { redisCommand } from '../../../test/servers/redis-command.ts'
+import { redisCommand } from '../../../test/servers/redis/command.ts'
 import { startRedis } from '../../../test/servers/redis.ts'
 import type { Running } from '../../../test/servers/server.ts'
 import { OnceError } from '../../core/errors.ts'

@@ -8,9 +8,9 @@ import { connectCluster, drivers, durable, startClusterGround } from '../../../t
 import type { ClusterGround, Driver } from '../../../test/subjects/redis.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { pollUntil } from '../../../test/servers/poll.ts'
-import { redisCommand } from '../../../test/servers/redis-command.ts'
-import { startSentinels } from '../../../test/servers/redis-sentinel.ts'
-import type { Sentinels } from '../../../test/servers/redis-sentinel.ts'
+import { redisCommand } from '../../../test/servers/redis/command.ts'
+import { startSentinels } from '../../../test/servers/redis/sentinel.ts'
+import type { Sentinels } from '../../../test/servers/redis/sentinel.ts'
 import { startRedis, startReplica } from '../../../test/servers/redis.ts'
 import { key } from '../../core/key.ts'
 import {

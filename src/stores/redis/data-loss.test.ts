@@ -10,7 +10,7 @@ import { connect, drivers, testClock, withClock } from '../../../test/subjects/r
 import type { Connected, Driver } from '../../../test/subjects/redis.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { pollUntil } from '../../../test/servers/poll.ts'
-import { redisCommand } from '../../../test/servers/redis-command.ts'
+import { redisCommand } from '../../../test/servers/redis/command.ts'
 import { startRedis, startReplica } from '../../../test/servers/redis.ts'
 import type { Running } from '../../../test/servers/server.ts'
 import { systemClock } from '../../core/clock.ts'

@@ -2,8 +2,8 @@
 
 import { hash } from 'node:crypto'
 import { OnceError } from '../../core/errors.ts'
-import { bounded } from '../../core/store-call.ts'
-import type { StoreCalls } from '../../core/store-call.ts'
+import { bounded } from '../../core/timed-call.ts'
+import type { StoreCalls } from '../../core/timed-call.ts'
 import type { RedisArgument, RedisLink } from '../../clients/redis.ts'
 import type { Names } from './names.ts'
 

@@ -9,8 +9,8 @@ import { bytesOf, finish, request } from '../../../src/testing/store-contract.ts
 import type { ContractSubject } from '../../../src/testing/store-contract.ts'
 import { manualClock } from '../../../src/testing/manual-clock.ts'
 import type { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { createRedisServer } from './redis-server.ts'
-import type { RedisServer } from './redis-server.ts'
+import { createRedisServer } from './redis/server.ts'
+import type { RedisServer } from './redis/server.ts'
 import { storeContract } from '../../../src/testing/store-contract.ts'
 
 interface Redis {

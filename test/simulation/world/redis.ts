@@ -27,8 +27,8 @@ import type { RedisStore } from '../../../src/stores/redis.ts'
 import { recordAnswer } from '../../../src/testing/history-checker.ts'
 import type { History, HistoryRow, RowChange } from '../../../src/testing/history-checker.ts'
 import type { Network, SentOperation } from './network.ts'
-import { createRedisServer } from './redis-server.ts'
-import type { RedisServer, WrongRedis } from './redis-server.ts'
+import { createRedisServer } from './redis/server.ts'
+import type { RedisServer, WrongRedis } from './redis/server.ts'
 import type { Life, World } from './world.ts'
 
 export interface SimulatedRedis {

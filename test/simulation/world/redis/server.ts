@@ -2,8 +2,8 @@
 // stores/redis/decisions.lua.ts written again in TypeScript, as nothing here can run Lua. What stands where, both read from the
 // same tables. It can lose what it holds, all of it or the latest.
 
-import { claimScript, inlineBytesMax, inspectScript, writeScript } from '../../../src/stores/redis/decisions.lua.ts'
-import type { PhaseScript } from '../../../src/stores/redis/decisions.lua.ts'
+import { claimScript, inlineBytesMax, inspectScript, writeScript } from '../../../../src/stores/redis/decisions.lua.ts'
+import type { PhaseScript } from '../../../../src/stores/redis/decisions.lua.ts'
 import {
   claimWords,
   durationPlaces,
@@ -21,8 +21,8 @@ import {
   valueAt,
   writeWords,
   writerOf,
-} from '../../../src/stores/redis/places.ts'
-import type { Place } from '../../../src/stores/redis/places.ts'
+} from '../../../../src/stores/redis/places.ts'
+import type { Place } from '../../../../src/stores/redis/places.ts'
 
 export interface RedisServer {
   /** Carries out a command; `onCall` is told of each call of a script, and what it is answered. */

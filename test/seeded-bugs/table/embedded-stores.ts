@@ -1,7 +1,7 @@
 // Bugs in the stores that need no server, which most mistakes can be shown on.
 
-import { bugsIn, bySimulation, byTest } from './bug.ts'
-import type { SeededBug } from './bug.ts'
+import { bugsIn, bySimulation, byTest } from '../bug.ts'
+import type { SeededBug } from '../bug.ts'
 
 const inMemory = 'src/stores/memory/contract.test.ts'
 const inSqlite = 'src/stores/sqlite/contract.test.ts'

@@ -6,8 +6,8 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { pipeline } from 'node:stream/promises'
 import { Pool } from 'undici'
-import { startGateway } from '../src/gateway/proxy.ts'
-import { sqliteStore } from '../src/stores/sqlite.ts'
+import { startGateway } from '../../src/gateway/proxy.ts'
+import { sqliteStore } from '../../src/stores/sqlite.ts'
 
 export type ProcessOptions =
   | { readonly is: 'service' }

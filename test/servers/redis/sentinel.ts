@@ -1,9 +1,9 @@
 // Redis Sentinel: three processes that watch a primary and promote its replica when it is gone. Invariant: they resolve
 // when each of them knows the replica and the other sentinels; earlier a failover could not be decided.
-import { pollUntil } from './poll.ts'
-import { redisCommand } from './redis-command.ts'
-import { startRedisProcess } from './redis.ts'
-import type { Running } from './server.ts'
+import { pollUntil } from '../poll.ts'
+import { redisCommand } from './command.ts'
+import { startRedisProcess } from '../redis.ts'
+import type { Running } from '../server.ts'
 
 export interface SentinelOptions {
   count?: number

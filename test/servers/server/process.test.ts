@@ -4,8 +4,8 @@ import { createServer } from 'node:net'
 import { once } from 'node:events'
 import { dirname } from 'node:path'
 import { expect, test } from 'vitest'
-import { freePort } from './free-port.ts'
-import { type Recipe, startServer } from './server-process.ts'
+import { freePort } from '../free-port.ts'
+import { type Recipe, startServer } from './process.ts'
 
 const program = `
   require('node:net').createServer((socket) => socket.end(String(process.pid)))

@@ -1,6 +1,6 @@
 // A write that is repeated changes nothing more, and says so.
 import { expect } from 'vitest'
-import type { Subject } from './contract-subject.ts'
+import type { Subject } from './subject.ts'
 
 export function repeatedUpserts(subject: Subject): void {
   const { can, run, insert, row } = subject

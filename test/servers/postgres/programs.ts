@@ -4,9 +4,9 @@ import { spawnSync } from 'node:child_process'
 import { cpSync, existsSync, readdirSync, readFileSync, symlinkSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { basename, dirname, join } from 'node:path'
-import { findProgram, isExecutable } from './find-program.ts'
-import type { Owner } from './guarded-folder.ts'
-import { builtOnce } from './run-folder.ts'
+import { findProgram, isExecutable } from '../find-program.ts'
+import type { Owner } from '../guarded-folder.ts'
+import { builtOnce } from '../run-folder.ts'
 
 // A `bin` folder. One from npm may need a copy before it can be used.
 export interface PostgresPrograms {
@@ -33,7 +33,7 @@ export function findInstalledPrograms(): PostgresPrograms | undefined {
 }
 
 export function fetchedFolder(version: string): string {
-  return join(import.meta.dirname, '..', '..', '.servers', `postgres-${version}`)
+  return join(import.meta.dirname, '..', '..', '..', '.servers', `postgres-${version}`)
 }
 
 function findFetchedPrograms(version: string): PostgresPrograms | undefined {

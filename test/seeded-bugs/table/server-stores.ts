@@ -1,7 +1,7 @@
 // Bugs in the stores on a server: what only its language, its clock or its transactions can get wrong.
 
-import { bugsIn, byTest } from './bug.ts'
-import type { SeededBug } from './bug.ts'
+import { bugsIn, byTest } from '../bug.ts'
+import type { SeededBug } from '../bug.ts'
 
 const inPostgres = 'src/stores/postgres/contract.test.ts'
 const inPeriods = 'src/stores/postgres/periods.test.ts'

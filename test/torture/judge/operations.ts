@@ -1,8 +1,8 @@
 // What operations of several steps must show after all crashes: each step in a transaction committed once, each outside step
 // asked for under one key, a step that was recorded never run again, and a failed operation undone, each undo once.
-import { transactionalSteps } from './asking.ts'
-import type { Written } from './journal.ts'
-import type { Found } from './judge.ts'
+import { transactionalSteps } from '../asking.ts'
+import type { Written } from '../journal.ts'
+import type { Found } from '../judge.ts'
 
 interface Story {
   /** Rows of each step in the store's database. */

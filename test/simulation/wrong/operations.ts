@@ -1,15 +1,15 @@
 // Wrong stores and wrong uses of operations, each with the assertion that must find it.
 
-import { NotBegunError } from '../../src/core/errors.ts'
-import { keyString } from '../../src/core/key.ts'
-import type { OperationOp, Step } from '../../src/core/operations.ts'
-import type { Change, Claim, LedgerRecord } from '../../src/core/store.ts'
-import type { MemoryOperation } from '../../src/stores/memory/operations.ts'
-import type { MemoryData } from '../../src/stores/memory.ts'
-import type { Assertion } from '../../src/testing/history-checker.ts'
-import type { SimulatedStep } from './world/operations.ts'
-import type { WrongStore } from './world/server.ts'
-import type { WrongOperation } from './operation-workload.ts'
+import { NotBegunError } from '../../../src/core/errors.ts'
+import { keyString } from '../../../src/core/key.ts'
+import type { OperationOp, Step } from '../../../src/core/operations.ts'
+import type { Change, Claim, LedgerRecord } from '../../../src/core/store.ts'
+import type { MemoryOperation } from '../../../src/stores/memory/operations.ts'
+import type { MemoryData } from '../../../src/stores/memory.ts'
+import type { Assertion } from '../../../src/testing/history-checker.ts'
+import type { SimulatedStep } from '../world/operations.ts'
+import type { WrongStore } from '../world/server.ts'
+import type { WrongOperation } from '../operation-workload.ts'
 
 export interface KnownWrongOperation extends WrongOperation {
   readonly name: string

@@ -2,14 +2,14 @@
 // themselves, by the ledger of the outside systems and by the audit trail of what was recorded, and knows nothing of how
 // operations are carried out.
 
-import { fingerprint } from '../../../src/core/fingerprint.ts'
-import type { StepState } from '../../../src/core/operations.ts'
-import type { MemoryOperation } from '../../../src/stores/memory/operations.ts'
-import { phaseOf, tokenOf } from '../../../src/testing/history-checker/audit.ts'
-import type { History } from '../../../src/testing/history-checker.ts'
-import type { Assertion, Violation } from '../../../src/testing/history-checker.ts'
-import type { OutsideEffect } from './outside.ts'
-import type { OperationChange } from './server.ts'
+import { fingerprint } from '../../../../src/core/fingerprint.ts'
+import type { StepState } from '../../../../src/core/operations.ts'
+import type { MemoryOperation } from '../../../../src/stores/memory/operations.ts'
+import { phaseOf, tokenOf } from '../../../../src/testing/history-checker/audit.ts'
+import type { History } from '../../../../src/testing/history-checker.ts'
+import type { Assertion, Violation } from '../../../../src/testing/history-checker.ts'
+import type { OutsideEffect } from '../outside.ts'
+import type { OperationChange } from '../server.ts'
 
 export interface OperationHistory {
   /** What was asked of the store, and its rows. */

@@ -4,11 +4,11 @@ import type { ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, mkdirSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { freePort } from './free-port.ts'
-import { guardFolder, type Owner, spawnIn } from './guarded-folder.ts'
-import { pollUntil } from './poll.ts'
-import { isAlive, killTree, resumeTree, stopTree } from './process-tree.ts'
-import type { Running } from './server.ts'
+import { freePort } from '../free-port.ts'
+import { guardFolder, type Owner, spawnIn } from '../guarded-folder.ts'
+import { pollUntil } from '../poll.ts'
+import { isAlive, killTree, resumeTree, stopTree } from '../process-tree.ts'
+import type { Running } from '../server.ts'
 
 export interface Place {
   folder: string

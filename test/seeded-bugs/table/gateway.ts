@@ -1,7 +1,7 @@
 // Bugs in the gateway, in its dashboard and in the program around them.
 
-import { bugsIn, byTest } from './bug.ts'
-import type { SeededBug } from './bug.ts'
+import { bugsIn, byTest } from '../bug.ts'
+import type { SeededBug } from '../bug.ts'
 
 const inFaults = 'test/gateway/faults.test.ts'
 const inForwarding = 'test/gateway/forwarding.test.ts'
@@ -61,7 +61,7 @@ const upstream: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/gateway/proxy/upstream-headers.ts', 'gateway', [
+  ...bugsIn('src/gateway/proxy/forwarded-headers.ts', 'gateway', [
     {
       id: 'what belongs to one connection is passed on to the upstream',
       find: 'if (notToUpstream.has(lower) || forwardedNames.has(lower)',

@@ -1,7 +1,7 @@
 // Bugs in operations: steps, undos, records.
 
-import { bugsIn, byOperations, byTest } from './bug.ts'
-import type { SeededBug } from './bug.ts'
+import { bugsIn, byOperations, byTest } from '../bug.ts'
+import type { SeededBug } from '../bug.ts'
 
 const inMemory = 'src/stores/memory/contract.test.ts'
 const inSteps = 'src/core/operations/steps.test.ts'

@@ -1,9 +1,9 @@
 // The story of operations: that of the store, with what was recorded, which steps were called, and what took effect.
 
-import { newRecords } from './operations-checker.ts'
-import type { OperationHistory } from './operations-checker.ts'
-import { tellStory } from '../../../src/testing/history-checker.ts'
-import type { Line } from '../../../src/testing/history-checker.ts'
+import { newRecords } from '../checker.ts'
+import type { OperationHistory } from '../checker.ts'
+import { tellStory } from '../../../../../src/testing/history-checker.ts'
+import type { Line } from '../../../../../src/testing/history-checker.ts'
 
 export function tellOperations({ store, records, invocations, ledger, answers, operations }: OperationHistory): string {
   const asked = answers.flatMap(({ operation, how, process, startedAtMs, endedAtMs, is, text }): Line[] => [

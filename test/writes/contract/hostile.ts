@@ -1,7 +1,7 @@
 // Hostile input: names are refused, values are stored as they are.
 import { expect } from 'vitest'
-import type { Writes } from '../../src/writes/index.ts'
-import type { Subject } from './contract-subject.ts'
+import type { Writes } from '../../../src/writes/index.ts'
+import type { Subject } from './subject.ts'
 
 // Every character that means something to one of the layers on the way.
 const hostileValues = [

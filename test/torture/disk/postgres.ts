@@ -2,12 +2,12 @@
 // fails the server, in the middle of whatever it was told to commit. Each round ends the log a little further on.
 import { readdirSync, unlinkSync } from 'node:fs'
 import { join } from 'node:path'
-import { pollUntil } from '../servers/poll.ts'
-import type { Running } from '../servers/server.ts'
-import { type DiskFull, diskJobs, giveBackPage, refusalIn, writeToTheLastByte } from './disk.ts'
-import { judge } from './judge.ts'
-import { startTorturedPostgres } from './postgres-server.ts'
-import { prepare, type Supervisor, supervise } from './supervisor.ts'
+import { pollUntil } from '../../servers/poll.ts'
+import type { Running } from '../../servers/server.ts'
+import { type DiskFull, diskJobs, giveBackPage, refusalIn, writeToTheLastByte } from '../disk.ts'
+import { judge } from '../judge.ts'
+import { startTorturedPostgres } from '../postgres-server.ts'
+import { prepare, type Supervisor, supervise } from '../supervisor.ts'
 
 /** An empty cluster has some 40 MiB. */
 const diskKib = 80 * 1_024

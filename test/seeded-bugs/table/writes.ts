@@ -1,7 +1,7 @@
 // Bugs in the writes that may be repeated.
 
-import { bugsIn, byTest } from './bug.ts'
-import type { SeededBug } from './bug.ts'
+import { bugsIn, byTest } from '../bug.ts'
+import type { SeededBug } from '../bug.ts'
 
 const inSqlite = 'src/writes/sqlite.test.ts'
 const inMachine = 'src/writes/state-machine.test.ts'

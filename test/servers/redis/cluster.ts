@@ -1,9 +1,9 @@
 // A Redis cluster: primaries that share the 16,384 slots. Invariant: it resolves when every node says cluster_state:ok and
 // knows all the others; until then commands may be refused.
-import { pollUntil } from './poll.ts'
-import { redisCommand } from './redis-command.ts'
-import { type RedisOptions, startRedisProcess } from './redis.ts'
-import type { Running } from './server.ts'
+import { pollUntil } from '../poll.ts'
+import { redisCommand } from './command.ts'
+import { type RedisOptions, startRedisProcess } from '../redis.ts'
+import type { Running } from '../server.ts'
 
 export interface ClusterOptions extends RedisOptions {
   nodes?: number

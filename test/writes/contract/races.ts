@@ -1,8 +1,8 @@
 // Many callers at once: one is applied, and no update is lost.
 import { expect } from 'vitest'
-import { seededRandom } from '../../src/testing/seeded-random.ts'
-import { stateMachine, type Writes } from '../../src/writes/index.ts'
-import { insist, type Subject } from './contract-subject.ts'
+import { seededRandom } from '../../../src/testing/seeded-random.ts'
+import { stateMachine, type Writes } from '../../../src/writes/index.ts'
+import { insist, type Subject } from './subject.ts'
 
 const counted = (answers: readonly string[]): Record<string, number> => {
   const counts: Record<string, number> = {}

@@ -1,7 +1,7 @@
 // What a transaction and a second constraint have to say.
 import { expect } from 'vitest'
-import type { Writes } from '../../src/writes/index.ts'
-import type { Subject } from './contract-subject.ts'
+import type { Writes } from '../../../src/writes/index.ts'
+import type { Subject } from './subject.ts'
 
 export function insideTransactions(subject: Subject): void {
   const { can, run, insert, row, add, append, once } = subject

@@ -1,7 +1,7 @@
 // Bugs in the idea itself: claims, leases, fences, waiting, transactions.
 
-import { bugsIn, bySimulation, byTest } from './bug.ts'
-import type { SeededBug } from './bug.ts'
+import { bugsIn, bySimulation, byTest } from '../bug.ts'
+import type { SeededBug } from '../bug.ts'
 
 const inKeyFuzz = 'test/fuzz/keys.test.ts'
 const inOnce = 'src/core/once.test.ts'
@@ -206,7 +206,7 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: bySimulation('told-when-lost'),
     },
   ]),
-  ...bugsIn('src/core/store-call.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/timed-call.ts', 'claim, lease, fence', [
     {
       id: 'a store that never answers hangs its caller',
       find: 'over = true',

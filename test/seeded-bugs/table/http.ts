@@ -1,7 +1,7 @@
 // Bugs at the edge: keys, fingerprints, stored answers.
 
-import { bugsIn, byTest } from './bug.ts'
-import type { SeededBug } from './bug.ts'
+import { bugsIn, byTest } from '../bug.ts'
+import type { SeededBug } from '../bug.ts'
 
 const inKeyFuzz = 'test/fuzz/keys.test.ts'
 const inStored = 'src/http/exchange/stored-response.test.ts'

@@ -1,8 +1,8 @@
 // What the cases of the contract work with: one ground, and the calls that most of them make.
 import { test } from 'vitest'
-import { OnceError } from '../../src/core/errors.ts'
-import type { AddOnce, Answers, Row, Writes } from '../../src/writes/index.ts'
-import type { WritesGround } from './ground.ts'
+import { OnceError } from '../../../src/core/errors.ts'
+import type { AddOnce, Answers, Row, Writes } from '../../../src/writes/index.ts'
+import type { WritesGround } from '../ground.ts'
 
 export interface WritesContract {
   ground(): WritesGround
