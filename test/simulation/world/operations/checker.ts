@@ -113,21 +113,20 @@ export function checkOperations(history: OperationHistory): Violation[] {
   return violations
 }
 
-/** What runs, a caller has asked for: only a caller's claim brings an input. A worker goes on with what is there. */
-function checkAskedFor(
-  { store, operations, invocations }: OperationHistory,
-  life: OperationRecord,
-  report: Report,
-): void {
-  if (!invocations.some((each) => isOf(life, each))) return
-  const next = operations.find((each) => each.key === life.key && each.life === life.life + 1)
-  const isAskedFor = store.operations.some((each) => {
-    if (each.call !== 'claim' || each.key !== life.key || !each.request.input || each.answer?.is !== 'granted')
-      return false
+/** What runs, a caller has asked for. A worker goes on with what is there. */
+function checkAskedFor(history: OperationHistory, life: OperationRecord, report: Report): void {
+  if (!history.invocations.some((each) => isOf(life, each)) || isAskedFor(history, life)) return
+  report('asked-for', `life ${life.life} of it ran, and no caller had asked for it`)
+}
+
+/** Only a caller's claim brings an input. */
+function isAskedFor({ store, operations }: OperationHistory, { key, life, lifeFence }: OperationRecord): boolean {
+  const next = operations.find((each) => each.key === key && each.life === life + 1)
+  return store.operations.some((each) => {
+    if (each.call !== 'claim' || each.key !== key || !each.request.input || each.answer?.is !== 'granted') return false
     const { fence } = each.answer.claim
-    return fence >= life.lifeFence && fence < (next?.lifeFence ?? Infinity)
+    return fence >= lifeFence && fence < (next?.lifeFence ?? Infinity)
   })
-  if (!isAskedFor) report('asked-for', `life ${life.life} of it ran, and no caller had asked for it`)
 }
 
 function isOf({ key, life }: OperationRecord, invocation: Invocation): boolean {
@@ -340,7 +339,11 @@ function checkEffects(history: OperationHistory, operation: OperationRecord, rep
 function checkEnd(history: OperationHistory, operation: OperationRecord, trail: Recorded[], report: Report): void {
   const { steps, end, shownAs, isForgotten, isLeft } = operation
   if (shownAs !== undefined) report('parked-visible', `it is parked, and is shown as ${shownAs}`)
-  const isOver = end?.state === 'completed' || end?.state === 'failed' || (isLeft && end?.state === 'parked')
+  // The claim of a worker that the network delivers after all retention begins a life that no caller asked for. Nothing runs in it,
+  // the next worker gives it a short retention, and until that is over a retry and `status` say that the key has expired.
+  const isUnasked = end?.state === 'expired' && !isAskedFor(history, operation)
+  const isOver =
+    end?.state === 'completed' || end?.state === 'failed' || (isLeft && end?.state === 'parked') || isUnasked
   // A claim that nobody heard of is taken back, and nothing has begun then.
   const hasBegun = history.invocations.some((each) => isOf(operation, each))
   if (!isOver && !isForgotten && (hasBegun || end)) {

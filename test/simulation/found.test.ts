@@ -1,0 +1,16 @@
+// Seeds that a search once failed at. Plans are only ever widened, so each still tells its story, and must come to a good end.
+
+import { expect, test } from 'vitest'
+import { simulations } from './simulations.ts'
+
+const found: Readonly<Record<string, readonly number[]>> = {
+  operations: [25_234_511, 25_233_161, 25_257_388, 77_134_681, 904_410_140, 77_111_373, 1_477_093_878],
+  redis: [616_170_405, 930_103_663],
+}
+
+const seeds = Object.entries(found).flatMap(([what, all]) => all.map((seed) => ({ what, seed })))
+
+test.each(seeds)('$what: what was found with seed $seed is found no more', async ({ what, seed }) => {
+  const { planFor, judgePlan } = simulations[what]!
+  expect((await judgePlan(planFor(seed))).violations).toEqual([])
+})
