@@ -1,12 +1,10 @@
 // The front door: ask for an effect by its key, and it runs once however often it is asked for. The claim is written before
 // the effect starts, and an answer is given only after its outcome is settled (or its transaction committed).
 
-import type { RunContext } from './once/attempt.ts'
+import { createCalls } from './call.ts'
+import type { Op, Result, RunContext } from './call.ts'
 import { createByHand } from './once/by-hand.ts'
 import type { OnceByHand } from './once/by-hand.ts'
-import { createCalls } from './once/call.ts'
-import type { Result } from './once/call.ts'
-import type { Op } from './once/effect.ts'
 import { run } from './once/run.ts'
 import { startSweeping } from './once/sweeping.ts'
 import { createTransactions } from './once/transaction.ts'
@@ -20,9 +18,8 @@ import type { OnceOptions, RunOptions, Settings } from './settings.ts'
 import type { Began, Inspectable, Recoverable, StepLedger, Store, SyncTransactional } from './store.ts'
 import type { Storable, Stored, ValueKind } from './stored.ts'
 
+export type { Op, Result } from './call.ts'
 export type { FoundOutcome, OnceByHand, ShownEntry } from './once/by-hand.ts'
-export type { Result } from './once/call.ts'
-export type { Op } from './once/effect.ts'
 export type { OnceTransactions, Within, WithinSync } from './once/transaction.ts'
 
 /** What the store's transactions are written with. `never` for a store that has none. */

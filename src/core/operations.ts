@@ -50,7 +50,7 @@ import type { Recovery, RecoveryOptions } from './operations/worker.ts'
 import type { OperationOp } from './operations/step.ts'
 import { createOperation } from './operations/operation.ts'
 import type { DefinedOperation, Operation, OperationOptions } from './operations/operation.ts'
-import type { Calls } from './once/call.ts'
+import type { Calls } from './call.ts'
 import type { OnceOptions, Settings } from './settings.ts'
 
 export { unfinishedKeepMs } from './operations/attempt.ts'

@@ -40,8 +40,8 @@
 //   `status` and `retryable` tell the two apart.
 
 import { systemRandom } from '../core/clock.ts'
-import { createOp } from '../core/once/effect.ts'
-import type { Op } from '../core/once/effect.ts'
+import { createOp } from '../core/call.ts'
+import type { Op } from '../core/call.ts'
 import { FinalError, InDoubtError, invalidArgument, NotBegunError, OnceError } from '../core/errors.ts'
 import type { ErrorCode } from '../core/errors.ts'
 import type { Key } from '../core/key.ts'

@@ -3,11 +3,10 @@
 
 import { sleep } from '../../src/core/clock.ts'
 import { FinalError, InDoubtError, NotBegunError, OnceError } from '../../src/core/errors.ts'
-import type { Op } from '../../src/core/once/effect.ts'
+import type { Op, Result } from '../../src/core/call.ts'
 import { keyString } from '../../src/core/key.ts'
 import { createOnce } from '../../src/core/once.ts'
 import type { Once } from '../../src/core/once.ts'
-import type { Result } from '../../src/core/once/call.ts'
 import type { OnceOptions, RunOptions } from '../../src/core/settings.ts'
 import { emptyHistory } from '../../src/testing/history-checker.ts'
 import type { CallAnswer, CallRecord, ExecutionRecord, History } from '../../src/testing/history-checker.ts'

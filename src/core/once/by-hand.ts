@@ -1,7 +1,7 @@
 // Looking at single entries and changing them by hand. Every change carries a reason, which the store audits.
 
-import type { RunContext } from './attempt.ts'
-import { keyFrom } from './call.ts'
+import { keyFrom } from '../call.ts'
+import type { RunContext } from '../call.ts'
 import { mendingName } from '../entry.ts'
 import { invalidArgument, OnceError } from '../errors.ts'
 import type { FinalError } from '../errors.ts'

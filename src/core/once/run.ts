@@ -1,12 +1,8 @@
 // One call of `once.run`: claim the key, hold it while the effect runs, and settle or release it by how the effect ended. The
 // caller gets a result only after the outcome is settled.
 
-import { claimLost, holdKey } from './attempt.ts'
-import type { HeldKey } from './attempt.ts'
-import { valueOf } from './call.ts'
-import type { Call, Calls, Result } from './call.ts'
-import { byLease, claim, stillHeld } from './claim.ts'
-import type { Ended, Op } from './effect.ts'
+import { byLease, claim, claimLost, holdKey, stillHeld, valueOf } from '../call.ts'
+import type { Call, Calls, Ended, HeldKey, Op, Result } from '../call.ts'
 import { FinalError, InDoubtError, NotBegunError, OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
 import { failureOf } from '../outcome.ts'

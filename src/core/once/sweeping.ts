@@ -1,6 +1,6 @@
 // Expiry in the background of a process that uses the store anyway; safe to run in all of them at once.
 
-import type { RunContext } from './attempt.ts'
+import type { RunContext } from '../call.ts'
 import { sleep } from '../clock.ts'
 import { OnceError } from '../errors.ts'
 import { publish } from '../events.ts'

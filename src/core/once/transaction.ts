@@ -1,21 +1,16 @@
 // Effect and record in one transaction: the strongest form. There is no lease and no heartbeat here: the database keeps
 // others away while the transaction is open, and a crash takes effect and claim back together.
 
-import type { RunContext } from './attempt.ts'
+import { claim, createOp, startEffect, valueOf } from '../call.ts'
+import type { Asking, Call, Calls, Ended, Op, Result, RunContext } from '../call.ts'
 import { backoffMs, countedBackoffs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
-import { createOp, startEffect } from './effect.ts'
-import type { Ended, Op } from './effect.ts'
 import { FinalError, invalidArgument, OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
 import { describeKey, keyString } from '../key.ts'
 import type { Key } from '../key.ts'
 import { failureOf } from '../outcome.ts'
 import type { Outcome } from '../outcome.ts'
-import { valueOf } from './call.ts'
-import type { Call, Calls, Result } from './call.ts'
-import { claim } from './claim.ts'
-import type { Asking } from './claim.ts'
 import type { RunOptions } from '../settings.ts'
 import type { Storable, Stored, ValueKind } from '../stored.ts'
 import { bounded } from '../timed-call.ts'

@@ -1,9 +1,8 @@
 // Asking for an operation, and one attempt of it: claim the key and keep the input, read what is recorded, conduct the function,
 // and write the end. Whatever fails before the first step, the key is not left held for nothing.
 
-import { holdKey } from '../once/attempt.ts'
-import type { HeldKey, RunContext } from '../once/attempt.ts'
-import { byLease, claim, stillHeld } from '../once/claim.ts'
+import { byLease, claim, holdKey, stillHeld, valueOf } from '../call.ts'
+import type { Call, Calls, HeldKey, Result, RunContext } from '../call.ts'
 import { FinalError, invalidArgument, OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
 import { fingerprint } from '../fingerprint.ts'
@@ -16,8 +15,6 @@ import type { Definition, Plan } from './conduct.ts'
 import { createSteps } from './steps.ts'
 import { decodeOutcome, encodeOutcome } from '../outcome.ts'
 import type { Outcome } from '../outcome.ts'
-import { valueOf } from '../once/call.ts'
-import type { Call, Calls, Result } from '../once/call.ts'
 import type { OnceOptions, Settings } from '../settings.ts'
 import { callStore } from '../timed-call.ts'
 import type { Change, Claim, Entry, Inspectable, Ledger, Recoverable, StepLedger, Store, Verdict } from '../store.ts'

@@ -1,7 +1,7 @@
 // What is in doubt, and reconciling it: for systems that were built without keys, where only asking the other side in bulk can
 // tell what took effect, and how often.
 
-import type { RunContext } from '../once/attempt.ts'
+import type { RunContext } from '../call.ts'
 import { invalidArgument, OnceError } from '../errors.ts'
 import type { ErrorCode } from '../errors.ts'
 import { keyOf } from '../key.ts'

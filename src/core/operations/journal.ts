@@ -1,8 +1,8 @@
 // What one attempt knows and writes of its operation. Only the holder of the key writes, so what the attempt has read at its
 // start and written since is all there is. A write that the store refuses as `lost` ends the attempt.
 
-import { claimLost } from '../once/attempt.ts'
-import type { HeldKey } from '../once/attempt.ts'
+import { claimLost } from '../call.ts'
+import type { HeldKey } from '../call.ts'
 import { OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
 import { lane } from '../lane.ts'

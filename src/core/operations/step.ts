@@ -2,7 +2,7 @@
 // for it.
 
 import type { Backoff } from '../backoff.ts'
-import type { Op } from '../once/effect.ts'
+import type { Op } from '../call.ts'
 import { invalidArgument } from '../errors.ts'
 import { aFunction, checkGiven, checkOptions, oneOf, optional, positiveInteger, positiveMs } from '../options.ts'
 import type { Rule } from '../options.ts'

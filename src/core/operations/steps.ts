@@ -2,11 +2,11 @@
 // began and never reported is in doubt, and is looked up, run again or stopped at, as its author chose. Steps are found by
 // name, never by their order, so the code between them may change.
 
-import type { RunContext } from '../once/attempt.ts'
+import { valueOf } from '../call.ts'
+import type { Op, RunContext } from '../call.ts'
 import { backoffMs } from '../backoff.ts'
 import type { Backoff } from '../backoff.ts'
 import { sleep } from '../clock.ts'
-import type { Op } from '../once/effect.ts'
 import { FinalError, NotBegunError, OnceError } from '../errors.ts'
 import { fingerprint } from '../fingerprint.ts'
 import { deriveKey, describeKey } from '../key.ts'
@@ -22,7 +22,6 @@ import { createTransactionSteps } from './transaction-steps.ts'
 import type { Transact } from './transaction-steps.ts'
 import { decodeOutcome } from '../outcome.ts'
 import type { Codec } from '../outcome.ts'
-import { valueOf } from '../once/call.ts'
 import type { Settings } from '../settings.ts'
 
 /** What the steps of one attempt use. */

@@ -1,7 +1,7 @@
 // Steps in a transaction of the store: what they write, their record and the fence check commit together or not at all. A
 // COMMIT that the store did not confirm is never repeated: the next attempt reads whether it happened.
 
-import { claimLost } from '../once/attempt.ts'
+import { claimLost, valueOf } from '../call.ts'
 import { backoffMs } from '../backoff.ts'
 import type { Backoff } from '../backoff.ts'
 import { sleep } from '../clock.ts'
@@ -10,7 +10,6 @@ import { describeKey } from '../key.ts'
 import { storable } from './records.ts'
 import type { StepRecord } from './records.ts'
 import type { StepsContext } from './steps.ts'
-import { valueOf } from '../once/call.ts'
 import { bounded } from '../timed-call.ts'
 import type { Advanced, BegunStep, Change, Store, Transactional, TransactionalSteps } from '../store.ts'
 

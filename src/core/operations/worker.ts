@@ -1,7 +1,7 @@
 // The worker: resumes operations that no process works on, though no client retries. Any number of machines may run one. The
 // claim decides which of them goes on with which operation, and the store hands each worker other ones.
 
-import type { RunContext } from '../once/attempt.ts'
+import type { RunContext } from '../call.ts'
 import { sleep } from '../clock.ts'
 import { invalidArgument } from '../errors.ts'
 import { isDefined, partsOf } from './operation.ts'

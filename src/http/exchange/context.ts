@@ -1,6 +1,6 @@
 // The context of a request with a key (`req.idempotency`): the key it runs under, and what becomes of the handler's response.
 
-import type { Op } from '../../core/once/effect.ts'
+import type { Op } from '../../core/call.ts'
 import type { ErrorPolicy } from './options.ts'
 
 export interface IdempotencyContext<Tx = unknown> extends Op {

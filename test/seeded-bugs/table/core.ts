@@ -74,7 +74,7 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: bySimulation('quiet-after-end'),
     },
   ]),
-  ...bugsIn('src/core/once/claim.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/call/claim.ts', 'claim, lease, fence', [
     {
       id: 'the token is the name of the process',
       find: 'const request = { ...call.request, token: random.uuid() }',
@@ -100,7 +100,7 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: byTest(inOnce, 'a claim that lands after its caller gave up is released when it does'),
     },
   ]),
-  ...bugsIn('src/core/once/call.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/call.ts', 'claim, lease, fence', [
     {
       id: 'no fingerprint is taken of what is asked',
       find: 'const asked = fingerprint(options.fingerprint)',
@@ -123,7 +123,7 @@ export const coreBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/core/once/waiting.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/call/waiting.ts', 'claim, lease, fence', [
     {
       id: 'a grant is told to every duplicate that waits',
       find: `if (asked.verdict.is !== 'granted') {`,
@@ -146,7 +146,7 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: byTest(inOnce, 'a thousand local duplicates share one wait, not a thousand polls'),
     },
   ]),
-  ...bugsIn('src/core/once/attempt.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/call/attempt.ts', 'claim, lease, fence', [
     {
       id: 'a heartbeat outlives the deadline of its effect',
       find: '        onDeadline()\n        return deadlinePassed',
@@ -166,7 +166,7 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: byTest(inOnce, 'a settle whose reply is lost is repeated and recognised'),
     },
   ]),
-  ...bugsIn('src/core/once/heartbeat.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/call/heartbeat.ts', 'claim, lease, fence', [
     {
       id: 'a heartbeat that is told that the claim is lost goes on',
       find: `    if (fenced === 'lost') return end('lost')\n`,
@@ -186,7 +186,7 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: bySimulation('told-when-lost'),
     },
   ]),
-  ...bugsIn('src/core/once/effect.ts', 'claim, lease, fence', [
+  ...bugsIn('src/core/call/effect.ts', 'claim, lease, fence', [
     {
       id: 'an effect that ignores its signal hangs its caller',
       find: `    cancelTimer = clock.schedule(() => ended.resolve({ is: 'hung', thrown: error }), options.graceMs)\n`,

@@ -3,7 +3,7 @@
 
 import { claimLost } from './attempt.ts'
 import type { RunContext } from './attempt.ts'
-import type { Call, Calls } from './call.ts'
+import type { Call, Calls } from '../call.ts'
 import { unheardReleaseDelaysMs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import { OnceError } from '../errors.ts'

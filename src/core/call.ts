@@ -1,19 +1,26 @@
-// What run, transaction and within have in common: what the caller gave, checked and taken down, and what each verdict means
-// for the caller.
+// What run, transaction, within and operations have in common. A call is read: what the caller gave, checked and copied. Then it
+// claims its key, holds it by a heartbeat and runs its effect (see call/). Each verdict is translated for the caller here.
 
-import type { RunContext } from './attempt.ts'
-import { invalidArgument, OnceError } from '../errors.ts'
-import { publish } from '../events.ts'
-import { fingerprint } from '../fingerprint.ts'
-import { checkKey, describeKey, key, keyString } from '../key.ts'
-import type { Key } from '../key.ts'
-import { decodeOutcome, encodeOutcome } from '../outcome.ts'
-import type { Outcome } from '../outcome.ts'
-import { readRunOptions } from '../settings.ts'
-import type { OnceOptions, RunOptions, Settings } from '../settings.ts'
-import type { ClaimRequest, Verdict } from '../store.ts'
-import { createWaiting } from './waiting.ts'
-import type { Waiting } from './waiting.ts'
+import type { RunContext } from './call/attempt.ts'
+import { createWaiting } from './call/waiting.ts'
+import type { Waiting } from './call/waiting.ts'
+import { invalidArgument, OnceError } from './errors.ts'
+import { publish } from './events.ts'
+import { fingerprint } from './fingerprint.ts'
+import { checkKey, describeKey, key, keyString } from './key.ts'
+import type { Key } from './key.ts'
+import { decodeOutcome, encodeOutcome } from './outcome.ts'
+import type { Outcome } from './outcome.ts'
+import { readRunOptions } from './settings.ts'
+import type { OnceOptions, RunOptions, Settings } from './settings.ts'
+import type { ClaimRequest, Verdict } from './store.ts'
+
+export { claimLost, holdKey } from './call/attempt.ts'
+export type { HeldKey, RunContext } from './call/attempt.ts'
+export { byLease, claim, stillHeld } from './call/claim.ts'
+export type { Asking } from './call/claim.ts'
+export { createOp, startEffect } from './call/effect.ts'
+export type { Ended, Op } from './call/effect.ts'
 
 export interface Result<T> {
   readonly value: T
