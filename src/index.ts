@@ -52,4 +52,4 @@ export type {
 export type { Codec, Outcome } from './core/outcome.ts'
 export type { CallOptions, OnceOptions, RunOptions, Settings } from './core/settings.ts'
 export type { Store } from './core/store.ts'
-export type { NotStorable, Storable, Stored, ValueKind } from './core/stored.ts'
+export type { NotStorable, Storable, Stored, StoredAsGiven, ValueKind } from './core/stored.ts'

@@ -130,6 +130,108 @@ const snippets: readonly [name: string, code: string, error?: RegExp][] = [
      const b: bigint = big.value; console.log(b)`,
   ],
   [
+    'a step: a Date is a string, for the function and for its undo',
+    `sqlite.operation('a', {}, async (op) => {
+       const at = await op.step('at', { run: ({ key }) => ({ key, at: new Date() }), undo: ({ result }) => result?.at.slice(0, 4) })
+       const short = await op.step('short', async () => new Date())
+       return at.at.slice(0, 4) + short.slice(0, 4)
+     })`,
+  ],
+  [
+    'the result of a step has no getTime',
+    `memory.operation('a', {}, async (op) => { (await op.step('at', () => new Date())).getTime() })`,
+    /Property 'getTime' does not exist on type 'string'/,
+  ],
+  [
+    'the undo of a step is given no Date',
+    `memory.operation('a', {}, (op) => op.step('at', { run: () => new Date(), undo: ({ result }) => result?.getTime() }))`,
+    /Property 'getTime' does not exist on type 'string'/,
+  ],
+  [
+    'a bigint in a step does not compile',
+    `memory.operation('a', {}, async (op) => { await op.step('at', () => 5n) })`,
+    /a bigint cannot be stored as JSON/,
+  ],
+  [
+    'a Map in a step with an undo does not compile',
+    `memory.operation('a', {}, async (op) => { await op.step('at', { run: async () => new Map([[1, 2]]), undo: () => {} }) })`,
+    /a Map or Set cannot be stored as JSON/,
+  ],
+  [
+    'a Response in a step does not compile',
+    `memory.operation('a', {}, async (op) => { await op.step('at', ({ signal }) => fetch('http://x', { signal })) })`,
+    /return await response.json\(\)/,
+  ],
+  [
+    'a step in a transaction, too',
+    `sqlite.operation('a', {}, async (op) => {
+       const at = await op.transaction('at', { run: (tx) => { tx.exec('select 1'); return new Date() }, undo: (tx, { result }) => tx.exec(result ?? '') })
+       return (await op.transaction('two', () => new Date())).slice(0, 4) + at.slice(0, 4)
+     })`,
+  ],
+  [
+    'a bigint in a transaction of an operation does not compile',
+    `sqlite.operation('a', {}, async (op) => { await op.transaction('at', () => ({ n: 5n })) })`,
+    /a bigint cannot be stored as JSON/,
+  ],
+  [
+    'the result of an operation is what a replay has',
+    `const made = memory.operation('a', {}, async (op, order: { id: string; note?: string; tags: string[] }) => ({ at: new Date(), id: order.id }))
+     const at: string = (await made.run('1', { id: 'i', tags: ['a'] })).value.at
+     const { outcome } = await made.start('2', { id: 'i', tags: [] })
+     if (outcome?.kind === 'value') console.log(outcome.value.at.slice(0, 4), at)`,
+  ],
+  [
+    'the result of an operation has no getTime',
+    `const made = memory.operation('a', {}, async () => ({ at: new Date() }))
+     ;(await made.run('1', undefined)).value.at.getTime()`,
+    /Property 'getTime' does not exist on type 'string'/,
+  ],
+  [
+    'an operation that returns a Set does not compile',
+    `memory.operation('a', {}, async () => new Set([1]))`,
+    /a Map or Set cannot be stored as JSON/,
+  ],
+  [
+    'an operation whose input has a Date does not compile: a worker reads a string',
+    `memory.operation('a', {}, async (_op, { at }: { at: Date }) => at.getTime())`,
+    /the function is given its input as JSON has it/,
+  ],
+  [
+    'an operation whose input has a method does not compile',
+    `class Order { readonly id = 'i'; total(): number { return 5 } }
+     memory.operation('a', {}, async (_op, order: Order) => order.total())`,
+    /the function is given its input as JSON has it/,
+  ],
+  [
+    'inputs that JSON has: unknown, tuples, unions, nested lists, what may be undefined',
+    `memory.operation('a', {}, async (_op, input: unknown) => String(input))
+     memory.operation('b', {}, async (_op, input: readonly [string, number]) => input[1])
+     memory.operation('c', {}, async (_op, input: { kind: 'a'; lines: { sku: string; count: number | undefined }[] } | { kind: 'b' }) => input.kind)
+     memory.operation('d', {}, async (_op, input: string) => input)
+     memory.operation('e', {}, async () => 1)`,
+  ],
+  [
+    'with a codec the steps, the input and the result of an operation are their own',
+    `const made = coded.operation('a', {}, async (op, input: { at: Date }) => {
+       const n = await op.step('n', { run: () => 5n, undo: ({ result }) => result?.toString(16) })
+       const map = await op.transaction('map', () => new Map([[n, input.at]]))
+       return map
+     })
+     const value: Map<bigint, Date> = (await made.run('1', { at: new Date() })).value; console.log(value)`,
+  ],
+  [
+    'resolve gives a key a value that can be stored',
+    `await memory.resolve('a', { value: { receipt: 'r', at: new Date() } }, 'seen at the bank')
+     await memory.resolve('a', { failure: new Error('declined') }, 'seen at the bank')
+     await coded.resolve('a', { value: 5n }, 'seen at the bank')`,
+  ],
+  [
+    'resolve with a bigint does not compile',
+    `await memory.resolve('a', { value: 5n }, 'seen at the bank')`,
+    /a bigint cannot be stored as JSON/,
+  ],
+  [
     'a function of one’s own passes an effect on',
     `function pay<T>(effect: (() => Promise<T>) & Storable<T>): Promise<Result<Stored<T>>> { return memory.run('a', effect) }
      const at: string = (await pay(async () => new Date())).value; console.log(at)`,

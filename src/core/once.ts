@@ -62,7 +62,7 @@ export type Once<S extends Store = Store, Kind extends ValueKind = Store extends
   S,
   Kind
 > &
-  (S extends Inspectable ? OnceByHand : unknown) &
+  (S extends Inspectable ? OnceByHand<Kind> : unknown) &
   (S extends { begin(...args: never): unknown }
     ? OnceTransactions<
         TxOf<S>,
@@ -71,7 +71,7 @@ export type Once<S extends Store = Store, Kind extends ValueKind = Store extends
         Kind
       >
     : unknown) &
-  (S extends StepLedger & Recoverable ? Operations<TxOf<S>> : unknown)
+  (S extends StepLedger & Recoverable ? Operations<TxOf<S>, Kind> : unknown)
 
 /**
  * The front door: effects are asked for by key, and each runs once however often it is asked for.
@@ -111,7 +111,7 @@ export function createOnce(options: OnceOptions): Once {
     run: async (id, effect, runOptions = {}) => run(calls, calls.read('run', id, effect, runOptions), effect),
     ...createTransactions(calls),
     // Kept as long as its operation may be: a compensation that is forgotten while that is in doubt would run again.
-    ...createOperations<unknown>(calls, options, settings, async (id, effect) =>
+    ...createOperations(calls, options, settings, async (id, effect) =>
       run(calls, calls.read('reconcile', id, effect, { keepMs: unfinishedKeepMs }), effect),
     ),
     ...createByHand(context, options, settings),

@@ -52,6 +52,7 @@ import { createOperation } from './operations/operation.ts'
 import type { DefinedOperation, Operation, OperationOptions } from './operations/operation.ts'
 import type { Calls } from './call.ts'
 import type { OnceOptions, Settings } from './settings.ts'
+import type { Storable, Stored, StoredAsGiven, ValueKind } from './stored.ts'
 
 export { unfinishedKeepMs } from './operations/attempt.ts'
 export type { Doubt, Duplicate, Reconciliation, ReconcileOptions, Resolution, StepDoubt } from './operations/doubts.ts'
@@ -72,7 +73,7 @@ export type {
 } from './operations/step.ts'
 export type { Recovery, RecoveryOptions } from './operations/worker.ts'
 
-export interface Operations<Tx> {
+export interface Operations<Tx, Kind extends ValueKind = 'json'> {
   /**
    * Defines an effect of several steps, which a retry or a worker resumes where a crash interrupted it.
    *
@@ -92,8 +93,8 @@ export interface Operations<Tx> {
   operation<Input, T>(
     name: string,
     options: OperationOptions,
-    run: (op: OperationOp<Tx>, input: Input) => T | Promise<T>,
-  ): Operation<Input, T>
+    run: ((op: OperationOp<Tx, Kind>, input: Input) => T | Promise<T>) & Storable<T, Kind> & StoredAsGiven<Input, Kind>,
+  ): Operation<Input, Stored<T, Kind>>
   /**
    * Starts a worker that finishes what a dead process began, though no client retries.
    *
@@ -143,12 +144,12 @@ export interface Operations<Tx> {
   ): Promise<Reconciliation>
 }
 
-export function createOperations<Tx>(
+export function createOperations(
   calls: Calls,
   options: OnceOptions,
   settings: Settings,
   runOnce: RunOnce,
-): Operations<Tx> {
+): Operations<unknown, 'codec'> {
   const { context } = calls
   const defined = new Map<string, DefinedOperation>()
   return {

@@ -15,8 +15,8 @@ export interface Codec {
   decode(bytes: Uint8Array): unknown
 }
 
-export type Outcome =
-  | { readonly kind: 'value'; readonly value: unknown }
+export type Outcome<T = unknown> =
+  | { readonly kind: 'value'; readonly value: T }
   | { readonly kind: 'failure'; readonly error: FinalError }
   /** The effect ran, but its value could not be stored; why is kept. */
   | { readonly kind: 'not-stored'; readonly reason: string }

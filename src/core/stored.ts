@@ -144,3 +144,24 @@ type ProblemInside<T, Depth extends readonly 0[]> = T extends Primitive | undefi
 
 type ProblemOfMember<T, Name extends keyof T, Depth extends readonly 0[]> =
   StoredName<T, Name> extends 'never' ? never : Problem<T[Name], Depth>
+
+/**
+ * Refuses the input of an operation that its function would not be given as it was handed in: a worker reads it from the store,
+ * so a Date is a string by then.
+ */
+export type StoredAsGiven<T, Kind extends ValueKind = 'json'> = Kind extends 'codec'
+  ? unknown
+  : [Stored<T>] extends [Lacking<T>]
+    ? Storable<T>
+    : NotStorable<'the function is given its input as JSON has it: declare a Date as a string, and no methods'>
+
+/** The same with members that may be undefined left out: JSON does so. */
+type Lacking<T> = T extends Primitive | undefined | void | Uint8Array
+  ? T
+  : unknown extends T
+    ? T
+    : T extends readonly unknown[]
+      ? { [Index in keyof T]: Lacking<T[Index]> }
+      : { [Name in keyof T as undefined extends T[Name] ? never : Name]: Lacking<T[Name]> } & {
+          [Name in keyof T as undefined extends T[Name] ? Name : never]?: Lacking<T[Name]>
+        }

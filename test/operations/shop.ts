@@ -33,7 +33,7 @@ export function openShop(): Shop {
   }
 }
 
-export type Body = (op: OperationOp<never>, input: unknown) => unknown
+export type Body = (op: OperationOp<never, 'codec'>, input: unknown) => unknown
 export function define(
   once: Once<MemoryStore, 'codec'>,
   body: Body,
@@ -80,7 +80,7 @@ export async function dieIn(
                 })
               : op.step(name, given as never),
         },
-      }) as OperationOp<never>,
+      }) as OperationOp<never, 'codec'>,
       input,
     )
   void define(process(), dying, options)

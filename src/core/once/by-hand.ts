@@ -13,14 +13,15 @@ import type { Codec, Outcome } from '../outcome.ts'
 import { callStore } from '../timed-call.ts'
 import type { OnceOptions, Settings } from '../settings.ts'
 import type { Entry, Inspectable, Mending, Store } from '../store.ts'
+import type { Storable, ValueKind } from '../stored.ts'
 
 /** An entry as `get` shows it: the stored outcome is decoded. */
 export type ShownEntry = Omit<Entry, 'outcome'> & { readonly outcome?: Outcome }
 
 /** What a person found out about an effect: it took place and returned this, or it failed for good. */
-export type FoundOutcome = { readonly value: unknown } | { readonly failure: FinalError | Error }
+export type FoundOutcome<T = unknown> = { readonly value: T } | { readonly failure: FinalError | Error }
 
-export interface OnceByHand {
+export interface OnceByHand<Kind extends ValueKind = 'json'> {
   /** The entry of this key as the store has it now, or undefined. */
   get(id: string | Key): Promise<ShownEntry | undefined>
   /** Open a running or abandoned entry: its holder is fenced off and the next request runs. Audited. */
@@ -35,7 +36,11 @@ export interface OnceByHand {
    * const once = createOnce({ store: memoryStore(), scope: 'payments' })
    * await once.resolve('order-42', { value: { receipt: 'r1' } }, 'the bank confirmed the charge')
    */
-  resolve(id: string | Key, found: FoundOutcome, reason: string): Promise<ShownEntry | undefined>
+  resolve<T>(
+    id: string | Key,
+    found: FoundOutcome<T> & Storable<T, Kind>,
+    reason: string,
+  ): Promise<ShownEntry | undefined>
   /** Keep a settled, open or abandoned entry for at least this long from now. Never shortens. Audited. */
   keep(id: string | Key, forMs: number, reason: string): Promise<ShownEntry | undefined>
   /** Delete an entry: the next request runs as new. Audited. */
@@ -46,7 +51,7 @@ export function createByHand(
   context: RunContext,
   { scope, codec }: Pick<OnceOptions, 'scope' | 'codec'>,
   settings: Settings,
-): OnceByHand {
+): OnceByHand<'codec'> {
   const { store, storeCalls } = context
 
   async function inspect(

@@ -11,7 +11,7 @@ import type { LastStep, Returned } from './asked.ts'
 import type { Journal, News } from './journal.ts'
 import { messageOf } from './records.ts'
 import type { Course, Ending } from './records.ts'
-import type { OperationOp } from './step.ts'
+import type { AnyOperationOp } from './step.ts'
 import { isPastPivot } from './steps.ts'
 import type { RunningSteps, Steps } from './steps.ts'
 import { undoAll } from './undo.ts'
@@ -24,7 +24,7 @@ export interface Definition {
   readonly attempts: number
   /** The pause before a worker tries again. */
   readonly backoff: Backoff
-  run(op: OperationOp, input: unknown): unknown
+  run(op: AnyOperationOp, input: unknown): unknown
 }
 
 export interface Conducting extends RunningSteps {

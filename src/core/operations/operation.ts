@@ -14,7 +14,7 @@ import type { Definition } from './conduct.ts'
 import { statusOf } from './status.ts'
 import type { OperationStatus } from './status.ts'
 import { backoffRules } from './step.ts'
-import type { OperationOp } from './step.ts'
+import type { AnyOperationOp } from './step.ts'
 import { aFunction, checkGiven, optional, positiveInteger, positiveMs, versionNumber } from '../options.ts'
 import type { Rule } from '../options.ts'
 import type { Calls, Result } from '../call.ts'
@@ -34,7 +34,7 @@ export interface OperationOptions extends Pick<
   readonly backoff?: Partial<Backoff>
 }
 
-/** An operation that `once.operation` has defined. */
+/** An operation that `once.operation` has defined. `T` is its result as it is stored: a Date is a string. */
 export interface Operation<Input, T> {
   readonly name: string
   /** The scope of its keys. */
@@ -42,13 +42,13 @@ export interface Operation<Input, T> {
   /** Starts the operation, resumes it where it stopped, or returns its stored result. */
   run(id: string, input: Input): Promise<Result<T>>
   /** The same without waiting for its end: resolves as soon as the operation is stored, so that a crash cannot lose it. */
-  start(id: string, input: Input): Promise<OperationStatus>
+  start(id: string, input: Input): Promise<OperationStatus<T>>
   /** Its state and that of its steps. Undefined when the store knows nothing of it. */
-  status(id: string): Promise<OperationStatus | undefined>
+  status(id: string): Promise<OperationStatus<T> | undefined>
   /** Asks for a cancel: what was done is undone, unless the operation is past its pivot. */
-  cancel(id: string, reason: string): Promise<OperationStatus | undefined>
+  cancel(id: string, reason: string): Promise<OperationStatus<T> | undefined>
   /** Lets a parked operation go on, with what a person has found out about its steps in doubt. */
-  resume(id: string, options?: ResumeOptions): Promise<OperationStatus | undefined>
+  resume(id: string, options?: ResumeOptions): Promise<OperationStatus<T> | undefined>
 }
 
 /** What the worker and the reconciler need of an operation. */
@@ -95,7 +95,7 @@ const defaultAttempts = 10
 export interface OperationDefinition {
   readonly name: string
   readonly options: OperationOptions
-  run(op: OperationOp, input: never): unknown
+  run(op: AnyOperationOp, input: never): unknown
 }
 
 export function createOperation(

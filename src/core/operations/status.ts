@@ -19,7 +19,7 @@ import type { Entry, Ledger } from '../store.ts'
  */
 export type OperationState = 'running' | 'abandoned' | 'waiting' | 'parked' | 'completed' | 'failed' | 'expired'
 
-export interface OperationStatus {
+export interface OperationStatus<T = unknown> {
   readonly key: Key
   readonly state: OperationState
   readonly direction: 'forward' | 'backward'
@@ -34,7 +34,7 @@ export interface OperationStatus {
   readonly parked?: string
   readonly lastError?: string
   readonly cancelReason?: string
-  readonly outcome?: Outcome
+  readonly outcome?: Outcome<T>
 }
 
 export interface StepStatus {

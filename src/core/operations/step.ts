@@ -6,6 +6,7 @@ import type { Op } from '../call.ts'
 import { invalidArgument } from '../errors.ts'
 import { aFunction, checkGiven, checkOptions, oneOf, optional, positiveInteger, positiveMs } from '../options.ts'
 import type { Rule } from '../options.ts'
+import type { Storable, Stored, ValueKind } from '../stored.ts'
 
 /** What the `run` and the `lookup` of a step are given. */
 export interface StepContext {
@@ -37,12 +38,12 @@ export interface StepRetry extends Partial<Backoff> {
   readonly attempts: number
 }
 
-/** A step whose effect lives outside of the store. */
-export interface Step<T> {
+/** A step whose effect lives outside of the store. `T` is what `run` returns. Its undo is given what the record has of it. */
+export interface Step<T, Kind extends ValueKind = 'json'> {
   /** Has the effect. Hand `key` to the outside system. */
   run(step: StepContext): T | Promise<T>
   /** Reverts the effect when the operation fails for good. May be called again, with the same key. */
-  undo?(step: UndoContext<T>): unknown
+  undo?(step: UndoContext<Stored<T, Kind>>): unknown
   /** Asks the outside system what became of the step, before the step would run again. */
   lookup?(step: StepContext): LookupResult<T> | Promise<LookupResult<T>>
   /** Without a lookup: `run` a step in doubt again, which its key makes safe, or `park` the operation. Default run. */
@@ -57,15 +58,15 @@ export interface Step<T> {
 }
 
 /** A step whose effect is written in a transaction of the store. */
-export interface TransactionStep<T, Tx> {
+export interface TransactionStep<T, Tx, Kind extends ValueKind = 'json'> {
   run(tx: Tx, step: StepContext): T | Promise<T>
-  undo?(tx: Tx, step: UndoContext<T>): unknown
+  undo?(tx: Tx, step: UndoContext<Stored<T, Kind>>): unknown
   readonly pivot?: true
   readonly fingerprint?: unknown
 }
 
 /** What the function of an operation is given. */
-export interface OperationOp<Tx = unknown> extends Op {
+export interface OperationOp<Tx = unknown, Kind extends ValueKind = 'json'> extends Op {
   /**
    * Runs the step, or returns its stored result.
    *
@@ -81,7 +82,7 @@ export interface OperationOp<Tx = unknown> extends Op {
    * }
    * ```
    */
-  step<T>(name: string, step: Step<T> | Step<T>['run']): Promise<T>
+  step<T>(name: string, step: (Step<T, Kind> | Step<T, Kind>['run']) & Storable<T, Kind>): Promise<Stored<T, Kind>>
   /**
    * Runs the step in a transaction of the store: what it writes with `tx`, its record and the fence check commit together.
    *
@@ -99,8 +100,17 @@ export interface OperationOp<Tx = unknown> extends Op {
    *   })
    * ```
    */
-  transaction<T>(name: string, step: TransactionStep<T, Tx> | TransactionStep<T, Tx>['run']): Promise<T>
+  transaction<T>(
+    name: string,
+    step: (TransactionStep<T, Tx, Kind> | TransactionStep<T, Tx, Kind>['run']) & Storable<T, Kind>,
+  ): Promise<Stored<T, Kind>>
 }
+
+/** A step inside: here `T` is already what a replay has, with a codec or without. */
+export type StoredStep<T> = Step<T, 'codec'>
+export type StoredTransactionStep<T> = TransactionStep<T, unknown, 'codec'>
+/** What the function of any operation is given. */
+export type AnyOperationOp = OperationOp<unknown, 'codec'>
 
 const stepRules: Readonly<Record<keyof Step<unknown>, Rule>> = {
   run: aFunction,
@@ -128,9 +138,9 @@ const transactionRules: Readonly<Record<keyof TransactionStep<unknown, unknown>,
   fingerprint: () => undefined,
 }
 
-export function readStep<T>(name: string, given: Step<T> | Step<T>['run']): Step<T> {
+export function readStep<T>(name: string, given: StoredStep<T> | StoredStep<T>['run']): StoredStep<T> {
   checkStepName(name)
-  const step: Step<T> = typeof given === 'function' ? { run: given } : given
+  const step: StoredStep<T> = typeof given === 'function' ? { run: given } : given
   checkGiven(`step "${name}"`, step, stepRules)
   if (typeof step.run !== 'function') throw invalidArgument(`step "${name}": expected run to be a function`)
   if (step.retry) checkOptions(`step "${name}", retry`, step.retry, retryRules)
@@ -139,10 +149,10 @@ export function readStep<T>(name: string, given: Step<T> | Step<T>['run']): Step
 
 export function readTransactionStep<T>(
   name: string,
-  given: TransactionStep<T, unknown> | TransactionStep<T, unknown>['run'],
-): TransactionStep<T, unknown> {
+  given: StoredTransactionStep<T> | StoredTransactionStep<T>['run'],
+): StoredTransactionStep<T> {
   checkStepName(name)
-  const step: TransactionStep<T, unknown> = typeof given === 'function' ? { run: given } : given
+  const step: StoredTransactionStep<T> = typeof given === 'function' ? { run: given } : given
   checkOptions(`transaction "${name}"`, step, transactionRules)
   return step
 }

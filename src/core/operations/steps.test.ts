@@ -202,7 +202,7 @@ describe('steps', () => {
 
   test('a step asked for after the function ended is refused', async () => {
     const once = openShop().process()
-    let late: OperationOp | undefined
+    let late: OperationOp<never, 'codec'> | undefined
     const checkout = define(once, (op) => void (late = op))
     await checkout.run('1', {})
     expect(await codeOf(late!.step('late', () => 1))).toBe('INVALID_ARGUMENT')
@@ -248,7 +248,7 @@ describe('steps', () => {
     const { process, clock } = openShop()
     const gate = Promise.withResolvers<string>()
     const zombieOnce = process({ leaseMs: 1_000 })
-    let op: OperationOp | undefined
+    let op: OperationOp<never, 'codec'> | undefined
     const zombie = define(zombieOnce, (given) => {
       op = given
       return given.step('a', () => gate.promise)

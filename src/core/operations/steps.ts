@@ -17,7 +17,7 @@ import type { Journal } from './journal.ts'
 import { messageOf, storable } from './records.ts'
 import type { StepRecord } from './records.ts'
 import { checkLookup, readStep, readTransactionStep } from './step.ts'
-import type { OperationOp, Step, StepContext, TransactionStep } from './step.ts'
+import type { AnyOperationOp, StepContext, StoredStep, StoredTransactionStep } from './step.ts'
 import { createTransactionSteps } from './transaction-steps.ts'
 import type { Transact } from './transaction-steps.ts'
 import { decodeOutcome } from '../outcome.ts'
@@ -45,12 +45,12 @@ interface InFunction extends RunningSteps {
 
 /** A step as the code asked for it in this attempt. */
 export type AskedStep =
-  | { readonly kind: 'outside'; readonly step: Step<unknown> }
-  | { readonly kind: 'transaction'; readonly step: TransactionStep<unknown, unknown> }
+  | { readonly kind: 'outside'; readonly step: StoredStep<unknown> }
+  | { readonly kind: 'transaction'; readonly step: StoredTransactionStep<unknown> }
 
 export interface Steps {
   /** Runs the function, to what it returns. */
-  perform(op: Op, run: (op: OperationOp) => unknown): Promise<Returned>
+  perform(op: Op, run: (op: AnyOperationOp) => unknown): Promise<Returned>
   /** Everything the code has asked for, by name. */
   readonly asked: ReadonlyMap<string, AskedStep>
   readonly transact: Transact
@@ -87,35 +87,37 @@ export function createSteps(context: StepsContext): Steps {
   }
 }
 
-function functionOp(context: InFunction, transact: Transact): OperationOp {
+function functionOp(context: InFunction, transact: Transact): AnyOperationOp {
   const { asked } = context
   return new FunctionOp(context.op, {
     step: (name, given) =>
       asked.handOut(name, async () => {
         const step = readStep(name, given)
-        return asked.begin(name, { kind: 'outside', step: step as Step<unknown> }, () => outside(context, name, step))
+        return asked.begin(name, { kind: 'outside', step: step as StoredStep<unknown> }, () =>
+          outside(context, name, step),
+        )
       }),
     transaction: (name, given) =>
       asked.handOut(name, async () => {
         const step = readTransactionStep(name, given)
-        const as: AskedStep = { kind: 'transaction', step: step as TransactionStep<unknown, unknown> }
+        const as: AskedStep = { kind: 'transaction', step: step as StoredTransactionStep<unknown> }
         return asked.begin(name, as, () => inTransaction(context, transact, name, step))
       }),
   })
 }
 
 /** A class for its getter, as in effect.ts. Without private members: people wrap what they are given with Object.create. */
-class FunctionOp implements OperationOp {
+class FunctionOp implements AnyOperationOp {
   readonly key: Key
   readonly attempt: number
   readonly token: string
   readonly fence: number
   readonly keyFor: Op['keyFor']
-  readonly step: OperationOp['step']
-  readonly transaction: OperationOp['transaction']
+  readonly step: AnyOperationOp['step']
+  readonly transaction: AnyOperationOp['transaction']
   readonly given: Op
 
-  constructor(given: Op, { step, transaction }: Pick<OperationOp, 'step' | 'transaction'>) {
+  constructor(given: Op, { step, transaction }: Pick<AnyOperationOp, 'step' | 'transaction'>) {
     this.key = given.key
     this.attempt = given.attempt
     this.token = given.token
@@ -172,7 +174,7 @@ function checkFingerprint(journal: Journal, record: StepRecord | undefined, aske
 /** The pauses between the tries of one step, unless its `retry` says otherwise. */
 const retryBackoff: Backoff = { firstMs: 100, factor: 2, maxMs: 10_000 }
 
-async function outside<T>(context: InFunction, name: string, step: Step<T>): Promise<T> {
+async function outside<T>(context: InFunction, name: string, step: StoredStep<T>): Promise<T> {
   const { runtime, op } = context
   const backoff = { ...retryBackoff, ...step.retry }
   for (let tries = 1; ; tries++) {
@@ -191,7 +193,7 @@ async function outside<T>(context: InFunction, name: string, step: Step<T>): Pro
   }
 }
 
-async function tryOutside<T>(context: InFunction, name: string, step: Step<T>): Promise<T> {
+async function tryOutside<T>(context: InFunction, name: string, step: StoredStep<T>): Promise<T> {
   const { journal } = context
   const asked = step.fingerprint === undefined ? undefined : fingerprint(step.fingerprint)
   const known = stored<T>(context, name, asked)
@@ -245,7 +247,7 @@ async function keepDone<T>(context: InFunction, record: Omit<StepRecord, 'state'
   return kept
 }
 
-async function settleDoubt<T>(context: RunningSteps, name: string, step: Step<T>): Promise<{ found: T } | 'run'> {
+async function settleDoubt<T>(context: RunningSteps, name: string, step: StoredStep<T>): Promise<{ found: T } | 'run'> {
   const { journal } = context
   if (!step.lookup) {
     if (step.inDoubt !== 'park') return 'run'
@@ -280,7 +282,7 @@ export function contextOf({ journal, op }: RunningSteps, part: string): StepCont
 }
 
 /** Runs the step, for `timeoutMs` at the most. Its code cannot be stopped, so the step stays in doubt. */
-async function limited<T>(context: RunningSteps, name: string, step: Step<T>): Promise<T> {
+async function limited<T>(context: RunningSteps, name: string, step: StoredStep<T>): Promise<T> {
   const plain = contextOf(context, `step:${name}`)
   if (step.timeoutMs === undefined) return step.run(plain)
   const over = new AbortController()
@@ -303,7 +305,7 @@ async function inTransaction<T>(
   context: InFunction,
   transact: Transact,
   name: string,
-  step: TransactionStep<T, unknown>,
+  step: StoredTransactionStep<T>,
 ): Promise<T> {
   const asked = step.fingerprint === undefined ? undefined : fingerprint(step.fingerprint)
   const known = stored<T>(context, name, asked)
