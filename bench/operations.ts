@@ -54,7 +54,7 @@ async function operations(url: string): Promise<Side> {
   const pool = new pg.Pool({ connectionString: url, max: connections })
   const store = postgresStore({ pool })
   await store.migrate()
-  const once = createOnce({ store, scope: 'bench' })
+  const once = createOnce({ store, scope: 'bench', sweepEveryMs: false })
   const operation = once.operation('bench', {}, (op, _input: null) => op.step('step', () => result))
   return {
     name: 'onceonly',

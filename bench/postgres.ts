@@ -24,7 +24,7 @@ export async function benchPostgres(): Promise<void> {
     await store.migrate()
     await pool.query(`create table naive (scope text, id text, state text not null, token uuid not null, fingerprint text not null,
       lease_until timestamptz not null, outcome bytea, primary key (scope, id)); create table effects (id text)`)
-    const once = createOnce({ store, scope: 'bench' })
+    const once = createOnce({ store, scope: 'bench', sweepEveryMs: false })
     const ours: Variant = { name: 'onceonly', work: () => once.run(newId(), () => outcome, { fingerprint: 'bench' }) }
     await fresh(naiveFresh(pool), ours)
     await replay(pool, once)

@@ -18,7 +18,7 @@ export async function benchSqlite(): Promise<void> {
   const store = sqliteStore({ path: join(folder, 'ours.db') })
   const database = new DatabaseSync(join(folder, 'naive.db'))
   try {
-    const once = createOnce({ store, scope: 'bench' })
+    const once = createOnce({ store, scope: 'bench', sweepEveryMs: false })
     const ours: Variant = { name: 'onceonly', work: () => once.run(newId(), () => outcome, { fingerprint: 'bench' }) }
     const compared = await compare([naive(database), ours], { concurrency: 64, operations: 2_000 })
     report({ id: 'P5', what: 'SQLite FULL fresh, c=64: throughput', measured: compared.throughput, atLeast: 4 })

@@ -64,7 +64,7 @@ const setUp: Readonly<Record<ServerOptions['library'], (app: FastifyInstance) =>
   },
 
   async onceonly(app) {
-    const once = createOnce({ store: await openStore(), scope: 'bench' })
+    const once = createOnce({ store: await openStore(), scope: 'bench', sweepEveryMs: false })
     await app.register(idempotency(once, { tenant: 'shared' }))
     app.post('/payments', pay)
   },

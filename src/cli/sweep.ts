@@ -12,8 +12,8 @@ ${storeHelp}
   --limit N      entries in one step; 500 unless given. Smaller steps are gentler, larger ones sooner done
 
 Outcomes that are past their keep time are dropped and leave a tombstone; tombstones that are over are deleted. What runs is
-never touched. It can be run from several machines at once, and be interrupted at any moment. Services that are given
-sweepEveryMs do the same by themselves.
+never touched. It can be run from several machines at once, and be interrupted at any moment. Services do the same by
+themselves, unless they set sweepEveryMs: false.
 
 Example, from cron: onceonly sweep --store postgres://db.example/app
 `

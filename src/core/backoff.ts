@@ -34,6 +34,7 @@ export const backoffs: {
   readonly sqliteLock: Backoff
   readonly operation: Backoff
   readonly stepRetry: Backoff
+  readonly sweep: Backoff
 } = {
   /** A duplicate asks whether the effect has ended: close at first (most effects end within milliseconds), then twice a second. For waitMs. */
   poll: { firstMs: 20, factor: 1.6, maxMs: 500 },
@@ -45,6 +46,11 @@ export const backoffs: {
   operation: { firstMs: 1_000, factor: 2, maxMs: 300_000 },
   /** A step tries again within one attempt: the default of a step's `retry`, which names the tries. */
   stepRetry: { firstMs: 100, factor: 2, maxMs: 10_000 },
+  /**
+   * The background sweep, by rounds that found nothing. The process that finds expired entries comes back in a minute. In a fleet the
+   * others back off to 5 minutes: with 100 processes the store is asked once in 2 to 3 s, and each time it is one look at an index.
+   */
+  sweep: { firstMs: 60_000, factor: 2, maxMs: 300_000 },
 }
 
 /** These end after `triesMax` tries. */

@@ -60,6 +60,7 @@ export const unsweptMax = 100_000
 export function judgeUnswept(due: number, oldestMs: number): Judgement {
   if (due === 0) return { verdict: 'ok', found: 'none' }
   const found = `${due >= unsweptMax ? `${unsweptMax} or more` : due}, the oldest for ${span(oldestMs)}`
-  const mend = 'Run onceonly sweep from cron, or give one service sweepEveryMs.'
+  const mend =
+    'Services sweep unless they set sweepEveryMs: false or run for less than a minute. Run onceonly sweep from cron.'
   return judge(oldestMs > unsweptMsMax ? 'warning' : 'ok', found, mend)
 }

@@ -18,20 +18,19 @@ interface World {
   readonly data: MemoryData
   /** As another process on the same store would have it. */
   process(options?: Partial<OnceOptions>): Once<MemoryStore, 'codec'>
+  /** The same with the sweep that is there by default. Others leave it out, as they count timers. */
+  sweeping(options?: Partial<OnceOptions>): Once<MemoryStore, 'codec'>
 }
 
 function world(): World {
   const clock = manualClock()
   const data = memoryData(clock)
-  return {
-    clock,
-    data,
-    process: (options = {}) =>
-      createOnce({ store: memoryStore({ data }), scope: 'payments', clock, ...options }) as unknown as Once<
-        MemoryStore,
-        'codec'
-      >,
-  }
+  const sweeping: World['process'] = (options = {}) =>
+    createOnce({ store: memoryStore({ data }), scope: 'payments', clock, ...options }) as unknown as Once<
+      MemoryStore,
+      'codec'
+    >
+  return { clock, data, sweeping, process: (options = {}) => sweeping({ sweepEveryMs: false, ...options }) }
 }
 
 const gate = <T = void>(): PromiseWithResolvers<T> => Promise.withResolvers<T>()
@@ -601,6 +600,110 @@ describe('expiry', () => {
     expect(data.entries.size).toBe(0)
     await once.close()
     expect(clock.pending).toBe(0)
+  })
+})
+
+describe('the sweep by default', () => {
+  const expireAll = async ({ process, clock }: World, keys: number): Promise<void> => {
+    const writer = process({ keepMs: 1_000, tombstoneMs: 1_000 })
+    for (let index = 0; index < keys; index++) await writer.run(`key ${index}`, () => index)
+    await clock.advance(2_000)
+  }
+
+  test('removes every expired entry within a minute, in as many steps as it takes', async () => {
+    const at = world()
+    const limits: number[] = []
+    const store = memoryStore({ data: at.data })
+    const counted = {
+      ...store,
+      sweep: (options: { limit: number }) => (limits.push(options.limit), store.sweep({ limit: 7 })),
+    }
+    await expireAll(at, 20)
+    const once = at.sweeping({ store: counted })
+    await at.clock.advance(60_000)
+    expect(at.data.entries.size).toBe(0)
+    expect(limits).toEqual([1_000, 1_000, 1_000])
+    await once.close()
+  })
+
+  test('stops with close(), also between two steps, and leaves no timer', async () => {
+    const at = world()
+    let steps = 0
+    const endless = {
+      ...memoryStore({ data: at.data }),
+      sweep: async () => {
+        if (++steps === 3) void once.close()
+        return { tombstoned: 1, forgotten: 0, more: steps < 1_000 }
+      },
+    }
+    const once = at.sweeping({ store: endless })
+    await at.clock.advance(60_000)
+    expect(steps).toBe(3)
+    expect(at.clock.pending).toBe(0)
+    const idle = at.sweeping()
+    expect(at.clock.pending).toBe(1)
+    await idle.close()
+    expect(at.clock.pending).toBe(0)
+  })
+
+  test('a process that finds nothing asks less and less often, and after a find every minute again', async () => {
+    const at = world()
+    const roundsAtMs: number[] = []
+    let found = 0
+    const store = {
+      ...memoryStore({ data: at.data }),
+      sweep: async () => (roundsAtMs.push(at.clock.elapsed()), { tombstoned: found, forgotten: 0, more: false }),
+    }
+    // Without chance the pause is three quarters of the full one.
+    const random = {
+      uuid: () => crypto.randomUUID(),
+      fraction: () => 0.5,
+      bytes: (count: number) => new Uint8Array(count),
+    }
+    const once = at.sweeping({ store, random })
+    await at.clock.advance(1_000_000)
+    found = 1
+    await at.clock.advance(400_000)
+    const pausesMs = roundsAtMs.map((atMs, index) => atMs - (roundsAtMs[index - 1] ?? 0))
+    expect(pausesMs.slice(0, 5)).toEqual([45_000, 90_000, 180_000, 225_000, 225_000])
+    expect(pausesMs.at(-1)).toBe(45_000)
+    await once.close()
+  })
+
+  test('is off with sweepEveryMs false, on a store that has no sweep, and on one whose server does it', async () => {
+    const at = world()
+    const store = memoryStore({ data: at.data })
+    const { sweep: _sweep, ...without } = store
+    at.process({ sweepEveryMs: false })
+    at.sweeping({ store: without as MemoryStore })
+    at.sweeping({ store: { ...store, isSweptByServer: true } as MemoryStore })
+    expect(at.clock.pending).toBe(0)
+    const asked = at.process({ store: { ...store, isSweptByServer: true } as MemoryStore, sweepEveryMs: 1_000 })
+    expect(at.clock.pending).toBe(1)
+    await asked.close()
+    expect(() => at.process({ sweepEveryMs: 0 })).toThrow(
+      'expected sweepEveryMs to be a positive integer of milliseconds, or false, got 0',
+    )
+  })
+
+  test('does not keep a process alive, and a store that fails does not end it', async () => {
+    const at = world()
+    const background: unknown[] = []
+    const schedule: ManualClock['schedule'] = (run, delayMs, how) => {
+      background.push(how)
+      return at.clock.schedule(run, delayMs)
+    }
+    let rounds = 0
+    const failing = {
+      ...memoryStore({ data: at.data }),
+      sweep: () => (rounds++, Promise.reject(new Error('ECONNREFUSED'))),
+    }
+    const clock = { ...at.clock, now: () => at.clock.now(), elapsed: () => at.clock.elapsed(), schedule }
+    const once = at.sweeping({ store: failing, clock })
+    expect(background).toEqual(['background'])
+    await at.clock.advance(1_000_000)
+    expect(rounds).toBeGreaterThan(3)
+    await once.close()
   })
 })
 

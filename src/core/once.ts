@@ -102,7 +102,7 @@ export function createOnce(options: OnceOptions): Once {
     closing: closing.signal,
   }
   const calls = createCalls(options, settings, context)
-  if (options.sweepEveryMs !== undefined) startSweeping(context, options.sweepEveryMs)
+  startSweeping(context, options.sweepEveryMs)
 
   return {
     store,

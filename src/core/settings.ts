@@ -54,8 +54,11 @@ export interface OnceOptions<S extends Store = Store> extends CallOptions {
   /** Brings a value that another version wrote up to date before it is replayed; without it, it is replayed as it was. */
   readonly upgrade?: (value: unknown, version: number) => unknown
   readonly codec?: Codec
-  /** Expire entries in the background, this often. Default: not at all. */
-  readonly sweepEveryMs?: number
+  /**
+   * How often expired entries are removed in the background. `false`: never, run `onceonly sweep` instead. Default: every minute, every
+   * 5 minutes while there is nothing to remove, and not on a store that removes them itself (Redis, DynamoDB).
+   */
+  readonly sweepEveryMs?: number | false
   readonly clock?: Clock
   readonly random?: Random
 }
@@ -84,7 +87,9 @@ const onceRules: Readonly<Record<keyof OnceOptions, Rule>> = {
   version: optional(versionNumber),
   upgrade: optional(aFunction),
   codec: optional(withMethods('encode', 'decode')),
-  sweepEveryMs: optional(positiveMs),
+  sweepEveryMs: optional((value) =>
+    value === false ? undefined : positiveMs(value) && `${positiveMs(value)}, or false`,
+  ),
   clock: optional(withMethods('now', 'elapsed', 'schedule')),
   random: optional(withMethods('uuid', 'fraction', 'bytes')),
 }

@@ -144,6 +144,8 @@ export interface SyncInTransaction {
 export interface Sweepable {
   /** One bounded step, safe from several machines; running entries are never touched. */
   sweep(options: { readonly limit: number }): Promise<Swept>
+  /** The server removes what is over by itself, and a sweep is dear: `createOnce` sweeps only when it is told how often. */
+  readonly isSweptByServer?: true
 }
 
 export interface Swept {

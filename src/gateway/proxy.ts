@@ -192,7 +192,8 @@ function createCalls(clock: Clock): Calls {
 
 function onceOptions(settings: GatewaySettings): OnceOptions {
   const { store, service, sweepEveryMs, clock, leaseMs, keepMs, tombstoneMs } = settings
-  const sweeps = sweepEveryMs > 0 && 'sweep' in store
+  // A flag for all stores must not stop one that forgets by itself.
+  const sweeping = sweepEveryMs === 0 || !('sweep' in store) ? false : sweepEveryMs
   return {
     store,
     // A prefix of its own: a service behind that uses onceonly on the same store and key has other keys.
@@ -200,7 +201,7 @@ function onceOptions(settings: GatewaySettings): OnceOptions {
     ...(leaseMs !== undefined && { leaseMs }),
     ...(keepMs !== undefined && { keepMs }),
     ...(tombstoneMs !== undefined && { tombstoneMs }),
-    ...(sweeps && { sweepEveryMs }),
+    ...(sweeping !== undefined && { sweepEveryMs: sweeping }),
     ...(clock && { clock }),
   }
 }

@@ -113,6 +113,7 @@ export function dynamodbStore(options: DynamodbStoreOptions): DynamodbStore {
   const cursor: SweepCursor = { after: undefined }
   return {
     name: 'dynamodb',
+    isSweptByServer: true,
     claim: (key, request) => told('claim', 'no', claim(context, key, request)),
     extend: (held, leaseMs) => told('extend', 'unknown', extend(context, held, leaseMs)),
     settle: (held, outcome, retention) => told('settle', 'unknown', settle(context, held, outcome, retention)),

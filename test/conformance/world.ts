@@ -57,7 +57,7 @@ export async function openWorld(options: WorldOptions): Promise<World> {
 async function openOn(options: WorldOptions, clock: ManualClock, place: Place, real: Store): Promise<World> {
   const line = controlledStore(real, clock)
   const fixture = createFixture(clock, memoryLedger(), { ...defaultSettings, ...options.settings })
-  const once = createOnce({ store: line.store, scope: 'conformance', clock, ...options.once })
+  const once = createOnce({ store: line.store, scope: 'conformance', clock, sweepEveryMs: false, ...options.once })
   const logs = captureEvents()
   const ground: AppGround = {
     once,

@@ -58,7 +58,8 @@ afterEach(async () => {
 })
 
 function newOnce(options: Partial<OnceOptions> = {}): Once {
-  return createOnce({ store: memoryStore(), scope: 'shop', ...options })
+  // The tests count timers.
+  return createOnce({ store: memoryStore(), scope: 'shop', sweepEveryMs: false, ...options })
 }
 
 const tenantOf = (header: string | undefined | null): string | undefined => header?.replace('Bearer ', '')

@@ -227,7 +227,7 @@ function start(stage: Stage, process: Process, { isWorker, version, own, sweepEv
   const store = wrong.connection?.(connected, server) ?? connected
   const ground = { store, scope: 'shop', clock: life.clock, random: life.random, storeTimeoutMs }
   const codec = plan.isSealed ? { codec: sealedBy(life) } : {}
-  const once = createOnce({ ...ground, ...codec, ...(sweepEveryMs && { sweepEveryMs }) })
+  const once = createOnce({ ...ground, ...codec, sweepEveryMs: sweepEveryMs ?? false })
   const backoff = { firstMs: 50, factor: 2, maxMs: leaseMs }
   const checkout = once.operation(
     'checkout',

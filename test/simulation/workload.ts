@@ -149,7 +149,7 @@ function start(stage: Stage, process: Process, planned: Partial<PlannedProcess>)
     tombstoneMs,
     attemptMs,
     storeTimeoutMs,
-    ...(planned.sweepEveryMs && { sweepEveryMs: planned.sweepEveryMs }),
+    sweepEveryMs: planned.sweepEveryMs ?? false,
   }
   const once = createOnce(wrong.options?.(options, life) ?? options)
   stage.services.set(process, { life, once: wrong.once?.(once, life) ?? once })

@@ -107,7 +107,7 @@ const own: Readonly<Record<string, Member>> = {
   sweepEvery: member(
     'keys',
     duration,
-    'How often expired entries are removed. `0s`: never (then run `onceonly sweep`).',
+    'How often expired entries are removed. `0s`: never (then run `onceonly sweep`). Unless set, every 5 minutes while there is nothing to remove, and never on DynamoDB, which removes them itself.',
     {
       fallback: '60s',
       to: ['sweepEveryMs'],

@@ -65,7 +65,7 @@ export interface GatewayOptions extends ProtectionOptions {
   readonly inFlightMax?: number
   /** How long `drain` waits for what is under way. Default 25 s. */
   readonly drainMs?: number
-  /** How often expired entries are swept, where the store can. 0: never. Default 60 s. */
+  /** How often expired entries are removed, where the store can. 0: never. Default: as `createOnce` does. */
   readonly sweepEveryMs?: number
   /** Told of every request when it is over. */
   readonly log?: (record: RequestRecord) => void
@@ -83,7 +83,6 @@ export interface GatewaySettings extends GatewayOptions {
   readonly upstreamIdleMs: number
   readonly inFlightMax: number
   readonly drainMs: number
-  readonly sweepEveryMs: number
 }
 
 const aBoolean: Rule = (value) => (typeof value === 'boolean' ? undefined : 'true or false')
@@ -155,7 +154,6 @@ export function readGatewayOptions(options: GatewayOptions): GatewaySettings {
     inFlightMax: options.inFlightMax ?? 2_048,
     // Below the 30 s after which Kubernetes kills what it has asked to end.
     drainMs: options.drainMs ?? 25_000,
-    sweepEveryMs: options.sweepEveryMs ?? 60_000,
   }
 }
 

@@ -217,9 +217,36 @@ export const coreBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/once/sweeping.ts', 'claim, lease, fence', [
     {
       id: 'expiry never runs',
-      find: 'for (let more = true; more && !closing.aborted;) more = await sweepStep(context, store)',
-      replace: 'for (let more = false; more && !closing.aborted;) more = await sweepStep(context, store)',
+      find: 'for (let more = true; more && !closing.aborted;) {',
+      replace: 'for (let more = false; more && !closing.aborted;) {',
       caughtBy: byTest(inOnce, 'sweepEveryMs expires entries in the background, until close'),
+    },
+    {
+      id: 'the background sweep does one step a round',
+      find: 'more = swept.more',
+      replace: 'more = false',
+      caughtBy: byTest(inOnce, 'removes every expired entry within a minute, in as many steps as it takes'),
+    },
+    {
+      id: 'the background sweep goes on after close',
+      find: 'more && !closing.aborted;) {',
+      replace: 'more;) {',
+      caughtBy: byTest(inOnce, 'stops with close(), also between two steps, and leaves no timer'),
+    },
+    {
+      id: 'nothing sweeps unless asked',
+      find: 'if (everyMs === false) return',
+      replace: 'if (everyMs === false || everyMs === undefined) return',
+      caughtBy: byTest(inOnce, 'removes every expired entry within a minute, in as many steps as it takes'),
+    },
+    {
+      id: 'every process of a fleet sweeps every minute, found or not',
+      find: '    idleRounds++\n',
+      replace: '',
+      caughtBy: byTest(
+        inOnce,
+        'a process that finds nothing asks less and less often, and after a find every minute again',
+      ),
     },
   ]),
   ...bugsIn('src/core/key.ts', 'claim, lease, fence', [
