@@ -90,8 +90,8 @@ async function examinationOf(ground: Ground, store: object, longestMs: number): 
     case 'memory':
       return { checks: async () => [memoryCheck] }
     case 'sqlite': {
-      const { sqliteChecks } = await import('./doctor/sqlite.ts')
-      return { checks: (nowMs) => sqliteChecks(ground, nowMs) }
+      const { sqliteFitness } = await import('../stores/sqlite.ts')
+      return sqliteFitness(ground)
     }
     case 'postgres': {
       const { postgresFitness } = await import('../stores/postgres.ts')

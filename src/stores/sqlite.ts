@@ -25,6 +25,8 @@
 //   freezes no lease.
 
 import type { DatabaseSync } from 'node:sqlite'
+import { fileOf } from '../clients/sqlite.ts'
+import type { SqliteDatabase } from '../clients/sqlite.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
 import { invalidArgument, OnceError } from '../core/errors.ts'
@@ -54,15 +56,18 @@ import type {
 } from '../core/store.ts'
 import { callsOn } from './sqlite/batches.ts'
 import type { SqliteGround } from './sqlite/batches.ts'
-import { asOnceError, checkDurability, fileOf, isBusy } from './sqlite/connection.ts'
-import type { Durability, SqliteDatabase } from './sqlite/connection.ts'
+import { asOnceError, isBusy } from './sqlite/errors.ts'
+import { checkDurability } from './sqlite/fitness.ts'
+import type { Durability } from './sqlite/fitness.ts'
 import { schemaSql } from './sqlite/schema.ts'
 import { moments } from './sqlite/time.ts'
 import { transactionsOn } from './sqlite/transactions.ts'
 import { turns } from './sqlite/turns.ts'
 import { uncommittedKeys, withinOn } from './sqlite/within.ts'
 
-export type { Durability, SqliteDatabase, SqliteStatement, SqliteValue } from './sqlite/connection.ts'
+export type { SqliteDatabase, SqliteStatement, SqliteValue } from '../clients/sqlite.ts'
+export { sqliteFitness } from './sqlite/fitness.ts'
+export type { Durability, SqliteFitnessOptions } from './sqlite/fitness.ts'
 
 interface CommonOptions {
   /** The name of the table, and the beginning of the names of those that belong to it. */

@@ -88,7 +88,8 @@ test.each<[string, Parameters<Writes['addOnce']>[1], RegExp]>([
 
 test('a schema before the table is quoted part by part', () => {
   const texts: string[] = []
-  const noting = { exec: () => {}, prepare: (text: string) => ({ all: () => (texts.push(text), []) }) }
+  const none = (): never[] => []
+  const noting = { exec: none, prepare: (text: string) => (texts.push(text), { run: none, get: none, all: none }) }
   sqliteWrites(noting).insertOnce('main.things', { key })
   expect(texts[0]).toContain('insert into `main`.`things` (`id`) values (?)')
 })

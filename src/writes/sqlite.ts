@@ -1,6 +1,8 @@
 // The writes on a handle of node:sqlite or better-sqlite3, inside the user's transaction or, each by itself, outside of one.
 // Invariant: a write of several statements is a savepoint; it is there as a whole or not at all.
 
+import { prepare } from '../clients/sqlite.ts'
+import type { SqliteDatabase, SqliteValue } from '../clients/sqlite.ts'
 import { invalidArgument } from '../core/errors.ts'
 import { withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
@@ -13,18 +15,8 @@ import { answerOf, syncWrites } from './steps.ts'
 import type { Result, Steps } from './steps.ts'
 import type { AddOnce, Answers, SyncWrites, Value } from './writes.ts'
 
-type SqliteValue = string | bigint | number | null | Uint8Array
-
-interface PreparedStatement {
-  all(...values: SqliteValue[]): unknown[]
-  setReturnArrays?(on: boolean): unknown
-}
-
-/** What `DatabaseSync` of node:sqlite and `Database` of better-sqlite3 have in common, as far as it is used here. */
-export interface SqliteWritesDatabase {
-  exec(sql: string): unknown
-  prepare(sql: string): { all(...values: SqliteValue[]): unknown[] }
-}
+/** A database of node:sqlite or better-sqlite3. */
+export type SqliteWritesDatabase = Pick<SqliteDatabase, 'exec' | 'prepare'>
 
 const sqliteValue: Rule = (value) =>
   value instanceof Date ? 'something other than a Date (SQLite has no times; give milliseconds or text)' : scalar(value)
@@ -80,10 +72,7 @@ function send(database: SqliteWritesDatabase, statement: SqlStatement): Result {
     database.exec(text)
     return { rows: [] }
   }
-  const prepared = database.prepare(text) as PreparedStatement
-  // Whatever is the default of this handle (node:sqlite).
-  prepared.setReturnArrays?.(false)
-  return { rows: prepared.all(...statement.values.map(bound)) }
+  return { rows: prepare(database, text).all(...statement.values.map(bound)) }
 }
 
 // Neither client binds booleans, and a whole number that goes as a double becomes "7.0" in a column of text.

@@ -2,12 +2,15 @@
 // transaction, from BEGIN to COMMIT without giving way, so nothing else of this process can get into it.
 
 import { setImmediate } from 'node:timers/promises'
+import { rollBack } from '../../clients/sqlite.ts'
+import type { SqliteDatabase } from '../../clients/sqlite.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { Key } from '../../core/key.ts'
 import type { ClaimRequest, Verdict } from '../../core/store.ts'
 import { lane } from '../../core/lane.ts'
-import { asOnceError, configure, isBusy, isOfOneRequest, rollBack } from './connection.ts'
-import type { Durability, SqliteDatabase } from './connection.ts'
+import { asOnceError, isBusy, isOfOneRequest } from './errors.ts'
+import { configure } from './fitness.ts'
+import type { Durability } from './fitness.ts'
 import { entriesOn } from './entries.ts'
 import type { SqliteEntries } from './entries.ts'
 import { inspectionOn } from './inspection.ts'

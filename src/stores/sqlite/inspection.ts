@@ -4,8 +4,8 @@
 import { mendingName } from '../../core/entry.ts'
 import type { Key } from '../../core/key.ts'
 import type { AuditRecord, Entry, EntryFilter, Mending } from '../../core/store.ts'
-import { prepare } from './connection.ts'
-import type { SqliteDatabase, SqliteValue } from './connection.ts'
+import { prepare } from '../../clients/sqlite.ts'
+import type { SqliteDatabase, SqliteValue } from '../../clients/sqlite.ts'
 import { shownRow } from './entries.ts'
 import type { SqliteEntries, SqliteEntryRow } from './entries.ts'
 

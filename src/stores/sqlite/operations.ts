@@ -13,8 +13,8 @@ import type {
   Verdict,
   WrittenRecord,
 } from '../../core/store.ts'
-import { prepare } from './connection.ts'
-import type { SqliteDatabase, SqliteStatement } from './connection.ts'
+import { prepare } from '../../clients/sqlite.ts'
+import type { SqliteDatabase, SqliteStatement } from '../../clients/sqlite.ts'
 import { bytes, plain } from './entries.ts'
 import type { SqliteEntries } from './entries.ts'
 

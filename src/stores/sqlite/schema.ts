@@ -1,8 +1,8 @@
 // The tables of the SQLite store. The version is in a table of its own: PRAGMA user_version belongs to the user.
 
 import { OnceError } from '../../core/errors.ts'
-import { inTransaction, prepare } from './connection.ts'
-import type { SqliteDatabase } from './connection.ts'
+import { inTransaction, prepare } from '../../clients/sqlite.ts'
+import type { SqliteDatabase } from '../../clients/sqlite.ts'
 
 const schemaVersion = 2
 

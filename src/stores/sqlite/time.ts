@@ -3,8 +3,8 @@
 // the mark first. Time in the file never goes back, whatever is done to the clock, and goes on at its real pace.
 
 import type { Clock } from '../../core/clock.ts'
-import { prepare } from './connection.ts'
-import type { SqliteDatabase } from './connection.ts'
+import { prepare } from '../../clients/sqlite.ts'
+import type { SqliteDatabase } from '../../clients/sqlite.ts'
 
 /** Where the time and the fences come from: one for all connections of a store, so that fences grow across them. */
 export interface Moments {

@@ -1,14 +1,16 @@
 // Effect and record in one transaction that the store opens and ends: on a connection of its own, as a transaction that is
 // held across an await on anybody else's would swallow their writes. One at a time; other writers wait for their turn.
 
+import { inTransaction, rollBack } from '../../clients/sqlite.ts'
+import type { SqliteDatabase } from '../../clients/sqlite.ts'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { Advanced, Began, BegunStep, Claim, ClaimRequest, Verdict } from '../../core/store.ts'
 import { closeQuietly } from './batches.ts'
 import type { SqliteGround } from './batches.ts'
-import { asOnceError, configure, inTransaction, rollBack, sqliteCode } from './connection.ts'
-import type { SqliteDatabase } from './connection.ts'
+import { asOnceError, sqliteCode } from './errors.ts'
+import { configure } from './fitness.ts'
 import { entriesOn } from './entries.ts'
 import type { SqliteEntries } from './entries.ts'
 import { operationsOn } from './operations.ts'

@@ -1,14 +1,11 @@
 // Who may write, and when. SQLite has one writer at a time: within this process writers take turns, and another process's
 // lock is waited for by asking again, never inside SQLite, where the wait would block the event loop.
 
-import { backoffMs } from '../../core/backoff.ts'
+import { backoffMs, backoffs } from '../../core/backoff.ts'
 import { sleep, systemRandom } from '../../core/clock.ts'
 import type { Clock } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
-import { isBusy } from './connection.ts'
-
-// A commit takes 0.1 to 10 ms; with more than 25 ms between two tries a lock would lie idle longer than it is used.
-const lockBackoff = { firstMs: 1, factor: 2, maxMs: 25 }
+import { isBusy } from './errors.ts'
 
 /** Wait to be the only writer of this process, for `waitMs` at the most. The function that comes back ends the turn. */
 export type TakeTurn = (waitMs: number) => Promise<() => void>
@@ -55,7 +52,7 @@ export async function whileBusy<T>(clock: Clock, waitMs: number, work: () => T):
       if (!isBusy(error)) throw error
       if (waitedMs >= waitMs) throw noLock(waitMs, error)
     }
-    const pauseMs = backoffMs(lockBackoff, tries, systemRandom)
+    const pauseMs = backoffMs(backoffs.sqliteLock, tries, systemRandom)
     waitedMs += pauseMs
     await sleep(clock, pauseMs)
   }

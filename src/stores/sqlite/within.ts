@@ -1,6 +1,8 @@
 // The store inside a transaction that the user opened on a handle of his own and will end. The claim and the effect each
 // begin with a savepoint, so that either can be taken back while the transaction goes on.
 
+import { fileOf, inTransaction } from '../../clients/sqlite.ts'
+import type { SqliteDatabase } from '../../clients/sqlite.ts'
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 import { describeKey, keyString } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
@@ -14,8 +16,8 @@ import type {
   Verdict,
 } from '../../core/store.ts'
 import type { SqliteGround } from './batches.ts'
-import { asOnceError, checkDurability, checkSameDatabase, inTransaction, isBusy } from './connection.ts'
-import type { SqliteDatabase } from './connection.ts'
+import { asOnceError, isBusy } from './errors.ts'
+import { checkDurability } from './fitness.ts'
 import { entriesOn } from './entries.ts'
 import type { SqliteEntries } from './entries.ts'
 
@@ -100,6 +102,22 @@ export function withinOn(
       }),
   })
   return { withinSync, within: (tx) => asynchronous(withinSync(tx)) }
+}
+
+/** By the same copy of SQLite, see connectLike in sqlite.ts, and on the same file. */
+function checkSameDatabase(tx: SqliteDatabase, own: SqliteDatabase): void {
+  const sameCopy = tx instanceof own.constructor || own instanceof tx.constructor
+  if (!sameCopy) {
+    throw invalidArgument(
+      `within: expected a database handle of the library that the store uses, got another one. Two copies of SQLite on one ` +
+        `file in one process lose each other's locks. Create the store with sqliteStore({ database }).`,
+    )
+  }
+  const [theirs, ours] = [fileOf(tx), fileOf(own)]
+  if (theirs !== ours)
+    throw invalidArgument(
+      `within: expected a handle on ${ours}, the file of the store, got one on ${theirs || 'a database in memory'}`,
+    )
 }
 
 function claimInside(

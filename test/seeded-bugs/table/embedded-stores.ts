@@ -296,11 +296,11 @@ export const sqliteBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/stores/sqlite/connection.ts', 'stores', [
+  ...bugsIn('src/stores/sqlite/fitness.ts', 'stores', [
     {
       id: 'sqlite: a connection that does not sync its commits is accepted',
-      find: `synchronous >= needed) return`,
-      replace: `synchronous >= 0) return`,
+      find: `return level >= synchronousLevels`,
+      replace: `return level + 9 >= synchronousLevels`,
       caughtBy: byTest(
         'src/stores/sqlite/faults.test.ts',
         'a better-sqlite3 database that was opened again in WAL mode is at NORMAL, and refused',

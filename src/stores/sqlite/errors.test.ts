@@ -3,8 +3,9 @@
 import { DatabaseSync } from 'node:sqlite'
 import Database from 'better-sqlite3'
 import { expect, test } from 'vitest'
-import { asOnceError, inTransaction, isBusy, sqliteCode } from './connection.ts'
-import type { SqliteDatabase } from './connection.ts'
+import { inTransaction } from '../../clients/sqlite.ts'
+import type { SqliteDatabase } from '../../clients/sqlite.ts'
+import { asOnceError, isBusy, sqliteCode } from './errors.ts'
 
 /** As in Node 22.13, which does not tell whether a transaction is open. */
 function silent(database: SqliteDatabase): SqliteDatabase {
