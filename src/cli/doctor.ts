@@ -106,8 +106,8 @@ async function examinationOf(ground: Ground, store: object, longestMs: number): 
       return mysqlFitness({ pool: ground.pool, table: ground.table, longestMs })
     }
     case 'mongodb': {
-      const { mongodbChecks, mongodbTimeMs } = await import('./doctor/mongodb.ts')
-      return { timeMs: () => mongodbTimeMs(ground.collection), checks: () => mongodbChecks(ground.collection) }
+      const { mongodbFitness } = await import('../stores/mongodb.ts')
+      return mongodbFitness(ground.collection)
     }
     case 'dynamodb': {
       const { dynamodbChecks, dynamodbClock } = await import('./doctor/dynamodb.ts')

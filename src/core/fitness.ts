@@ -44,6 +44,20 @@ export async function check(
   }
 }
 
+/** Checks until the check succeeds, and then never again: its result is kept, a failure is not. */
+export function checkedOnce<Session, Found>(
+  check: (session: Session) => Promise<Found>,
+): (session: Session) => Promise<Found> {
+  let known: Promise<Found> | undefined
+  return (session) => {
+    known ??= check(session).catch((error: unknown) => {
+      known = undefined
+      throw error
+    })
+    return known
+  }
+}
+
 const rightsAdvice = 'Grant this user the right to read it, or run the doctor as a user who has it.'
 
 /** A judgement whose cure is only told when there is something to cure. */

@@ -8,20 +8,24 @@
 
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
+import { checkedOnce } from '../core/fitness.ts'
 import { checkOptions, oneOf, optional, positiveInteger, positiveMs, withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import type { Inspectable, Migratable, Store, Sweepable } from '../core/store.ts'
 import { claim } from './mongodb/claims.ts'
 import type { MongodbCollection } from '../clients/mongodb.ts'
-import type { MongodbContext } from './mongodb/requests.ts'
 import { storeError } from './mongodb/errors.ts'
+import { checkReady } from './mongodb/fitness.ts'
 import { audit, list, mend, show } from './mongodb/inspection.ts'
 import { removalTimes } from './mongodb/removal.ts'
-import { checkReady, migrate, schema } from './mongodb/schema.ts'
+import { defaultTimeoutMs } from './mongodb/requests.ts'
+import type { MongodbContext } from './mongodb/requests.ts'
+import { makeCollection, makeIndexes, schema } from './mongodb/schema.ts'
 import { sweep } from './mongodb/sweep.ts'
 import { extend, release, settle } from './mongodb/writes.ts'
 
 export type { MongodbCollection } from '../clients/mongodb.ts'
+export { mongodbFitness } from './mongodb/fitness.ts'
 
 export interface MongodbStoreOptions {
   /** `client.db('app').collection('onceonly')` of the `mongodb` driver, version 7: a collection for this store alone. */
@@ -40,9 +44,6 @@ export interface MongodbStoreOptions {
 }
 
 export interface MongodbStore extends Store, Sweepable, Inspectable, Migratable {}
-
-// Below the 5 s of storeTimeoutMs, so that the error of this store is seen.
-const defaultTimeoutMs = 4_000
 
 const aCollection: Rule = (value) => {
   const methods = withMethods('aggregate', 'findOneAndUpdate', 'insertOne', 'deleteOne', 'createIndexes')
@@ -71,10 +72,10 @@ export function mongodbStore(options: MongodbStoreOptions): MongodbStore {
     sharding: options.sharding ?? 'refuse',
     removal: removalTimes(clock),
   }
-  const ready = checkedOnce(() => checkReady(context))
+  const ready = checkedOnce(checkReady)
   const told = async <T>(during: string, executed: 'no' | 'unknown', work: () => Promise<T>): Promise<T> => {
     try {
-      await ready()
+      await ready(context)
       return await work()
     } catch (error) {
       throw storeError(error, during, executed)
@@ -94,22 +95,15 @@ export function mongodbStore(options: MongodbStoreOptions): MongodbStore {
     list: (filter) => told('list', 'no', () => list(context, filter)),
     mend: (key, action, reason) => told('mend', 'unknown', () => mend(context, key, action, reason)),
     audit: (key) => told('audit', 'no', () => audit(context, key)),
-    migrate: () =>
-      migrate(context).catch((error: unknown) => {
+    async migrate() {
+      try {
+        await makeCollection(context)
+        await checkReady(context)
+        await makeIndexes(context)
+      } catch (error) {
         throw storeError(error, 'migrate', 'no')
-      }),
+      }
+    },
     schema: () => schema(context),
-  }
-}
-
-/** Once for all calls; again after it has failed, as a missing collection can be made. */
-function checkedOnce(check: () => Promise<void>): () => Promise<void> {
-  let checked: Promise<void> | undefined
-  return () => {
-    checked ??= check().catch((error: unknown) => {
-      checked = undefined
-      throw error
-    })
-    return checked
   }
 }

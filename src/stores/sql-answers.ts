@@ -173,20 +173,6 @@ export async function retried<T>(
   }
 }
 
-/** Checks until the check succeeds, and then never again: its result is kept, a failure is not. */
-export function checkedOnce<Session, Found>(
-  check: (session: Session) => Promise<Found>,
-): (session: Session) => Promise<Found> {
-  let known: Promise<Found> | undefined
-  return (session) => {
-    known ??= check(session).catch((error: unknown) => {
-      known = undefined
-      throw error
-    })
-    return known
-  }
-}
-
 /** The calls in their order, in parts that each fit into one message. */
 export function partsOf<Call extends { readonly length: number }>(
   batch: readonly Call[],

@@ -1,6 +1,8 @@
 // The writes on MongoDB: each is one document, which MongoDB changes as a whole or not at all, and needs no transaction. The key
 // must be `_id` or have a unique index: without one, two inserts at the same moment are two documents.
 
+import { isDuplicateKey } from '../clients/mongodb.ts'
+import type { MongodbCollection, MongodbDatabase, MongodbUpdated } from '../clients/mongodb.ts'
 import { checkGiven, withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import { eachWrite, requestChecks, scalar, versionColumn } from './requests.ts'
@@ -17,22 +19,8 @@ import type {
   Writes,
 } from './writes.ts'
 
-interface UpdateResult {
-  readonly matchedCount: number
-  readonly modifiedCount: number
-  readonly upsertedCount: number
-}
-
-/** A Collection of the `mongodb` driver, version 6 or later. */
-export interface MongodbWritesCollection {
-  insertOne(document: object, options: never): Promise<unknown>
-  updateOne(filter: object, update: object, options: never): Promise<UpdateResult>
-  findOne(filter: object, options: never): Promise<object | null>
-}
-
-export interface MongodbWritesDatabase {
-  collection(name: string): unknown
-}
+/** A Db of the `mongodb` driver, version 6 or later. */
+export type MongodbWritesDatabase = Pick<MongodbDatabase, 'collection'>
 
 export interface MongodbWritesOptions {
   /** A ClientSession of the driver, to take part in a transaction of yours. */
@@ -64,7 +52,7 @@ export function mongodbWrites(database: MongodbWritesDatabase, options: MongodbW
   const writes = { insertOnce, upsert, upsertIfNewer, compareAndSet, addOnce, appendOnce }
   return eachWrite<Writes>((name) => async (table, request) => {
     check(name, table, request)
-    const documents = documentsOf(database.collection(table) as MongodbWritesCollection, options)
+    const documents = documentsOf(database.collection(table) as MongodbCollection, options)
     return writes[name](documents, request, table)
   })
 }
@@ -72,34 +60,30 @@ export function mongodbWrites(database: MongodbWritesDatabase, options: MongodbW
 interface Documents {
   /** The error, when a unique index has it already. */
   insert(document: object): Promise<{ readonly duplicate: unknown } | undefined>
-  update(filter: object, change: object, otherwise?: 'insert'): Promise<UpdateResult>
+  update(filter: object, change: object, otherwise?: 'insert'): Promise<MongodbUpdated>
   has(filter: object): Promise<boolean>
 }
 
-function documentsOf(collection: MongodbWritesCollection, { session }: MongodbWritesOptions): Documents {
+function documentsOf(collection: MongodbCollection, { session }: MongodbWritesOptions): Documents {
   const durably = session ? { session } : { writeConcern: { w: 'majority', journal: true } }
   return {
     async insert(document) {
       try {
-        await collection.insertOne({ ...document }, durably as never)
+        await collection.insertOne({ ...document }, durably)
         return undefined
       } catch (error) {
-        if (isDuplicate(error)) return { duplicate: error }
+        if (isDuplicateKey(error)) return { duplicate: error }
         throw error
       }
     },
     update: (filter, change, otherwise) =>
-      collection.updateOne(filter, change, { ...durably, upsert: otherwise === 'insert' } as never),
+      collection.updateOne(filter, change, { ...durably, upsert: otherwise === 'insert' }),
     has: async (filter) =>
       (await collection.findOne(filter, {
         projection: { _id: 1 },
         ...(session ? { session } : { readPreference: 'primary' }),
-      } as never)) !== null,
+      })) !== null,
   }
-}
-
-function isDuplicate(error: unknown): boolean {
-  return typeof error === 'object' && error !== null && (error as { code?: unknown }).code === 11_000
 }
 
 /** Equality said aloud: no value is read as an operator or as a pattern. */
@@ -123,7 +107,7 @@ async function upsert(documents: Documents, { key, set, setOnInsert }: Upsert): 
       return modifiedCount + upsertedCount > 0 ? 'applied' : 'already'
     } catch (error) {
       // Two upserts found nothing and both inserted: the one that was refused finds it now.
-      if (!isDuplicate(error) || round === roundsMax) throw error
+      if (!isDuplicateKey(error) || round === roundsMax) throw error
     }
   }
 }

@@ -347,6 +347,7 @@ needs('mongodb').describe('mongodb', () => {
     const { checks } = await diagnose(url)
     expect(checks['mongodb-topology']).toMatchObject({ verdict: 'warning' })
     expect(checks['mongodb-indexes']).toMatchObject({ verdict: 'ok' })
+    expect(checks['mongodb-collection']).toMatchObject({ verdict: 'ok' })
     expect(checks['clock']).toMatchObject({ verdict: 'ok' })
     const client = new MongoClient(url)
     await client.db().command({ onceonlyTest: 1, nowMs: Date.now() - 3_600_000, helloMessage: 'isdbgrid' })
@@ -358,7 +359,9 @@ needs('mongodb').describe('mongodb', () => {
       found: expect.stringMatching(/^(1 h|59 min).* ahead of the store/) as string,
     })
     const other = `${url}&collection=other`
-    expect((await diagnose(other)).checks['entries']).toMatchObject({ verdict: 'unknown' })
+    const missing = await diagnose(other)
+    expect(missing.checks['entries']).toMatchObject({ verdict: 'unknown' })
+    expect(missing.checks['mongodb-collection']).toMatchObject({ verdict: 'violated', found: 'there is none' })
   })
 })
 

@@ -5,11 +5,17 @@ import type { MongodbCollection, MongodbDocument, MongodbFilter } from '../../cl
 import type { Clock } from '../../core/clock.ts'
 import type { RemovalTimes } from './removal.ts'
 
-/** What the parts of one store have in common. */
-export interface MongodbContext {
+export interface MongodbLink {
   readonly collection: MongodbCollection
   readonly clock: Clock
   readonly timeoutMs: number
+}
+
+// Below the 5 s of storeTimeoutMs, so that the error of this store is seen.
+export const defaultTimeoutMs = 4_000
+
+/** What the parts of one store have in common. */
+export interface MongodbContext extends MongodbLink {
   readonly expects: 'fresh' | 'replays'
   readonly sharding: 'refuse' | 'accept'
   readonly removal: RemovalTimes
@@ -74,13 +80,20 @@ export async function remove(context: MongodbContext, filter: MongodbFilter): Pr
   return deletedCount > 0
 }
 
-export async function ask(context: MongodbContext, command: object): Promise<MongodbDocument> {
+export async function ask(context: MongodbLink, command: object): Promise<MongodbDocument> {
   const options = { ...asWeReadIt, readPreference: 'primary' }
   return inTime(context, () => context.collection.db.command(command, options)) as Promise<MongodbDocument>
 }
 
+/** What listCollections says of the collection. Undefined when there is none. */
+export async function describeCollection(context: MongodbLink): Promise<MongodbDocument | undefined> {
+  const { db, collectionName: name } = context.collection
+  const found = await inTime(context, () => db.listCollections({ name }, { readPreference: 'primary' }).toArray())
+  return (found as MongodbDocument[]).find((each) => each['name'] === name)
+}
+
 /** The driver itself would wait half a minute for a server to come back, and for ever for one that does not answer. */
-export async function inTime<T>(context: MongodbContext, command: () => Promise<T>): Promise<T> {
+export async function inTime<T>(context: MongodbLink, command: () => Promise<T>): Promise<T> {
   const { clock, timeoutMs } = context
   let cancel = (): void => {}
   const late = new Promise<never>((_, reject) => {

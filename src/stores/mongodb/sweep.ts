@@ -7,7 +7,7 @@ import type { MongodbFilter, MongodbDocument } from '../../clients/mongodb.ts'
 import type { MongodbContext } from './requests.ts'
 import { entryOf, unchanged } from './entries.ts'
 import type { MongodbEntry } from './entries.ts'
-import { serverTime } from './schema.ts'
+import { serverTime } from './fitness.ts'
 
 type Done = 'tombstoned' | 'forgotten' | 'nothing'
 

@@ -3,10 +3,10 @@
 
 import { span } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
-import { check, judge, judgeUnswept, unsweptMax } from '../../core/fitness.ts'
+import { check, checkedOnce, judge, judgeUnswept, unsweptMax } from '../../core/fitness.ts'
 import type { Fitness, FitnessCheck, FitnessVerdict } from '../../core/fitness.ts'
 import type { MysqlSession } from '../../clients/mysql.ts'
-import { checkedOnce, schemaMissing } from '../sql-answers.ts'
+import { schemaMissing } from '../sql-answers.ts'
 import { storeError } from './errors.ts'
 import { clockSql } from './pieces.sql.ts'
 import { findSchema, procedureNames } from './schema.ts'

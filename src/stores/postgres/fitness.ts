@@ -4,10 +4,10 @@
 
 import { span } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
-import { check, judge, judgeUnswept, unsweptMax } from '../../core/fitness.ts'
+import { check, checkedOnce, judge, judgeUnswept, unsweptMax } from '../../core/fitness.ts'
 import type { Fitness, FitnessCheck, Judgement } from '../../core/fitness.ts'
 import type { PgPool, PostgresSession } from '../../clients/postgres.ts'
-import { checkedOnce, schemaMissing } from '../sql-answers.ts'
+import { schemaMissing } from '../sql-answers.ts'
 import { storeError } from './errors.ts'
 import { clockMs, functionName, qualified, schemaVersion } from './names.ts'
 import type { SchemaNames } from './names.ts'
