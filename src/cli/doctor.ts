@@ -110,9 +110,8 @@ async function examinationOf(ground: Ground, store: object, longestMs: number): 
       return mongodbFitness(ground.collection)
     }
     case 'dynamodb': {
-      const { dynamodbChecks, dynamodbClock } = await import('./doctor/dynamodb.ts')
-      const { client, table } = ground
-      return { timeMs: dynamodbClock(client, table), checks: () => dynamodbChecks(client, table) }
+      const { dynamodbFitness } = await import('../stores/dynamodb.ts')
+      return dynamodbFitness(ground.client, ground.table)
     }
   }
 }

@@ -40,6 +40,13 @@ export interface DynamodbUpdate extends DynamodbCondition {
   readonly UpdateExpression: string
 }
 
+/** Why one item of a transaction was refused. */
+export interface DynamodbCancellationReason {
+  readonly Code?: string | undefined
+  readonly Message?: string | undefined
+  readonly Item?: StoredDynamodbItem | undefined
+}
+
 /** One of the caller's own writes, in the SDK's form; it goes to DynamoDB as it is. */
 export interface TransactWriteItem {
   readonly Put?: object | undefined
@@ -98,7 +105,7 @@ export interface DynamodbClient {
   describeTimeToLive(
     input: { TableName: string },
     options?: DynamodbCallOptions,
-  ): Promise<{ TimeToLiveDescription?: { TimeToLiveStatus?: string | undefined } | undefined }>
+  ): Promise<{ TimeToLiveDescription?: DynamodbTimeToLive | undefined }>
   updateTimeToLive(input: object, options?: DynamodbCallOptions): Promise<unknown>
   /** Where replies are listened to, see dynamodb/fitness.ts. */
   readonly middlewareStack?: object
@@ -109,4 +116,33 @@ export interface DynamodbTable {
   readonly KeySchema?:
     | readonly { readonly AttributeName: string | undefined; readonly KeyType: string | undefined }[]
     | undefined
+  /** Of a global table: one per region, this one included. */
+  readonly Replicas?: readonly object[] | undefined
+  readonly MultiRegionConsistency?: string | undefined
+}
+
+export interface DynamodbTimeToLive {
+  readonly TimeToLiveStatus?: string | undefined
+  readonly AttributeName?: string | undefined
+}
+
+/** Where a condition did not hold: what is there instead. Undefined when it is another error. */
+export function refusedBy(error: unknown): { readonly item: StoredDynamodbItem | undefined } | undefined {
+  if (errorNameOf(error) !== 'ConditionalCheckFailedException') return undefined
+  return { item: (error as { Item?: StoredDynamodbItem }).Item }
+}
+
+/** Why a transaction was cancelled, one reason per item, in their order. Undefined when it is another error. */
+export function cancellationOf(error: unknown): readonly DynamodbCancellationReason[] | undefined {
+  if (errorNameOf(error) !== 'TransactionCanceledException') return undefined
+  return (error as { CancellationReasons?: readonly DynamodbCancellationReason[] }).CancellationReasons ?? []
+}
+
+/** The transaction of another caller has the item at this moment. Nothing was written. */
+export function isTransactionConflict(error: unknown): boolean {
+  return errorNameOf(error) === 'TransactionConflictException'
+}
+
+export function errorNameOf(error: unknown): string {
+  return error instanceof Error ? error.name : ''
 }

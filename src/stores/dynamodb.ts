@@ -17,12 +17,14 @@ import {
   positiveMs,
   withMethods,
 } from '../core/options.ts'
+import type { Fitness } from '../core/fitness.ts'
 import type { Rule } from '../core/options.ts'
 import type { Claim, Fenced, Inspectable, Migratable, Retention, Store, Sweepable } from '../core/store.ts'
 import { claim } from './dynamodb/claims.ts'
 import type { DynamodbClient, TransactWriteItem } from '../clients/dynamodb.ts'
+import { call } from './dynamodb/requests.ts'
 import type { DynamodbContext } from './dynamodb/requests.ts'
-import { clockCheck } from './dynamodb/fitness.ts'
+import { clockCheck, fitness, tableCheck } from './dynamodb/fitness.ts'
 import { storeError } from './dynamodb/errors.ts'
 import { audit, list, mend, show } from './dynamodb/inspection.ts'
 import { sweep } from './dynamodb/sweep.ts'
@@ -107,6 +109,9 @@ export function dynamodbStore(options: DynamodbStoreOptions): DynamodbStore {
     clockSkewMs,
     // A clock of the caller's own need not be the time of day.
     checkClock: options.clock ? () => undefined : clockCheck(client, systemClock, clockSkewMs),
+    tableObjection: tableCheck(options.table, () =>
+      call(context, (limit) => client.describeTable({ TableName: options.table }, limit)),
+    ),
     timeoutMs: options.timeoutMs ?? defaultTimeoutMs,
     expects: options.expects ?? 'fresh',
   }
@@ -130,6 +135,20 @@ export function dynamodbStore(options: DynamodbStoreOptions): DynamodbStore {
     migrate: () => told('migrate', 'no', migrate(context)),
     schema: () => JSON.stringify(tableSchema(context.table), undefined, 2),
   }
+}
+
+/**
+ * For `onceonly doctor`: whether the table is ours, is written in one region, and is rid of what has expired. The store asks the
+ * first two itself before its first effect.
+ *
+ * @example
+ * import { DynamoDB } from '@aws-sdk/client-dynamodb'
+ * import { dynamodbFitness } from 'onceonly/dynamodb'
+ *
+ * const checks = await dynamodbFitness(new DynamoDB({ region: 'eu-central-1' }), 'onceonly').checks(Date.now())
+ */
+export function dynamodbFitness(client: DynamodbClient, table: string): Fitness {
+  return fitness(client, table, systemClock)
 }
 
 async function told<T>(during: string, executed: 'no' | 'unknown', work: Promise<T>): Promise<T> {

@@ -1,22 +1,19 @@
 // The writes on DynamoDB: conditional updates, which tell what they failed on, so that nearly every write is one request. What
 // takes two items (a counter and its mark, an event and its id) is a TransactWriteItems.
 
+import { isTransactionConflict, refusedBy } from '../clients/dynamodb.ts'
+import type { DynamodbClient, StoredDynamodbItem } from '../clients/dynamodb.ts'
 import { OnceError } from '../core/errors.ts'
 import { checkOptions, optional, withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import { addTransaction, appendTransaction } from './dynamodb/transactions.ts'
 import { conditional, expressionOf, itemOf, sameValue } from './dynamodb/expressions.ts'
-import type { Item } from './dynamodb/expressions.ts'
 import { eachWrite, requestChecks, scalar } from './requests.ts'
 import { restless, roundsMax } from './steps.ts'
 import type { Answers, CompareAndSet, InsertOnce, Row, Upsert, UpsertIfNewer, Writes } from './writes.ts'
 
 /** `new DynamoDB({ region })` of @aws-sdk/client-dynamodb, 3.363 or later (the first to tell what a condition failed on). */
-export interface DynamodbWritesClient {
-  putItem(input: never): Promise<unknown>
-  updateItem(input: never): Promise<unknown>
-  transactWriteItems(input: never): Promise<unknown>
-}
+export type DynamodbWritesClient = Pick<DynamodbClient, 'putItem' | 'updateItem' | 'transactWriteItems'>
 
 export interface DynamodbWritesOptions {
   /**
@@ -55,7 +52,7 @@ export function dynamodbWrites(client: DynamodbWritesClient, options: DynamodbWr
   })
 }
 
-type Attempt = { readonly done: true } | { readonly done: false; readonly item: Item | undefined }
+type Attempt = { readonly done: true } | { readonly done: false; readonly item: StoredDynamodbItem | undefined }
 
 async function insertOnce(
   client: DynamodbWritesClient,
@@ -64,7 +61,7 @@ async function insertOnce(
 ): Promise<Answers['insertOnce']> {
   const condition = expressionOf(({ absent }) => absent(key))
   const put = { TableName: table, Item: itemOf({ ...key, ...set }), ...conditional(condition) }
-  const attempt = await tried(() => client.putItem(put as never))
+  const attempt = await tried(() => client.putItem(put))
   return attempt.done ? 'applied' : 'already'
 }
 
@@ -131,7 +128,7 @@ async function update(
     return condition(build)
   })
   const input = { TableName: table, Key: itemOf(key), UpdateExpression: change, ...conditional(expression) }
-  return tried(() => client.updateItem(input as never))
+  return tried(() => client.updateItem(input))
 }
 
 async function tried(request: () => Promise<unknown>): Promise<Attempt> {
@@ -139,14 +136,14 @@ async function tried(request: () => Promise<unknown>): Promise<Attempt> {
     await request()
     return { done: true }
   } catch (error) {
-    const { name, Item: item } = error as { name?: string; Item?: Item }
-    if (name === 'ConditionalCheckFailedException') return { done: false, item }
-    if (name !== 'TransactionConflictException') throw error
-    const message = 'A transaction of another was at work on this item; nothing was changed. Call it again.'
+    const refused = refusedBy(error)
+    if (refused) return { done: false, item: refused.item }
+    if (!isTransactionConflict(error)) throw error
+    const message = 'A transaction of another caller was at work on this item. Nothing was changed. Call it again.'
     throw new OnceError('TRANSACTION_CONFLICT', { message, cause: error })
   }
 }
 
-function holdsAll(item: Item, row: Row): boolean {
+function holdsAll(item: StoredDynamodbItem, row: Row): boolean {
   return Object.entries(itemOf(row)).every(([name, value]) => sameValue(item[name], value))
 }

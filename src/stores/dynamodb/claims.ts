@@ -7,11 +7,11 @@ import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { ClaimRequest, Verdict } from '../../core/store.ts'
 import { call, namesIn } from './requests.ts'
+import { isTransactionConflict, refusedBy } from '../../clients/dynamodb.ts'
 import type { DynamodbCondition } from '../../clients/dynamodb.ts'
 import type { DynamodbContext } from './requests.ts'
 import { entryAfter, entryOf, itemOf, keyOfItem, momentOf, number, soonest } from './entries.ts'
 import type { DynamodbMoment, DynamodbEntry } from './entries.ts'
-import { isTransactionConflict, refusedBy } from './errors.ts'
 import { loadOutcome } from './outcomes.ts'
 import { release } from './writes.ts'
 
@@ -26,6 +26,8 @@ const inputBytesMax = 200 * 1_024
 
 export async function claim(context: DynamodbContext, key: Key, request: ClaimRequest): Promise<Verdict> {
   checkInput(key, request)
+  // The table is looked at beside the store's first claim, so that it costs no time. The result is read below.
+  void context.tableObjection()
   let seen = context.expects === 'replays' ? await readEntry(context, key) : undefined
   for (let round = 0; round < roundsMax; round++) {
     const moment = momentOf(context)
@@ -34,9 +36,9 @@ export async function claim(context: DynamodbContext, key: Key, request: ClaimRe
     if (decision.is === 'replayed') return replayOf(context, decision.entry)
     const entry = entryAfter(key, seen, decision, { request, moment })
     // What is there was judged by our clock; the reply that told of it has told the time, too.
-    if (seen) context.checkClock()
+    if (seen) await checkFit(context)
     const written = await putInPlaceOf(context, seen, entry, moment)
-    if (written === 'done') return whenClockIsRight(context, entry)
+    if (written === 'done') return whenFit(context, entry)
     if (written === 'conflict') return { is: 'busy', retryAfterMs: conflictRetryMs }
     seen = written.seen
   }
@@ -94,10 +96,16 @@ export async function readEntry(context: DynamodbContext, key: Key): Promise<Dyn
   return found.Item && entryOf(found.Item)
 }
 
+async function checkFit(context: DynamodbContext): Promise<void> {
+  context.checkClock()
+  const objection = await context.tableObjection()
+  if (objection) throw objection
+}
+
 // The lease was written by the clock of this machine. If that is wrong, the lease is too short, and the effect must not start.
-async function whenClockIsRight(context: DynamodbContext, entry: DynamodbEntry): Promise<Verdict> {
+async function whenFit(context: DynamodbContext, entry: DynamodbEntry): Promise<Verdict> {
   try {
-    context.checkClock()
+    await checkFit(context)
   } catch (error) {
     await release(context, entry, 'forget')
     throw error

@@ -2,34 +2,13 @@
 // items of `settleWith` were refused for.
 
 import { OnceError } from '../../core/errors.ts'
-import type { StoredDynamodbItem } from '../../clients/dynamodb.ts'
-
-/** Where a condition did not hold: what is there instead. Undefined when it is another error. */
-export function refusedBy(error: unknown): { readonly item: StoredDynamodbItem | undefined } | undefined {
-  if (nameOf(error) !== 'ConditionalCheckFailedException') return undefined
-  return { item: (error as { Item?: StoredDynamodbItem }).Item }
-}
-
-export interface CancellationReason {
-  readonly Code?: string
-  readonly Item?: StoredDynamodbItem
-}
-
-/** Why a transaction was cancelled, one reason for each of its items, in their order. Undefined when it is another error. */
-export function cancellationOf(error: unknown): readonly CancellationReason[] | undefined {
-  if (nameOf(error) !== 'TransactionCanceledException') return undefined
-  return (error as { CancellationReasons?: readonly CancellationReason[] }).CancellationReasons ?? []
-}
-
-/** Somebody's transaction has the item at this moment; nothing was written. */
-export function isTransactionConflict(error: unknown): boolean {
-  return nameOf(error) === 'TransactionConflictException'
-}
+import { errorNameOf } from '../../clients/dynamodb.ts'
+import type { DynamodbCancellationReason } from '../../clients/dynamodb.ts'
 
 /** Reasons of a cancelled transaction that pass: other transactions, and capacity. */
 const passing = ['TransactionConflict', 'ThrottlingError', 'ProvisionedThroughputExceeded']
 
-export function isPassing(reason: CancellationReason): boolean {
+export function isPassing(reason: DynamodbCancellationReason): boolean {
   return reason.Code === undefined || reason.Code === 'None' || passing.includes(reason.Code)
 }
 
@@ -46,7 +25,7 @@ const lasting = ['ValidationException', 'AccessDeniedException', 'UnrecognizedCl
 
 export function storeError(error: unknown, during: string, executed: 'no' | 'unknown'): OnceError {
   if (error instanceof OnceError) return error
-  const name = nameOf(error)
+  const name = errorNameOf(error)
   if (name === 'ResourceNotFoundException') {
     return new OnceError('SCHEMA_MISSING', {
       message:
@@ -65,10 +44,6 @@ export function storeError(error: unknown, during: string, executed: 'no' | 'unk
     retryable: !lasting.includes(name),
     cause: error,
   })
-}
-
-function nameOf(error: unknown): string {
-  return error instanceof Error ? error.name : ''
 }
 
 export function messageOf(error: unknown): string {

@@ -26,8 +26,8 @@ import {
   take,
 } from '../../testing/store-contract.ts'
 import { storeContractCases } from '../../testing/store-contract.ts'
-import { dynamodbStore } from '../dynamodb.ts'
-import type { DynamodbStore } from '../dynamodb.ts'
+import { dynamodbFitness, dynamodbStore } from '../dynamodb.ts'
+import type { DynamodbClient, DynamodbStore } from '../dynamodb.ts'
 
 const allowedMs = minuteMs
 const ahead = { clockSkewMs: allowedMs }
@@ -189,6 +189,61 @@ needs('dynamodb').describe('DynamoDB without a clock', () => {
       assertGranted(await ask(store, aKey), 'fresh', 1)
       relay.dateOffMs = 2_400
       assertGranted(await ask(store, key('contract', 'another key')), 'fresh', 1)
+    })
+  })
+
+  describe('a table of several regions', () => {
+    let relay: Relay
+    let client: DynamodbClient
+    let store: DynamodbStore
+    beforeEach(async () => {
+      relay = await startRelay(ground.server.url)
+      client = createClient(relay.url)
+      store = dynamodbStore({ client, table: subject.table, timeoutMs: 60_000 })
+    })
+    afterEach(() => relay[Symbol.asyncDispose]())
+
+    // DynamoDB Local has one region, so the relay adds the others to what it says of the table.
+    const regions = (more: object = {}): void => {
+      relay.changes['DescribeTable'] = ({ Table }) => ({
+        Table: { ...(Table as object), Replicas: [{ RegionName: 'eu-west-1' }, { RegionName: 'us-east-1' }], ...more },
+      })
+    }
+    const verdictOf = async (): Promise<string | undefined> =>
+      (await dynamodbFitness(client, subject.table).checks(0)).find(({ name }) => name === 'dynamodb-table')?.verdict
+
+    test('is refused before the first effect, leaves no trace, and is looked at again', async () => {
+      regions()
+      const error = await failureOf(ask(store, aKey))
+      expect([error.code, error.executed, error.retryable]).toEqual(['STORE_UNSAFE', 'no', false])
+      expect(error.message).toMatch(/a global table, 2 replicas.*Use a table of one region/)
+      expect(await verdictOf()).toBe('violated')
+      delete relay.changes['DescribeTable']
+      assertGranted(await ask(store, aKey), 'fresh', 1)
+      expect(await verdictOf()).toBe('ok')
+    })
+
+    test('does not get as far as to take a key over', async () => {
+      const past = subject.open({ clockSkewMs: -hourMs })
+      const holder = await take(past, aKey, { leaseMs: 1, retention: { keepMs: 100 * hourMs, tombstoneMs: hourMs } })
+      regions()
+      expect((await failureOf(ask(store, aKey))).code).toBe('STORE_UNSAFE')
+      expect(await past.settle(holder, bytesOf('unharmed'), retention)).toBe('done')
+    })
+
+    test('whose regions are of one mind is fit, and the doctor says what does not work there', async () => {
+      regions({ MultiRegionConsistency: 'STRONG' })
+      assertGranted(await ask(store, aKey), 'fresh', 1)
+      expect(await verdictOf()).toBe('warning')
+    })
+
+    test('is asked about once per store, and not again where the right to ask is missing', async () => {
+      for (const id of ['a', 'b', 'c']) assertGranted(await ask(store, key('contract', id)), 'fresh', 1)
+      expect(relay.asked['DescribeTable']).toBe(1)
+      const unentitled = dynamodbStore({ client, table: subject.table, timeoutMs: 60_000 })
+      relay.answer('DescribeTable', { error: 'AccessDeniedException' }, 2)
+      for (const id of ['d', 'e']) assertGranted(await ask(unentitled, key('contract', id)), 'fresh', 1)
+      expect(relay.asked['DescribeTable']).toBe(2)
     })
   })
 })

@@ -1,12 +1,110 @@
-// Every reply of DynamoDB says what time it is there. That is too coarse to judge leases by (whole seconds, and as old as the
-// way back was long), but it shows a machine whose clock is wrong, before that machine takes over a lease that is alive.
+// Is this table fit to hold entries, and is the clock of this machine fit to judge leases by? Both are judged here, for two
+// readers: the store, which refuses a claim where the promise would not hold, and `onceonly doctor`, which prints every check.
 
 import type { Clock } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
-import type { DynamodbClient } from '../../clients/dynamodb.ts'
+import { check, judge } from '../../core/fitness.ts'
+import type { Fitness, FitnessQuestion, Judgement } from '../../core/fitness.ts'
+import { errorNameOf } from '../../clients/dynamodb.ts'
+import type { DynamodbClient, DynamodbTable, DynamodbTimeToLive } from '../../clients/dynamodb.ts'
+import { hasOurKeys, timeToLiveAttribute } from './schema.ts'
 
-/** By how much our clock is ahead of DynamoDB's, as far as the last reply tells. */
-interface Ahead {
+const tableQuestion: Omit<FitnessQuestion, 'lookedAt'> = {
+  name: 'dynamodb-table',
+  why: 'A global table is written in several regions at once, and the last writer wins: a key can be claimed in each of them.',
+}
+
+function judgeTable(table: DynamodbTable): Judgement {
+  const { TableStatus: status, Replicas: replicas = [], MultiRegionConsistency: consistency } = table
+  if (!hasOurKeys(table)) {
+    return judge('violated', `other keys: ${JSON.stringify(table.KeySchema)}`, 'Give the store a table of its own.')
+  }
+  if (replicas.length > 0 && consistency !== 'STRONG') {
+    const mend = 'Use a table of one region, or one table per region.'
+    return judge('violated', `a global table, ${replicas.length} replicas`, mend)
+  }
+  // Conditions hold in all regions there. DynamoDB has neither transactions nor time to live on such a table.
+  if (replicas.length > 0) {
+    const mend =
+      'Nothing runs twice there, but once.transaction and mending by hand fail. Run onceonly sweep from cron.'
+    return judge('warning', `a global table with strong consistency, ${replicas.length} replicas`, mend)
+  }
+  const isReady = status === 'ACTIVE' || status === 'UPDATING'
+  return judge(isReady ? 'ok' : 'warning', `${status}, in one region`, 'Wait until it is ACTIVE.')
+}
+
+const timeToLiveQuestion: Omit<FitnessQuestion, 'lookedAt'> = {
+  name: 'dynamodb-time-to-live',
+  why: 'What has expired is deleted by DynamoDB itself, free of charge; without that it stays until it is swept.',
+}
+
+function judgeTimeToLive({ TimeToLiveStatus: status, AttributeName: attribute }: DynamodbTimeToLive): Judgement {
+  const isOn =
+    (status === 'ENABLED' || status === 'ENABLING') && (attribute ?? timeToLiveAttribute) === timeToLiveAttribute
+  const found = `${status ?? 'not told'}${attribute === undefined ? '' : ` on ${attribute}`}`
+  return judge(isOn ? 'ok' : 'warning', found, `onceonly migrate switches it on (attribute ${timeToLiveAttribute}).`)
+}
+
+/**
+ * What the store asks before its first effect: why the table breaks the promise, if it does. A table that cannot be looked at (a
+ * missing right, no answer) is not refused: the claim itself says what is wrong with it.
+ */
+export function tableCheck(
+  name: string,
+  describe: () => Promise<{ Table?: DynamodbTable | undefined }>,
+): () => Promise<OnceError | undefined> {
+  let known: Promise<OnceError | undefined> | undefined
+  const look = async (): Promise<OnceError | undefined> => {
+    try {
+      const { Table: table } = await describe()
+      const { verdict, found, mend } = judgeTable(table ?? {})
+      if (verdict !== 'violated') return undefined
+      const message = `The table ${name} is not fit (${found}). ${tableQuestion.why} The effect was not run. ${mend}`
+      known = undefined
+      return new OnceError('STORE_UNSAFE', { message })
+    } catch (error) {
+      // A right that is missing will be missing next time.
+      if (errorNameOf(error) !== 'AccessDeniedException') known = undefined
+      return undefined
+    }
+  }
+  return () => (known ??= look())
+}
+
+// A question that is not answered in this time is answered "unknown".
+const answerMs = 10_000
+
+export function fitness(client: DynamodbClient, table: string, clock: Clock): Fitness {
+  const heard = watched.get(client) ?? watch(client, clock)
+  const limit = (): { abortSignal: AbortSignal } => ({ abortSignal: AbortSignal.timeout(answerMs) })
+  const describeTable = async (): Promise<DynamodbTable> =>
+    (await client.describeTable({ TableName: table }, limit())).Table ?? {}
+  return {
+    /** In whole seconds, cut down. */
+    async timeMs() {
+      heard.serverMs = Number.NaN
+      await describeTable()
+      if (Number.isNaN(heard.serverMs)) throw new Error('the reply has no Date')
+      return heard.serverMs
+    },
+    checks: async () => [
+      await check({ ...tableQuestion, lookedAt: `DescribeTable ${table}` }, async () =>
+        judgeTable(await describeTable()),
+      ),
+      await check({ ...timeToLiveQuestion, lookedAt: `DescribeTimeToLive ${table}` }, async () =>
+        judgeTimeToLive((await client.describeTimeToLive({ TableName: table }, limit())).TimeToLiveDescription ?? {}),
+      ),
+    ],
+  }
+}
+
+// Every reply of DynamoDB says what time it is there. That is too coarse to judge leases by (whole seconds, and as old as the
+// way back was long), but it shows a machine whose clock is wrong, before that machine takes over a lease that is alive.
+
+/** What the last reply said of the time. */
+interface Heard {
+  serverMs: number
+  /** By how much our clock is ahead of DynamoDB's. */
   atLeastMs: number
   atMostMs: number
 }
@@ -23,16 +121,16 @@ interface MiddlewareStack {
 }
 
 // One watch for each client, however many stores use it.
-const watched = new WeakMap<DynamodbClient, Ahead>()
+const watched = new WeakMap<DynamodbClient, Heard>()
 
-/** Answers a check that throws STORE_UNSAFE when the clock of this machine is known to be wrong. */
+/** Returns a check that throws STORE_UNSAFE when the clock of this machine is known to be wrong. */
 export function clockCheck(client: DynamodbClient, clock: Clock, clockSkewMs: number): () => void {
-  const ahead = watched.get(client) ?? watch(client, clock)
+  const heard = watched.get(client) ?? watch(client, clock)
   // Within half of it on either side of DynamoDB's, no two machines are further apart than all of it.
   const allowedMs = clockSkewMs / 2
   return () => {
-    if (ahead.atLeastMs <= allowedMs && ahead.atMostMs >= -allowedMs) return
-    const off = ahead.atLeastMs > 0 ? `${ahead.atLeastMs} ms ahead of` : `${-ahead.atMostMs} ms behind`
+    if (heard.atLeastMs <= allowedMs && heard.atMostMs >= -allowedMs) return
+    const off = heard.atLeastMs > 0 ? `${heard.atLeastMs} ms ahead of` : `${-heard.atMostMs} ms behind`
     throw new OnceError('STORE_UNSAFE', {
       message:
         `The clock of this machine is at least ${off} DynamoDB's, and leases are judged by it (clockSkewMs is ${clockSkewMs}). ` +
@@ -41,9 +139,9 @@ export function clockCheck(client: DynamodbClient, clock: Clock, clockSkewMs: nu
   }
 }
 
-function watch(client: DynamodbClient, clock: Clock): Ahead {
-  const ahead: Ahead = { atLeastMs: 0, atMostMs: 0 }
-  watched.set(client, ahead)
+function watch(client: DynamodbClient, clock: Clock): Heard {
+  const heard: Heard = { serverMs: Number.NaN, atLeastMs: 0, atMostMs: 0 }
+  watched.set(client, heard)
   const stack = client.middlewareStack as MiddlewareStack | undefined
   stack?.add(
     (next) => async (request) => {
@@ -51,13 +149,14 @@ function watch(client: DynamodbClient, clock: Clock): Ahead {
       const reply = await next(request)
       const serverMs = Date.parse(reply.response?.headers?.['date'] ?? '')
       if (!Number.isNaN(serverMs)) {
+        heard.serverMs = serverMs
         // The server wrote its time between our two moments, and cut it down to the second.
-        ahead.atLeastMs = sentAtMs - serverMs - 1_000
-        ahead.atMostMs = clock.now() - serverMs
+        heard.atLeastMs = sentAtMs - serverMs - 1_000
+        heard.atMostMs = clock.now() - serverMs
       }
       return reply
     },
     { step: 'deserialize', priority: 'low' },
   )
-  return ahead
+  return heard
 }

@@ -10,7 +10,7 @@ import { call, namesIn } from './requests.ts'
 import type { DynamodbContext } from './requests.ts'
 import { keyOfItem, number, removalSeconds } from './entries.ts'
 import type { DynamodbEntry } from './entries.ts'
-import { refusedBy } from './errors.ts'
+import { refusedBy } from '../../clients/dynamodb.ts'
 
 // A replay is a conditional write that fails, and DynamoDB bills it by the size of the item: 33 write units at 32 KiB, of
 // which a partition has 1,000 a second. A larger outcome costs another round trip instead, in read units.

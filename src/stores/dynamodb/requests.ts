@@ -9,6 +9,7 @@ import type {
   StoredDynamodbItem,
 } from '../../clients/dynamodb.ts'
 import type { Clock } from '../../core/clock.ts'
+import type { OnceError } from '../../core/errors.ts'
 
 /** What the parts of one store have in common. */
 export interface DynamodbContext {
@@ -19,6 +20,8 @@ export interface DynamodbContext {
   readonly clockSkewMs: number
   /** Throws STORE_UNSAFE when the clock of this machine is known to be wrong. */
   checkClock(): void
+  /** Why the table breaks the promise. Undefined when it keeps it, or when nobody says. Never rejects. */
+  tableObjection(): Promise<OnceError | undefined>
   readonly timeoutMs: number
   readonly expects: 'fresh' | 'replays'
 }

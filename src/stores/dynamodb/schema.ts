@@ -18,7 +18,7 @@ const keySchema = [
   { AttributeName: 'part', KeyType: 'RANGE' },
 ] as const
 
-const timeToLiveAttribute = 'removeAt'
+export const timeToLiveAttribute = 'removeAt'
 
 export function tableSchema(table: string): TableSchema {
   return {
@@ -72,15 +72,20 @@ async function describeTable(context: DynamodbContext): Promise<DynamodbTable | 
   return found?.Table
 }
 
-function checkTable(table: string, { KeySchema: found = [] }: DynamodbTable): void {
-  const isOurs =
+/** A table with other keys is the table of something else. */
+export function hasOurKeys({ KeySchema: found = [] }: DynamodbTable): boolean {
+  return (
     found.length === keySchema.length &&
     keySchema.every(({ AttributeName: name, KeyType: type }) =>
       found.some((each) => each.AttributeName === name && each.KeyType === type),
     )
-  if (isOurs) return
+  )
+}
+
+function checkTable(table: string, found: DynamodbTable): void {
+  if (hasOurKeys(found)) return
   throw new OnceError('SCHEMA_MISSING', {
-    message: `The table ${table} is there with other keys (${JSON.stringify(found)}), so it is not ours. Give the store a table of its own.`,
+    message: `The table ${table} is there with other keys (${JSON.stringify(found.KeySchema)}), so it is not ours. Give the store a table of its own.`,
   })
 }
 

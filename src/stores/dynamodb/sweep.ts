@@ -7,7 +7,7 @@ import type { DynamodbValue, DynamodbItem, DynamodbPage, StoredDynamodbItem } fr
 import type { DynamodbContext } from './requests.ts'
 import { entryPart, keyFrom, momentOf, number } from './entries.ts'
 import type { DynamodbMoment } from './entries.ts'
-import { isTransactionConflict, refusedBy } from './errors.ts'
+import { isTransactionConflict, refusedBy } from '../../clients/dynamodb.ts'
 import { chunkPart } from './outcomes.ts'
 import { contents, updateOf } from './updates.ts'
 import type { Where } from './updates.ts'

@@ -1,22 +1,13 @@
 // Conditions and values in the form of DynamoDB. Every name and every value is a placeholder: many good names are reserved words,
 // and no value can become part of an expression.
 
+import type { DynamodbCondition, DynamodbItem, DynamodbValue, StoredDynamodbItem } from '../../clients/dynamodb.ts'
 import type { Row, Value } from '../writes.ts'
-
-export interface AttributeValue {
-  readonly S?: string
-  readonly N?: string
-  readonly B?: Uint8Array
-  readonly BOOL?: boolean
-  readonly NULL?: boolean
-}
-
-export type Item = Readonly<Record<string, AttributeValue>>
 
 export interface Expression {
   readonly text: string
   readonly names: Readonly<Record<string, string>>
-  readonly values: Item
+  readonly values: DynamodbItem
 }
 
 export interface ExpressionBuilder {
@@ -37,7 +28,7 @@ export interface ExpressionBuilder {
 
 export function expressionOf(write: (build: ExpressionBuilder) => string): Expression {
   const names: Record<string, string> = {}
-  const values: Record<string, AttributeValue> = {}
+  const values: Record<string, DynamodbValue> = {}
   const nameOf = (name: string): string => {
     const known = Object.keys(names).find((placeholder) => names[placeholder] === name)
     const placeholder = known ?? `#n${Object.keys(names).length}`
@@ -73,7 +64,7 @@ export function expressionOf(write: (build: ExpressionBuilder) => string): Expre
 }
 
 /** The part of a request that says when it is carried out, and that a refusal is to show what is there. */
-export function conditional({ text, names, values }: Expression): object {
+export function conditional({ text, names, values }: Expression): DynamodbCondition {
   return {
     ConditionExpression: text,
     ExpressionAttributeNames: names,
@@ -83,11 +74,11 @@ export function conditional({ text, names, values }: Expression): object {
   }
 }
 
-export function itemOf(row: Row): Item {
+export function itemOf(row: Row): DynamodbItem {
   return Object.fromEntries(Object.entries(row).map(([name, value]) => [name, attributeOf(value)]))
 }
 
-function attributeOf(value: Value): AttributeValue {
+function attributeOf(value: Value): DynamodbValue {
   if (value === null) return { NULL: true }
   if (typeof value === 'string') return { S: value }
   if (typeof value === 'boolean') return { BOOL: value }
@@ -96,7 +87,7 @@ function attributeOf(value: Value): AttributeValue {
 }
 
 /** The same to DynamoDB, which writes numbers in a form of its own, and to which a missing attribute is not a null one. */
-export function sameValue(found: AttributeValue | undefined, wanted: AttributeValue): boolean {
+export function sameValue(found: StoredDynamodbItem[string] | undefined, wanted: DynamodbValue): boolean {
   if (wanted.NULL) return found === undefined || found.NULL === true
   if (found === undefined) return false
   if (wanted.N !== undefined) return found.N !== undefined && sameNumber(found.N, wanted.N)

@@ -2,19 +2,13 @@
 // all, and the reasons of a refusal are in the order of the items.
 
 import { invalidArgument, OnceError } from '../../core/errors.ts'
+import { cancellationOf } from '../../clients/dynamodb.ts'
+import type { DynamodbCancellationReason, DynamodbClient, TransactWriteItem } from '../../clients/dynamodb.ts'
 import { conditional, expressionOf, itemOf, sameValue } from './expressions.ts'
-import type { Item } from './expressions.ts'
 import { versionColumn } from '../requests.ts'
 import type { AddOnce, Answers, AppendOnce, Row, WriteName } from '../writes.ts'
 
-interface Client {
-  transactWriteItems(input: never): Promise<unknown>
-}
-
-interface Reason {
-  readonly Code?: string
-  readonly Item?: Item
-}
+type Client = Pick<DynamodbClient, 'transactWriteItems'>
 
 export async function addTransaction(
   client: Client,
@@ -69,12 +63,16 @@ function newItem(table: string, key: Row, more: Row): object {
 }
 
 /** Undefined when everything was written; the reasons when a condition failed. */
-async function transact(client: Client, write: WriteName, items: object[]): Promise<readonly Reason[] | undefined> {
+async function transact(
+  client: Client,
+  write: WriteName,
+  items: TransactWriteItem[],
+): Promise<readonly DynamodbCancellationReason[] | undefined> {
   try {
-    await client.transactWriteItems({ TransactItems: items } as never)
+    await client.transactWriteItems({ TransactItems: items })
     return undefined
   } catch (error) {
-    const { CancellationReasons: reasons } = error as { CancellationReasons?: readonly Reason[] }
+    const reasons = cancellationOf(error)
     if (reasons?.some((reason) => reason.Code === 'TransactionConflict')) {
       const message = `${write}: another transaction was at work on these items; nothing was changed. Call it again.`
       throw new OnceError('TRANSACTION_CONFLICT', { message, cause: error })
@@ -84,6 +82,6 @@ async function transact(client: Client, write: WriteName, items: object[]): Prom
   }
 }
 
-function failed(reason: Reason | undefined): boolean {
+function failed(reason: DynamodbCancellationReason | undefined): boolean {
   return reason?.Code === 'ConditionalCheckFailed'
 }

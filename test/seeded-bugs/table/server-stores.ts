@@ -556,6 +556,16 @@ export const dynamodbBugs: readonly SeededBug[] = [
         'dynamodb',
       ),
     },
+    {
+      id: 'dynamodb: a global table is taken like any other',
+      find: '  if (objection) throw objection\n',
+      replace: '  void objection\n',
+      caughtBy: byTest(
+        'src/stores/dynamodb/fitness.test.ts',
+        'is refused before the first effect, leaves no trace, and is looked at again',
+        'dynamodb',
+      ),
+    },
   ]),
   ...bugsIn('src/stores/dynamodb/entries.ts', 'stores', [
     {

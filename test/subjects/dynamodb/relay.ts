@@ -10,6 +10,8 @@ export interface Relay extends AsyncDisposable {
   readonly asked: Record<string, number>
   // Answers the next `times` requests of this operation so. With 'landed' the server has carried each of them out before.
   answer(operation: string, fault: Fault, times: number, landed?: 'landed'): void
+  // What becomes of the server's replies to these operations.
+  readonly changes: Record<string, (reply: Record<string, unknown>) => unknown>
   // What the replies say the time is, off the real one by so much; undefined for replies that do not say.
   dateOffMs: number | undefined
 }
@@ -34,7 +36,7 @@ export async function startRelay(target: string): Promise<Relay> {
     const at = planned.findIndex((each) => each.operation === operation)
     const fault = at < 0 ? undefined : planned.splice(at, 1)[0]
     const passed = !fault || fault.landed ? await pass(target, request, body) : undefined
-    const { status, bytes } = fault ? answerOf(fault) : passed!
+    const { status, bytes } = fault ? answerOf(fault) : changed(passed!, relay.changes[operation])
     response.sendDate = false
     if (relay.dateOffMs !== undefined) response.setHeader('date', new Date(Date.now() + relay.dateOffMs).toUTCString())
     response.writeHead(status, { 'content-type': 'application/x-amz-json-1.0' }).end(bytes)
@@ -49,6 +51,7 @@ export async function startRelay(target: string): Promise<Relay> {
     answer(operation, fault, times, landed) {
       for (let count = 0; count < times; count++) planned.push({ operation, ...fault, landed: landed === 'landed' })
     },
+    changes: {},
     dateOffMs: 0,
     async [Symbol.asyncDispose]() {
       server.closeAllConnections()
@@ -58,11 +61,18 @@ export async function startRelay(target: string): Promise<Relay> {
   return relay
 }
 
-async function pass(
-  target: string,
-  request: IncomingMessage,
-  body: Buffer<ArrayBuffer>,
-): Promise<{ status: number; bytes: Buffer }> {
+interface Passed {
+  readonly status: number
+  readonly bytes: Buffer | string
+}
+
+// The SDK checks the sum of what it receives when it is given one; the relay passes no such header on.
+function changed(passed: Passed, change: Relay['changes'][string] | undefined): Passed {
+  if (!change || passed.status !== 200) return passed
+  return { ...passed, bytes: JSON.stringify(change(JSON.parse(String(passed.bytes)) as Record<string, unknown>)) }
+}
+
+async function pass(target: string, request: IncomingMessage, body: Buffer<ArrayBuffer>): Promise<Passed> {
   const names = ['content-type', 'x-amz-target', 'x-amz-date', 'authorization', 'x-amz-content-sha256']
   const headers = names.flatMap((name) =>
     request.headers[name] ? [[name, String(request.headers[name])] as const] : [],
@@ -71,7 +81,7 @@ async function pass(
   return { status: reply.status, bytes: Buffer.from(await reply.arrayBuffer()) }
 }
 
-function answerOf({ error, reasons }: Fault): { status: number; bytes: string } {
+function answerOf({ error, reasons }: Fault): Passed {
   const answer = {
     __type: `com.amazonaws.dynamodb.v20120810#${error}`,
     message: `${error}, says the relay`,
