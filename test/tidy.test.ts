@@ -117,12 +117,13 @@ describe('import arrows', () => {
 })
 
 describe('what has one home', () => {
+  const isClock = (path: string): boolean => /^src\/core\/clock(\.ts|\/)/.test(path)
   const homes: readonly [pattern: RegExp, what: string, home: (path: string) => boolean][] = [
-    [/\bDate\.now\(|\bnew Date\(\)/, 'the wall clock', (path) => path === 'src/core/clock.ts'],
-    [/\bperformance\.now\(/, 'the monotonic clock', (path) => path === 'src/core/clock.ts'],
-    [/\bMath\.random\(|\brandomUUID\(|\bgetRandomValues\(/, 'randomness', (path) => path === 'src/core/clock.ts'],
+    [/\bDate\.now\(|\bnew Date\(\)/, 'the wall clock', isClock],
+    [/\bperformance\.now\(/, 'the monotonic clock', isClock],
+    [/\bMath\.random\(|\brandomUUID\(|\bgetRandomValues\(/, 'randomness', isClock],
     // The time-out of a socket is the system's, and no timer of ours.
-    [/(?<!socket\.)\bset(Timeout|Interval)\(/, 'timers', (path) => path === 'src/core/clock.ts'],
+    [/(?<!socket\.)\bset(Timeout|Interval)\(/, 'timers', isClock],
     [/\bconsole\./, 'the console', (path) => roomOf(path) === 'cli'],
     [/\bprocess\.(env|exit|argv)\b/, 'the process', (path) => roomOf(path) === 'cli'],
   ]

@@ -1,6 +1,8 @@
 // Time and chance, injected: core reads no clock, sets no timer and draws no number of its own, so that a simulation can
 // run the shipped code. This file and its system versions are the only home of Date.now, setTimeout and randomness in core.
 
+import { isShared, scheduleShared } from './clock/shared-timers.ts'
+
 export interface Clock {
   /** Wall time in milliseconds. For ids and for people; never for leases, which are the store's time. */
   now(): number
@@ -26,6 +28,7 @@ export const systemClock: Clock = {
   now: () => Date.now(),
   elapsed: () => performance.now(),
   schedule(run, delayMs, background) {
+    if (!background && isShared(delayMs)) return scheduleShared(run, delayMs)
     let timer: NodeJS.Timeout
     const arm = (leftMs: number): void => {
       timer = setTimeout(

@@ -23,12 +23,12 @@ export function fingerprint(asked: unknown): Fingerprint {
   if (asked instanceof Uint8Array) return digest('bytes', asked)
   if (typeof asked === 'string') {
     if (!asked.isWellFormed()) throw invalidArgument('fingerprint: the string has a lone surrogate')
-    return hash('sha256', `text\n${asked}`, 'base64url') // the same digest, without a copy of the text
+    return hash('sha256', `text\n${asked}`, 'base64url')
   }
-  return digest('json', Buffer.from(canonicalJson(asked)))
+  return hash('sha256', `json\n${canonicalJson(asked)}`, 'base64url')
 }
 
-function digest(tag: 'bytes' | 'json' | 'none', bytes: Uint8Array): Fingerprint {
+function digest(tag: 'bytes' | 'none', bytes: Uint8Array): Fingerprint {
   // The tag ends in a newline, which no tag contains: tag and content cannot run into each other.
   return hash('sha256', Buffer.concat([Buffer.from(`${tag}\n`), bytes]), 'base64url')
 }

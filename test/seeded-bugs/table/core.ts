@@ -5,6 +5,7 @@ import type { SeededBug } from '../bug.ts'
 
 const inKeyFuzz = 'test/fuzz/keys.test.ts'
 const inOnce = 'src/core/once.test.ts'
+const inSharedTimers = 'src/core/clock/shared-timers.test.ts'
 const inTransaction = 'src/core/once/transaction.test.ts'
 
 export const coreBugs: readonly SeededBug[] = [
@@ -291,6 +292,39 @@ export const coreBugs: readonly SeededBug[] = [
       find: "      throw new Error(`it begins with byte ${stored[0] ?? 'none'}, which no version of onceonly writes`)",
       replace: `      return { kind: 'value', value: undefined }`,
       caughtBy: byTest(inOnce, 'unreadable stored data is an error, never a second run'),
+    },
+  ]),
+  ...bugsIn('src/core/clock/shared-timers.ts', 'claim, lease, fence', [
+    {
+      id: 'a limit that is cancelled twice brings its old neighbour back',
+      find: '    limit.isSet = false\n',
+      replace: '',
+      caughtBy: byTest(
+        inSharedTimers,
+        'a cancelled limit does not end, whether it is the first, the last or between two others',
+      ),
+    },
+    {
+      id: 'a limit that throws keeps all later ones from ending',
+      find: '      else this.#timer = setTimeout(() => this.#fire(), Math.max(1, this.#first.dueMs - nowMs))\n    }',
+      replace:
+        '    }\n    if (this.#first) this.#timer = setTimeout(() => this.#fire(), Math.max(1, this.#first.dueMs - nowMs))',
+      caughtBy: byTest(inSharedTimers, 'a limit whose function throws does not keep the others from ending'),
+    },
+    {
+      id: 'a list of limits is kept for ever',
+      find: 'if (!this.#first) lists.delete(this.#delayMs)',
+      replace: 'if (!this.#first) this.#timer = setTimeout(() => this.#fire(), this.#delayMs)',
+      caughtBy: byTest(
+        inSharedTimers,
+        'after a thousand cancelled limits one timer is left, and none once their length has passed',
+      ),
+    },
+    {
+      id: 'a cancelled limit keeps the process alive',
+      find: '    if (!this.#first) this.#timer.unref()\n',
+      replace: '',
+      caughtBy: byTest(inSharedTimers, 'a limit that is set keeps the process alive, a cancelled one does not'),
     },
   ]),
 ]
