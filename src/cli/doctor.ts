@@ -9,7 +9,7 @@ import { attemptLeases, entryChecks, operationChecks, samplesOf } from './doctor
 import type { Expectations, Sample, Samples } from './doctor/entries.ts'
 import { inspectable } from './keys/list.ts'
 import type { Ground, OpenedStore } from './open-store.ts'
-import { oneLine, paint, textWidth, wrapped } from './words.ts'
+import { oneLine, paint, quoted, textWidth, wrapped } from './words.ts'
 import type { Tone } from './words.ts'
 import { storeHelp, storeOptions, withStore } from './with-store.ts'
 
@@ -156,7 +156,7 @@ async function storedChecks(
 function ready(judged: FitnessCheck, store: string): FitnessCheck {
   const mend = judged.mend?.replace(
     /\bonceonly (?:keys show|operations show|migrate|sweep|quarantine)\b/g,
-    (command) => `${command} --store ${store}`,
+    (command) => `${command} --store ${quoted(store)}`,
   )
   return mend === undefined ? judged : { ...judged, mend }
 }

@@ -32,7 +32,7 @@ const commands: Readonly<Record<string, Command>> = {
     load: async () => (await import('./demo.ts')).demo,
   },
   keys: {
-    summary: 'look at entries (list, show) and mend them by hand (release, forget)',
+    summary: 'look at entries (list, show) and change them manually (resolve, release, keep, forget)',
     load: async () => (await import('./keys.ts')).keys,
   },
   operations: {

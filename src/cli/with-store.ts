@@ -4,6 +4,7 @@ import { flag, text, wrong } from './arguments.ts'
 import type { Option } from './arguments.ts'
 import { openStore } from './open-store.ts'
 import type { OpenedStore, OpenStoreOptions } from './open-store.ts'
+import { quoted } from './words.ts'
 
 export const storeOptions: { readonly store: Option<string>; readonly json: Option<true> } = { store: text, json: flag }
 
@@ -20,6 +21,15 @@ export function storeUrl(command: string, given: string | undefined): string {
     throw wrong(command, 'which store? Give --store URL, such as --store sqlite:app.db, or set ONCEONLY_STORE')
   }
   return url
+}
+
+/**
+ * The option that names the store in a command to be pasted. Where the environment names it, the command works as it is, and a
+ * password would be missing from the URL that can be shown.
+ */
+export function storeWords(given: string | undefined, describe: string): string {
+  const secret = given === undefined && process.env['ONCEONLY_STORE'] !== describe
+  return secret ? '' : `--store ${quoted(describe)}`
 }
 
 /** For somebody who looks into a store: its settings are as they are, and a file that is not there is not made. */

@@ -36,6 +36,11 @@ export function oneLine(given: string): string {
   return printable(given).replaceAll('\n', '\\n').replaceAll('\t', '\\t')
 }
 
+/** One word of a command line, as a shell takes it. */
+export function quoted(word: string): string {
+  return /^[\w./:@%+=-]+$/.test(word) ? word : `'${oneLine(word).replaceAll("'", `'\\''`)}'`
+}
+
 /** Lines of at most so many characters, broken at blanks; a word that is longer stays whole. */
 export function wrapped(given: string, width: number): string[] {
   const lines: string[] = []

@@ -331,12 +331,16 @@ export function shownEntry(entry: EntryRecord | undefined, nowMs: number): Entry
   }
 }
 
-/** The states in which each action changes an entry. In any other it does nothing. */
+/** The states in which each manual change has an effect. In any other it changes nothing. */
 const mendable: Readonly<Record<MendingName, readonly EntryState[]>> = {
   release: ['running', 'abandoned'],
   forget: ['running', 'abandoned', 'open', 'settled', 'tombstone'],
   resolve: ['running', 'abandoned', 'open'],
   keep: ['settled', 'open', 'abandoned'],
+}
+
+export function canMend(action: MendingName, state: EntryState): boolean {
+  return mendable[action].includes(state)
 }
 
 /**
@@ -361,7 +365,7 @@ export function mended<Stored extends EntryRecord>(
   at: { readonly state: EntryState | undefined; readonly nowMs: number; readonly fence: number },
 ): Stored | 'forget' | undefined {
   const { state } = at
-  if (!entry || !state || !mendable[mendingName(action)].includes(state)) return undefined
+  if (!entry || !state || !canMend(mendingName(action), state)) return undefined
   if (action === 'forget') return 'forget'
   // An open entry keeps its last token: a delayed claim of the holder that was pushed out still finds that it is over.
   if (action === 'release') return { ...entry, wrote: 'release', leaseUntilMs: at.nowMs }

@@ -3,6 +3,7 @@ import { text } from 'node:stream/consumers'
 import { request } from 'node:http'
 import type { IncomingHttpHeaders } from 'node:http'
 import { expect, describe, test } from 'vitest'
+import { systemClock } from '../core/clock.ts'
 import { InDoubtError } from '../core/errors.ts'
 import { createOnce } from '../core/once.ts'
 import type { Once } from '../core/once.ts'
@@ -238,16 +239,81 @@ describe('changes', () => {
   })
 
   test('are audited, and the timeline shows them with their reason', async () => {
-    await withAdmin({ token }, async ({ port, once }) => {
+    // The audit has the store's time, the events have this machine's. Two clocks that agree may differ by a millisecond.
+    const clock = { ...systemClock, now: () => systemClock.now() + 1_000 }
+    await withAdmin({ token, store: memoryStore({ clock }) }, async ({ port, once }) => {
       await pay(once, 'k')
       await change(port, 'forget', forget)
       const { timeline } = JSON.parse((await ask(port, '/api/entry?scope=shop&id=k')).text) as {
         timeline: { what: string; detail: string }[]
       }
       expect(timeline.at(-1)).toMatchObject({
-        what: 'forgotten by hand',
+        what: 'forgotten manually',
         detail: 'It was settled. Reason: the provider has no such charge',
       })
+    })
+  })
+})
+
+describe('resolving and keeping', () => {
+  const key = { scope: 'shop', id: 'k' }
+  const inDoubt = async (once: Once): Promise<void> => {
+    const attempt = once.run('k', () => Promise.reject(new InDoubtError('who knows')), { leaseMs: 1 })
+    await attempt.catch(() => undefined)
+  }
+
+  test('a key in doubt gets the response that was pasted, and every retry replays it', async () => {
+    await withAdmin({ token }, async ({ port, once }) => {
+      await inDoubt(once)
+      const pasted = 'HTTP/1.1 201 Created\nContent-Type: application/json\n\n{"receipt":"r1"}'
+      const found = { ...key, reason: 'the bank shows it', as: 'response', text: pasted }
+      expect((await change(port, 'resolve', { ...found, text: 'no response' })).status).toBe(400)
+      expect((await change(port, 'resolve', { ...found, as: 'guess' })).status).toBe(400)
+      expect((await change(port, 'resolve', { ...found, reason: ' ' })).status).toBe(400)
+      expect((await change(port, 'resolve', found, { Authorization: '' })).status).toBe(401)
+      expect((await change(port, 'resolve', { ...found, text: `${pasted}${'x'.repeat(270_000)}` })).status).toBe(400)
+      expect((await once.get('k'))?.state).not.toBe('settled')
+      const { status, text } = await change(port, 'resolve', found)
+      expect(status).toBe(200)
+      expect(JSON.parse(text)).toMatchObject({
+        entry: { state: 'settled', outcome: { kind: 'response', status: 201 } },
+      })
+      const shown = await ask(port, '/api/outcome?scope=shop&id=k', { headers: { Authorization: `Bearer ${token}` } })
+      expect(JSON.parse(shown.text)).toMatchObject({ text: expect.stringContaining('{"receipt":"r1"}') as string })
+      const life = (await ask(port, '/api/entry?scope=shop&id=k')).text
+      expect(life).toContain('resolved manually')
+      expect(life).toContain('the bank shows it')
+      // Only once: what is settled stays as it is.
+      const again = await change(port, 'resolve', { ...found, as: 'value', text: '2' })
+      expect([again.status, again.text]).toEqual([400, expect.stringContaining('It is settled: nothing was changed')])
+    })
+  })
+
+  test('a value and a failure are for keys of once.run, and are kept for as long as the entry says', async () => {
+    await withAdmin({ token }, async ({ port, once }) => {
+      const doubt = { leaseMs: 1, keepMs: 123_000, tombstoneMs: 456_000 }
+      await once.run('k', () => Promise.reject(new InDoubtError('who knows')), doubt).catch(() => undefined)
+      const found = { ...key, reason: 'looked', as: 'value', text: '{"receipt":"r1"}' }
+      expect((await change(port, 'resolve', found)).status).toBe(200)
+      const entry = (await once.get('k'))!
+      expect(entry).toMatchObject({ state: 'settled', outcome: { kind: 'value', value: { receipt: 'r1' } } })
+      expect(entry.expiresAtMs - entry.leaseUntilMs).toBe(123_000)
+      expect(entry.forgottenAtMs - entry.expiresAtMs).toBe(456_000)
+    })
+  })
+
+  test('a window is prolonged from now on, and audited', async () => {
+    await withAdmin({ token }, async ({ port, once }) => {
+      await pay(once, 'k')
+      const before = (await once.get('k'))!
+      const keep = { ...key, reason: 'slow partner', forMs: 30 * 86_400_000 }
+      for (const forMs of [0, -1, 1.5, '1d', undefined]) {
+        expect((await change(port, 'keep', { ...keep, forMs })).status, String(forMs)).toBe(400)
+      }
+      expect((await change(port, 'keep', { ...keep, id: 'nobody' })).status).toBe(400)
+      expect((await change(port, 'keep', keep)).status).toBe(200)
+      expect((await once.get('k'))!.expiresAtMs - before.expiresAtMs).toBeGreaterThan(28 * 86_400_000)
+      expect((await ask(port, '/api/entry?scope=shop&id=k')).text).toContain('kept longer manually')
     })
   })
 })
@@ -278,7 +344,7 @@ describe('resuming', () => {
       expect(await store.audit(subject)).toMatchObject([{ action: 'release', reason: 'resume: the provider has it' }])
       expect((await resume({ ...subject, reason: 'again' }))[1]).toContain('not parked: nothing was changed')
       const { text } = await ask(port, `/api/entry?${new URLSearchParams(subject)}`)
-      expect(text).toContain('resumed by hand')
+      expect(text).toContain('resumed manually')
       expect(text).not.toContain('4242')
     })
     await shop.close()

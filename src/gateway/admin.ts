@@ -29,10 +29,11 @@ import { invalidArgument, OnceError } from '../core/errors.ts'
 import type { ErrorCode } from '../core/errors.ts'
 import type { Key } from '../core/key.ts'
 import type { Once } from '../core/once.ts'
-import { aFunction, aString, checkOptions, oneOf, optional, withMethods } from '../core/options.ts'
+import { aFunction, aString, checkOptions, oneOf, optional, positiveMs, withMethods } from '../core/options.ts'
 import type { EntryState, Inspectable, Store } from '../core/store.ts'
 import { entriesOf, entryStates } from './admin/entries.ts'
 import type { Entries, ManualChange } from './admin/entries.ts'
+import type { FoundText } from './found-outcome.ts'
 import { checkListen, createGuard, securityHeaders } from './admin/guard.ts'
 import type { Guard, Listen, Refusal } from './admin/guard.ts'
 import { startJournal } from './admin/journal.ts'
@@ -202,12 +203,16 @@ function entryRoutes(entries: Entries): Record<string, Route> {
     needs: 'reading',
     handle: async (_request, response, url) => send(response, await handle(url)),
   })
-  const change = (action: ManualChange): Route => ({
+  const change = <Given extends object>(
+    rules: GivenRules<Given>,
+    read: (given: Given) => ManualChange,
+    bytesMax = changeBytesMax,
+  ): Route => ({
     method: 'POST',
     needs: 'change',
     async handle(request, response) {
-      const { scope, id, reason } = await readChange(request)
-      send(response, { entry: await entries.mend({ scope, id }, action, reason) })
+      const { scope, id, reason, ...given } = await readChange(request, rules, bytesMax)
+      send(response, { entry: await entries.mend({ scope, id }, read(given as Given), reason) })
     },
   })
   return {
@@ -222,9 +227,15 @@ function entryRoutes(entries: Entries): Record<string, Route> {
       needs: 'change',
       handle: async (_request, response, url) => send(response, (await entries.reveal(keyOf(url.searchParams))) ?? {}),
     },
-    '/api/release': change('release'),
-    '/api/forget': change('forget'),
-    '/api/resume': change('resume'),
+    '/api/release': change({}, () => ({ action: 'release' })),
+    '/api/forget': change({}, () => ({ action: 'forget' })),
+    '/api/resume': change({}, () => ({ action: 'resume' })),
+    '/api/keep': change<{ forMs: number }>({ forMs: positiveMs }, ({ forMs }) => ({ action: 'keep', forMs })),
+    '/api/resolve': change<{ as: FoundAs; text: string }>(
+      { as: oneOf(...foundAs), text: aString },
+      ({ as, text }) => ({ action: 'resolve', found: foundText(as, text) }),
+      resolveBytesMax,
+    ),
   }
 }
 
@@ -263,10 +274,26 @@ function filterOf(parameters: URLSearchParams): { scope?: string; state?: EntryS
   }
 }
 
-// A key, a reason and their names; a larger one is nobody's.
-const changeBytesMax = 8_192
+const foundAs = ['value', 'failure', 'response'] as const
+type FoundAs = (typeof foundAs)[number]
 
-async function readChange(request: IncomingMessage): Promise<Key & { reason: string }> {
+function foundText(as: FoundAs, text: string): FoundText {
+  if (as === 'response') return { response: Buffer.from(text) }
+  return as === 'failure' ? { failure: text } : { value: text }
+}
+
+type GivenRules<Given> = { readonly [Name in keyof Given]: (value: unknown) => string | undefined }
+
+// A key, a reason and their names. No change needs more.
+const changeBytesMax = 8_192
+// And a response that a person pasted. A larger one goes through the command line, from a file.
+const resolveBytesMax = 262_144
+
+async function readChange(
+  request: IncomingMessage,
+  rules: object,
+  bytesMax: number,
+): Promise<Key & { reason: string }> {
   // A form of another site cannot send this type without asking first, and is then refused.
   if (!/^application\/json\b/.test(request.headers['content-type'] ?? '')) {
     throw invalidArgument('expected Content-Type to be application/json')
@@ -275,11 +302,11 @@ async function readChange(request: IncomingMessage): Promise<Key & { reason: str
   let bytes = 0
   for await (const chunk of request as AsyncIterable<Buffer>) {
     bytes += chunk.length
-    if (bytes > changeBytesMax) throw invalidArgument(`expected at most ${changeBytesMax} bytes`)
+    if (bytes > bytesMax) throw invalidArgument(`expected at most ${bytesMax} bytes`)
     chunks.push(chunk)
   }
   const given = parseJson(Buffer.concat(chunks).toString('utf8'))
-  checkOptions('change', given, { scope: aString, id: aString, reason: aString })
+  checkOptions('change', given, { scope: aString, id: aString, reason: aString, ...rules })
   return given as Key & { reason: string }
 }
 

@@ -72,7 +72,7 @@ export type { FingerprintOptions, HttpOptions } from './exchange/options.ts'
 export { problemAnswer } from './exchange/problem.ts'
 export type { ProblemKind } from './exchange/problem.ts'
 export { splitTarget } from './exchange/request-fingerprint.ts'
-export { hopByHop } from './exchange/stored-response.ts'
+export { decodeStored, encodeAnswer, headersToKeep, hopByHop } from './exchange/stored-response.ts'
 export type { Answer, HeaderLine } from './exchange/stored-response.ts'
 
 /** A request with a key (or one that should have had it), as an adapter shows it. */

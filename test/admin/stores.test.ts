@@ -67,8 +67,8 @@ for (const [name, start, urlOf] of places) {
         expect(life.entry).toMatchObject({ ...key, state: 'settled', outcome: { kind: 'value', bytes: 1 } })
         expect(life.timeline.map(({ what }) => what).slice(0, 2)).toEqual(['claimed', 'settled'])
         expect(await entries.reveal(key)).toEqual({ text: '1', cut: false })
-        expect(await entries.mend(key, 'forget', 'a test')).toBeUndefined()
-        expect((await entries.life(key)).timeline.map(({ what }) => what)).toContain('forgotten by hand')
+        expect(await entries.mend(key, { action: 'forget' }, 'a test')).toBeUndefined()
+        expect((await entries.life(key)).timeline.map(({ what }) => what)).toContain('forgotten manually')
         if (hasLedger(store)) {
           const mail = once.operation('mail', { version: 1 }, (op) =>
             op.step('send', { run: () => Promise.reject(new InDoubtError('no answer')), inDoubt: 'park' }),
@@ -78,19 +78,21 @@ for (const [name, start, urlOf] of places) {
           const subject = { scope: 'b/operations/mail', id: 'm-1' }
           const cells = ['m-1 (b/operations/mail)', 'waiting', 'send began', 'send', '1']
           expect(rows).toEqual([{ cells, key: subject, counts: ['inDoubt'] }])
-          await expect(entries.mend(subject, 'resume', 'too early')).rejects.toThrow('It is waiting, not parked')
+          await expect(entries.mend(subject, { action: 'resume' }, 'too early')).rejects.toThrow(
+            'It is waiting, not parked',
+          )
           await expect(mail.run('m-1', 'a letter')).rejects.toMatchObject({ code: 'PARKED' })
           expect((await entries.life(subject)).operation).toEqual({
             state: 'parked',
             direction: 'forward',
             inDoubt: ['send'],
           })
-          expect(await entries.mend(subject, 'resume', 'a test')).toMatchObject({ state: 'open' })
+          expect(await entries.mend(subject, { action: 'resume' }, 'a test')).toMatchObject({ state: 'open' })
           expect(await mail.status('m-1')).toMatchObject({ state: 'waiting', failures: 0 })
           const resumed = (await entries.life(subject)).timeline
-          expect(resumed.find(({ what }) => what === 'resumed by hand')?.detail).toContain('Reason: resume: a test')
+          expect(resumed.find(({ what }) => what === 'resumed manually')?.detail).toContain('Reason: resume: a test')
           expect(resumed.find(({ what }) => what === 'step')?.detail).toBe('Step send: began.')
-          await expect(entries.mend(subject, 'resume', 'again')).rejects.toThrow('nothing was changed')
+          await expect(entries.mend(subject, { action: 'resume' }, 'again')).rejects.toThrow('nothing was changed')
         }
       } finally {
         journal.close()

@@ -2,6 +2,9 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { delimiter, join } from 'node:path'
 import { expect, test } from 'vitest'
+import { InDoubtError } from '../../src/core/errors.ts'
+import { createOnce } from '../../src/core/once.ts'
+import { sqliteStore } from '../../src/stores/sqlite.ts'
 import { mainFile, makeFolder, run } from './program.ts'
 
 const root = join(import.meta.dirname, '..', '..')
@@ -13,13 +16,41 @@ test('every command of "The command line" and "doctor" runs, in order', async ()
   expect(lines.join('').match(/^onceonly /gm)!.length).toBeGreaterThanOrEqual(7)
   using folder = makeFolder()
   mkdirSync(join(folder.path, 'bin'))
-  // As npm would link it. A command that was asked wrongly (2) is what the page must not have.
-  const link = `#!/bin/sh\n'${process.execPath}' '${mainFile}' "$@"\ncode=$?\n[ $code = 2 ] && echo "asked wrongly: $*" >&2\nexit $code\n`
+  await leaveInDoubt(`${folder.path}/app.db`)
+  const [, response] = /^```http\n(.*?)\n```$/ms.exec(page)!
+  writeFileSync(join(folder.path, 'answer.http'), response!)
+  // As npm would link it, and as a person who says yes. A command that was asked wrongly (2) is what the page must not have.
+  const link = `#!/bin/sh\ncase $2 in resolve|release|keep|forget) yes=--yes;; esac\n'${process.execPath}' '${mainFile}' "$@" $yes\ncode=$?\n[ $code = 2 ] && echo "asked wrongly: $*" >&2\nexit $code\n`
   writeFileSync(join(folder.path, 'bin', 'onceonly'), link, { mode: 0o755 })
   const path = [join(folder.path, 'bin'), process.env['PATH']].join(delimiter)
   const ended = await run('sh', ['-c', lines.join('\n')], { cwd: folder.path, env: { PATH: path } })
   expect(ended.error).toBe('')
   expect(ended.out).toContain('The schema is in place: sqlite:app.db')
-  expect(ended.out).toContain('There is no entry payments / order-42.')
+  expect(ended.out).toMatch(
+    /payments \/ order-42\n +State +abandoned[^]*onceonly keys resolve payments order-42 --value/,
+  )
+  expect(ended.out.match(/^\S+: (resolved|released|kept) ?\S*/gm)).toEqual([
+    'payments/order-42: resolved.',
+    'payments/order-43: resolved.',
+    'gateway:default/acme/order-44: resolved.',
+    'payments/order-45: released.',
+    'payments/order-46: kept until',
+  ])
   expect(ended.out).toMatch(/^ok +sqlite-journal +wal$/m)
 })
+
+/** The keys that the page speaks of: their attempts began and never reported. */
+async function leaveInDoubt(path: string): Promise<void> {
+  const store = sqliteStore({ path })
+  for (const [scope, ids] of [
+    ['payments', ['order-42', 'order-43', 'order-45', 'order-46']],
+    ['gateway:default/acme', ['order-44']],
+  ] as const) {
+    const once = createOnce({ store, scope, leaseMs: 1 })
+    for (const id of ids) {
+      await once.run(id, () => Promise.reject(new InDoubtError('no answer'))).catch(() => undefined)
+    }
+    await once.close()
+  }
+  store.close()
+}

@@ -1,6 +1,7 @@
 // `onceonly keys` on the embedded store: what is shown, what is hidden, and that nothing is changed without being agreed to.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import { describe, expect, test } from 'vitest'
@@ -93,6 +94,20 @@ describe('show', () => {
     expect(entry).toMatchObject({ state: 'settled', outcome: { card: '4242', evil: '\u001b[2J' } })
   })
 
+  test('says what to type next, and what it says can be pasted', async () => {
+    using store = await withEntries()
+    const { out } = await store.keys('show', 'payments', 'abandoned')
+    const [, typed] = /^ +onceonly (keys resolve .*)$/m.exec(out)!
+    expect(typed).toBe(`keys resolve payments abandoned --value 'JSON' --reason 'TEXT' --store sqlite:${store.path}`)
+    const args = typed!.replace("'JSON'", '7').replace("'TEXT'", 'looked').split(' ')
+    expect(await onceonly([...args, '--yes'])).toMatchObject({ code: 0, error: '' })
+    const json = JSON.parse((await store.keys('show', 'payments', 'open', '--json')).out) as {
+      entry: { attempt: unknown; next: { command: string }[] }
+    }
+    expect(json.entry.attempt).toBe(1)
+    expect(json.entry.next[0]!.command).toMatch(/^onceonly keys resolve payments open .* --store sqlite:/)
+  })
+
   test('ends with 3 for an entry that is not there', async () => {
     using store = await withEntries()
     expect(await store.keys('show', 'payments', 'nobody')).toMatchObject({ code: 3, error: '' })
@@ -108,7 +123,7 @@ describe('release and forget', () => {
     using store = await withEntries()
     const released = await store.keys('release', 'payments', 'abandoned', '--reason', 'no such charge', '--yes')
     expect(released).toMatchObject({ code: 0, error: '' })
-    expect(released.out).toContain('given back; the next retry runs it. It was abandoned, attempt 1.')
+    expect(released.out).toContain('released. The next retry runs the effect. It was abandoned, attempt 1.')
     expect((await store.keys('show', 'payments', 'abandoned')).out).toMatch(
       /State +open[^]*release when abandoned: no such charge/,
     )
@@ -125,13 +140,13 @@ describe('release and forget', () => {
       const ended = await store.keys('release', 'payments', id, '--reason', 'x', '--yes')
       expect(ended).toMatchObject({ code: 1, error: expect.stringContaining('nothing was changed') as string })
     }
-    expect((await store.keys('show', 'payments', 'settled')).out).not.toContain('Changed by hand')
+    expect((await store.keys('show', 'payments', 'settled')).out).not.toContain('Manual changes')
   })
 
   test('of what is not there end with 3', async () => {
     using store = await withEntries()
-    for (const action of ['release', 'forget']) {
-      expect(await store.keys(action, 'payments', 'nobody', '--reason', 'x', '--yes')).toMatchObject({
+    for (const action of [['release'], ['forget'], ['resolve', '--done'], ['keep', '--for', '1d']]) {
+      expect(await store.keys(...action, 'payments', 'nobody', '--reason', 'x', '--yes')).toMatchObject({
         code: 3,
         out: '',
       })
@@ -147,6 +162,90 @@ describe('release and forget', () => {
     writer.close()
     expect(ended).toMatchObject({ code: 1, error: expect.stringContaining('STORE_UNAVAILABLE') as string })
     expect((await store.keys('show', 'payments', 'settled')).code).toBe(0)
+  })
+})
+
+test('no manual change is made where no person can be asked', async () => {
+  using store = await withEntries()
+  for (const action of [['release'], ['forget'], ['resolve', '--done'], ['keep', '--for', '1d']]) {
+    const ended = await store.keys(...action, 'payments', 'abandoned', '--reason', 'x')
+    expect(ended).toMatchObject({ code: 2, error: expect.stringContaining('give --yes') as string })
+  }
+  expect((await store.keys('show', 'payments', 'abandoned')).out).not.toContain('Manual changes')
+})
+
+describe('resolve', () => {
+  async function replayed(path: string, id: string): Promise<unknown> {
+    const store = sqliteStore({ path })
+    const instance = createOnce({ store, scope: 'payments' })
+    const effect = (): Promise<never> => Promise.reject(new Error('the effect ran'))
+    try {
+      const { value, replayed: again } = await instance.run(id, effect, { fingerprint: 1 })
+      return again ? { value } : 'ran'
+    } catch (error) {
+      return { thrown: (error as Error).message, data: (error as FinalError).data }
+    } finally {
+      await instance.close()
+      store.close()
+    }
+  }
+
+  test('every retry gets the value, the failure or nothing, from the command line or from a file', async () => {
+    using store = await withEntries()
+    const file = join(store.path, '..', 'found.json')
+    const because = ['--reason', 'ticket 9', '--yes']
+    const told = await store.keys('resolve', 'payments', 'abandoned', '--value', '{"receipt":"r1"}', ...because)
+    expect(told).toMatchObject({ code: 0, error: '' })
+    expect(told.out).toContain('resolved. Every retry gets this result. It was abandoned, attempt 1.')
+    expect(await replayed(store.path, 'abandoned')).toEqual({ value: { receipt: 'r1' } })
+    expect((await store.keys('show', 'payments', 'abandoned')).out).toMatch(/resolve when abandoned: ticket 9/)
+    writeFileSync(file, '{"message":"declined","data":{"code":7}}')
+    expect(await store.keys('resolve', 'payments', 'open', '--failure-file', file, ...because)).toMatchObject({
+      code: 0,
+    })
+    expect(await replayed(store.path, 'open')).toEqual({ thrown: 'declined', data: { code: 7 } })
+    expect(await store.keys('resolve', 'payments', 'running', '--done', ...because)).toMatchObject({ code: 0 })
+    expect(await replayed(store.path, 'running')).toEqual({ value: undefined })
+  })
+
+  test('what cannot be read changes nothing, and says what is expected', async () => {
+    using store = await withEntries()
+    const found = [
+      [['--value', '{receipt}'], 2, 'expected the value to be JSON'],
+      [['--value', '1', '--done'], 2, 'got 2 of them'],
+      [[], 2, 'Give one of --value, --value-file, --failure'],
+      [['--response-file', '/nowhere'], 2, 'the file cannot be read'],
+    ] as const
+    for (const [given, code, message] of found) {
+      const ended = await store.keys('resolve', 'payments', 'abandoned', ...given, '--reason', 'x', '--yes')
+      expect(ended).toMatchObject({ code, error: expect.stringContaining(message) as string })
+    }
+    const settled = await store.keys('resolve', 'payments', 'settled', '--value', '1', '--reason', 'x', '--yes')
+    expect(settled).toMatchObject({ code: 1, error: expect.stringContaining('It is settled, and only') as string })
+    expect((await store.keys('show', 'payments', 'abandoned')).out).toMatch(/State +abandoned/)
+  })
+})
+
+describe('keep', () => {
+  test('prolongs the window of a key, says until when, and never shortens it', async () => {
+    using store = await withEntries()
+    const expires = async (): Promise<number> => {
+      const { out } = await store.keys('show', 'payments', 'settled', '--json')
+      return (JSON.parse(out) as { entry: { expiresAtMs: number } }).entry.expiresAtMs
+    }
+    const before = await expires()
+    const kept = await store.keys('keep', 'payments', 'settled', '--for', '30d', '--reason', 'slow partner', '--yes')
+    expect(kept).toMatchObject({ code: 0, error: '' })
+    expect(kept.out).toMatch(/payments\/settled: kept until \S+Z \(in 30 d\S*\)/)
+    const after = await expires()
+    expect(after - before).toBeGreaterThan(28 * 86_400_000)
+    expect(await store.keys('keep', 'payments', 'settled', '--for', '1s', '--reason', 'x', '--yes')).toMatchObject({
+      code: 0,
+    })
+    expect(await expires()).toBe(after)
+    expect((await store.keys('show', 'payments', 'settled')).out).toMatch(/keep when settled: slow partner/)
+    const running = await store.keys('keep', 'payments', 'running', '--for', '1d', '--reason', 'x', '--yes')
+    expect(running).toMatchObject({ code: 1, error: expect.stringContaining('It is running, and only') as string })
   })
 })
 
@@ -173,20 +272,21 @@ needsTool('script', script && process.platform === 'linux' ? undefined : noTermi
   test('a change is asked about, made on yes, and left on anything else', async () => {
     using store = await withEntries()
     const no = await atTerminal(store.path, 'no\n')
-    expect(no).toContain('Its effect has happened, and would happen again. forget it? Type yes:')
-    expect(no).toContain('Nobody agreed; nothing was changed.')
+    expect(no).toContain('Its effect has happened, and would happen again. The entry is deleted')
+    expect(no).toContain('forget it? Type yes:')
+    expect(no).toContain('Not agreed; nothing was changed.')
     expect(no).toContain('\u001b[1mpayments / settled')
     // The terminal that script gives has 0 columns.
     expect(no).toMatch(/ settled: the effect is done/)
     expect((await store.keys('show', 'payments', 'settled')).code).toBe(0)
-    expect(await atTerminal(store.path, 'yes\n')).toContain('forgotten; the key is new again.')
+    expect(await atTerminal(store.path, 'yes\n')).toContain('forgotten. The key is new again.')
     expect((await store.keys('show', 'payments', 'settled')).code).toBe(3)
   })
 
   test('the end of the input, or Ctrl-C, is no', async () => {
     using store = await withEntries()
     for (const typed of ['\u0004', '\u0003']) {
-      expect(await atTerminal(store.path, typed)).toContain('Nobody agreed; nothing was changed.')
+      expect(await atTerminal(store.path, typed)).toContain('Not agreed; nothing was changed.')
     }
     expect((await store.keys('show', 'payments', 'settled')).code).toBe(0)
   })

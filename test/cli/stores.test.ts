@@ -4,6 +4,7 @@ import { describe, expect, test, vi } from 'vitest'
 import { openStore, type OpenedStore } from '../../src/cli/open-store.ts'
 import { InDoubtError } from '../../src/core/errors.ts'
 import { createOnce } from '../../src/core/once.ts'
+import type { Entry } from '../../src/core/store.ts'
 import { startDynamodb } from '../servers/dynamodb.ts'
 import { startMariadb } from '../servers/mariadb.ts'
 import { startMongodb } from '../servers/mongodb.ts'
@@ -71,6 +72,15 @@ function commandsOn(start: () => Promise<Subject>, about: { schema: boolean; swe
     expect((await ask('keys', 'show', 'payments', 'settled', '--reveal')).out).toContain('"card": "4242"')
     expect(await ask('keys', 'release', 'payments', 'held', '--reason', 'looked', '--yes')).toMatchObject({ code: 0 })
     expect((await ask('keys', 'show', 'payments', 'held')).out).toMatch(/State +open[^]*release when running: looked/)
+    const found = ['--value', '{"receipt":"r1"}', '--reason', 'asked the bank', '--yes']
+    expect(await ask('keys', 'resolve', 'payments', 'held', ...found)).toMatchObject({ code: 0, error: '' })
+    expect((await ask('keys', 'show', 'payments', 'held', '--reveal')).out).toMatch(
+      /State +settled[^]*"receipt": "r1"[^]*resolve when open: asked the bank/,
+    )
+    const kept = ['keys', 'keep', 'payments', 'held', '--for', '90d', '--reason', 'slow partner', '--yes']
+    expect((await ask(...kept)).out).toMatch(/kept until \S+ \(in (90|89\.\d+) d/)
+    const held = JSON.parse((await ask('keys', 'show', 'payments', 'held', '--json')).out) as { entry: Entry }
+    expect(held.entry.expiresAtMs - held.entry.leaseUntilMs).toBeGreaterThan(89 * 86_400_000)
     expect(await ask('keys', 'forget', 'payments', 'settled', '--reason', 'x', '--yes')).toMatchObject({ code: 0 })
     expect(await ask('keys', 'show', 'payments', 'settled')).toMatchObject({ code: 3 })
     for (let forgotten = 0, tries = 0; ; tries++) {

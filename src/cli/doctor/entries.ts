@@ -8,7 +8,7 @@ import type { FoundOperation } from '../../gateway/admin/operations.ts'
 import { check, judge } from '../../core/fitness.ts'
 import type { FitnessCheck, Judgement } from '../../core/fitness.ts'
 import { attemptStartedAtMs } from '../keys/story.ts'
-import { oneLine, span } from '../words.ts'
+import { oneLine, quoted, span } from '../words.ts'
 
 export interface Expectations {
   readonly leaseMs: number
@@ -130,10 +130,6 @@ const operationQuestions: readonly OperationQuestion[] = [
   },
 ]
 
-/** As a shell takes it. */
-const quoted = (word: string): string =>
-  /^[\w./:@-]+$/.test(word) ? word : `'${oneLine(word).replaceAll("'", `'\\''`)}'`
-
 function keyWords(entry: { readonly key: Key } | undefined): string {
   return entry ? `${quoted(entry.key.scope)} ${quoted(entry.key.id)}` : 'SCOPE ID'
 }
@@ -161,7 +157,7 @@ function named(entries: readonly { readonly key: Key }[], sample: Sample): strin
 function doubtCheck(sample: Sample): Promise<FitnessCheck> {
   const why = 'These began and never reported: whether their effects happened, nobody has said.'
   return check({ name: 'in-doubt', lookedAt: lookedAt(sample), why }, () => {
-    const mend = `Clients that retry take most of them over. Look at each: onceonly keys show ${keyWords(sample.entries[0])}.`
+    const mend = `Clients that retry take most of them over. Each one says what to type next: onceonly keys show ${keyWords(sample.entries[0])}.`
     return judge(sample.entries.length === 0 ? 'ok' : 'warning', named(sample.entries, sample), mend)
   })
 }

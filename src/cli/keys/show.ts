@@ -1,4 +1,4 @@
-// `onceonly keys show`: one entry, told in plain words, with its audit trail.
+// `onceonly keys show`: one entry in plain words, the commands to type next, and its audit trail.
 
 import { systemClock } from '../../core/clock.ts'
 import { key } from '../../core/key.ts'
@@ -6,11 +6,12 @@ import type { AuditRecord, Entry } from '../../core/store.ts'
 import { flag, parseCommand } from '../arguments.ts'
 import { inspectable, withoutContents } from './list.ts'
 import { contentOf, shownOutcome } from './outcome.ts'
-import { storyOf } from './story.ts'
+import { nextCommands, storyOf } from './story.ts'
+import type { NextCommand } from './story.ts'
 import { moment, oneLine, paint, printable, size, textWidth, wrapped } from '../words.ts'
-import { storeHelp, storeOptions, withStore } from '../with-store.ts'
+import { storeHelp, storeOptions, storeWords, withStore } from '../with-store.ts'
 
-const help = `onceonly keys show: one entry, what it is and what a retry would be told now
+const help = `onceonly keys show: one entry, what it is, what a retry would get now, and what to type next
 
 Usage: onceonly keys show SCOPE ID --store URL [--reveal] [--json]
 
@@ -29,13 +30,14 @@ export async function keysShow(args: readonly string[]): Promise<number> {
   if (!parsed) return 0
   const { store: url, json, reveal } = parsed.values
   const wanted = key(parsed.operands[0]!, parsed.operands[1]!)
-  return withStore('keys show', url, async ({ store }) => {
+  return withStore('keys show', url, async ({ store, describe }) => {
     const looked = inspectable(store)
     const entry = await looked.show(wanted)
     const audit = await looked.audit(wanted)
-    if (json) console.log(JSON.stringify(asJson(entry, audit, reveal), undefined, 2))
+    const next = entry ? nextCommands(entry, storeWords(url, describe)) : []
+    if (json) console.log(JSON.stringify(asJson(entry, audit, { reveal, next }), undefined, 2))
     else {
-      if (entry) for (const line of describeEntry(entry, systemClock.now(), reveal)) console.log(line)
+      if (entry) for (const line of describeEntry(entry, systemClock.now(), { reveal, next })) console.log(line)
       else console.log(`There is no entry ${wanted.scope} / ${wanted.id}. A retry now would run the effect as new.`)
       for (const line of describeAudit(audit, systemClock.now())) console.log(line)
     }
@@ -43,7 +45,12 @@ export async function keysShow(args: readonly string[]): Promise<number> {
   })
 }
 
-function asJson(entry: Entry | undefined, audit: readonly AuditRecord[], reveal: true | undefined): object {
+export interface ShowOptions {
+  readonly reveal?: true | undefined
+  readonly next?: readonly NextCommand[]
+}
+
+function asJson(entry: Entry | undefined, audit: readonly AuditRecord[], { reveal, next }: ShowOptions): object {
   const trail = audit.map(({ atMs, action, reason, before }) => ({ atMs, action, reason, before }))
   if (!entry) return { entry: null, audit: trail }
   const shown = entry.outcome && shownOutcome(entry.key, entry.outcome)
@@ -56,6 +63,7 @@ function asJson(entry: Entry | undefined, audit: readonly AuditRecord[], reveal:
       ...withoutContents(entry),
       // The same in words, for people. Scripts read the fields beside it.
       told: storyOf(entry, systemClock.now()),
+      next,
       ...(shown && { outcomeIs: shown.what }),
       ...(reveal && contents),
     },
@@ -63,7 +71,7 @@ function asJson(entry: Entry | undefined, audit: readonly AuditRecord[], reveal:
   }
 }
 
-export function describeEntry(entry: Entry, nowMs: number, reveal: true | undefined): string[] {
+export function describeEntry(entry: Entry, nowMs: number, { reveal, next = [] }: ShowOptions): string[] {
   const story = storyOf(entry, nowMs)
   const lines: [label: string, content: string][] = [
     ['State', story.state],
@@ -78,7 +86,14 @@ export function describeEntry(entry: Entry, nowMs: number, reveal: true | undefi
     ['Version', String(entry.version)],
   ]
   const title = paint('strong', oneLine(`${entry.key.scope} / ${entry.key.id}`))
-  return [title, ...lines.map(([label, content]) => labelled(label, content)), ...revealed(entry, reveal)]
+  return [
+    title,
+    ...lines.map(([label, content]) => labelled(label, content)),
+    ...(next.length === 0 ? [] : ['', paint('strong', 'Next')]),
+    // Never broken into lines: they are there to be pasted.
+    ...next.flatMap(({ when, command }) => [`  ${paint('quiet', when)}`, `    ${command}`]),
+    ...revealed(entry, reveal),
+  ]
 }
 
 function outcomeWords(entry: Entry): string {
@@ -114,5 +129,5 @@ export function describeAudit(audit: readonly AuditRecord[], nowMs: number): str
   const lines = audit.map(
     ({ atMs, action, before, reason }) => `  ${moment(atMs, nowMs)}: ${action} when ${before}: ${oneLine(reason)}`,
   )
-  return ['', paint('strong', 'Changed by hand'), ...lines]
+  return ['', paint('strong', 'Manual changes'), ...lines]
 }

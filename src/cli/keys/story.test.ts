@@ -1,19 +1,22 @@
 import { expect, test } from 'vitest'
 import { createOnce } from '../../core/once.ts'
-import type { Verdict } from '../../core/store.ts'
+import type { Entry, Verdict } from '../../core/store.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import { manualClock } from '../../testing/manual-clock.ts'
-import { storyOf } from './story.ts'
+import { nextCommands, storyOf } from './story.ts'
 import type { Story } from './story.ts'
 
 const key = { scope: 'payments', id: '42' }
 const retention = { keepMs: 10_000, tombstoneMs: 5_000 }
 
-/** What is told of the entry, and what the store then really answers to a retry. */
-async function toldAndTrue(
-  end: 'none' | 'settle' | 'open',
-  laterMs: number,
-): Promise<{ story: Story; verdict: Verdict }> {
+interface Seen {
+  story: Story
+  entry: Entry
+  verdict: Verdict
+}
+
+/** What is told of the entry, and what the store then really returns to a retry. */
+async function toldAndTrue(end: 'none' | 'settle' | 'open', laterMs: number): Promise<Seen> {
   const clock = manualClock()
   const store = memoryStore({ clock })
   const request = {
@@ -29,8 +32,9 @@ async function toldAndTrue(
   if (end === 'settle') await store.settle(first.claim, Buffer.from('j1'), retention)
   if (end === 'open') await store.release(first.claim, 'open')
   await clock.advance(laterMs)
-  const story = storyOf((await store.show(key))!, clock.now())
-  return { story, verdict: await store.claim(key, { ...request, token: 'second' }) }
+  const entry = (await store.show(key))!
+  const story = storyOf(entry, clock.now())
+  return { story, entry, verdict: await store.claim(key, { ...request, token: 'second' }) }
 }
 
 test.each<['none' | 'settle' | 'open', number, state: RegExp, retry: RegExp, verdict: object]>([
@@ -53,8 +57,20 @@ test.each<['none' | 'settle' | 'open', number, state: RegExp, retry: RegExp, ver
 })
 
 test('only what is in doubt comes with advice', async () => {
-  expect((await toldAndTrue('none', 3_000)).story.advice).toMatch(/find out whether the effect happened/)
+  expect((await toldAndTrue('none', 3_000)).story.advice).toMatch(/find out whether the effect took place/)
   expect((await toldAndTrue('settle', 0)).story.advice).toBeUndefined()
+})
+
+test('the commands to type next name the key and the store, quoted for a shell', async () => {
+  const entry = (await toldAndTrue('none', 3_000)).entry
+  const commands = nextCommands({ ...entry, key: { scope: "it's", id: 'a b' } }, "--store 'sqlite:a b.db'")
+  expect(commands.map(({ command }) => command)).toEqual([
+    `onceonly keys resolve 'it'\\''s' 'a b' --value 'JSON' --reason 'TEXT' --store 'sqlite:a b.db'`,
+    `onceonly keys release 'it'\\''s' 'a b' --reason 'TEXT' --store 'sqlite:a b.db'`,
+    `onceonly keys keep 'it'\\''s' 'a b' --for 7d --reason 'TEXT' --store 'sqlite:a b.db'`,
+  ])
+  const [first] = nextCommands({ ...entry, key: { scope: 'gateway:shop/acme', id: '42' } }, '')
+  expect(first!.command).toBe("onceonly keys resolve gateway:shop/acme 42 --response-file FILE --reason 'TEXT'")
 })
 
 test('how long the effect took is told from the claim of its attempt', async () => {

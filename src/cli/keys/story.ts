@@ -1,18 +1,58 @@
-// An entry in plain words: what it is, since when, and what a retry would be told now. Whoever reads this was woken by it.
+// An entry in plain words: what it is, since when, what a retry would get now, and what to type next. Its reader was woken by it.
 
-import type { Entry } from '../../core/store.ts'
-import { moment, span, timeText } from '../words.ts'
+import type { Entry, MendingName } from '../../core/store.ts'
+import { isGatewayKey } from '../../gateway/found-outcome.ts'
+import { moment, quoted, span, timeText } from '../words.ts'
 
 export interface Story {
   readonly state: string
   /** What is known of this attempt and of those before it. */
   readonly attempt: string
-  /** What a retry with the same request would be told now. */
+  /** What a retry with the same request would get now. */
   readonly retry: string
   /** What happens by itself if nobody does anything. */
   readonly next: string
   /** What a person can do about it; undefined when there is nothing to be done. */
   readonly advice?: string
+}
+
+/** A command to type next, and when it is the right one. */
+export interface NextCommand {
+  readonly when: string
+  readonly command: string
+}
+
+/** `store` is the option that names the store, such as "--store sqlite:app.db", or empty where the environment names it. */
+export function nextCommands({ key, state }: Entry, store: string): readonly NextCommand[] {
+  const command = (name: MendingName, found: string): string =>
+    ['onceonly keys', name, quoted(key.scope), quoted(key.id), found, "--reason 'TEXT'", store]
+      .filter(Boolean)
+      .join(' ')
+  const took = isGatewayKey(key) ? '--response-file FILE' : `--value 'JSON'`
+  return commandsIn[state].map(({ when, name, found = '' }) => ({
+    when,
+    command: command(name, found === 'result' ? took : found),
+  }))
+}
+
+interface Suggested {
+  readonly when: string
+  readonly name: MendingName
+  readonly found?: string
+}
+
+const tookPlace: Suggested = { when: 'if the effect took place', name: 'resolve', found: 'result' }
+
+const commandsIn: Readonly<Record<Entry['state'], readonly Suggested[]>> = {
+  running: [{ when: 'if its process is gone and the effect did not take place', name: 'release' }],
+  abandoned: [
+    tookPlace,
+    { when: 'if it did not: the next retry runs it', name: 'release' },
+    { when: 'if that takes longer than the key is kept', name: 'keep', found: '--for 7d' },
+  ],
+  open: [tookPlace],
+  settled: [{ when: 'if clients retry for longer than that', name: 'keep', found: '--for 7d' }],
+  tombstone: [],
 }
 
 export function storyOf(entry: Entry, nowMs: number): Story {
@@ -23,21 +63,21 @@ type Teller = (entry: Entry, nowMs: number) => Omit<Story, 'attempt'>
 
 const tellers: Readonly<Record<Entry['state'], Teller>> = {
   running: (entry, nowMs) => ({
-    state: `running: somebody works on it, and holds the key until ${moment(entry.leaseUntilMs, nowMs)}`,
-    retry: 'wait (waitMs), then be told IN_FLIGHT, over HTTP 409 with Retry-After',
+    state: `running: an attempt holds the key until ${moment(entry.leaseUntilMs, nowMs)}`,
+    retry: 'wait (waitMs), then get IN_FLIGHT, over HTTP 409 with Retry-After',
     next:
       'its holder extends the lease while the effect runs, and settles at its end. If the holder is dead, the key is abandoned ' +
       `at ${timeText(entry.leaseUntilMs)} and the next retry takes over`,
   }),
   abandoned: (entry, nowMs) => ({
-    state: `abandoned: the lease ended ${moment(entry.leaseUntilMs, nowMs)} and nobody reported. The effect may have happened`,
+    state: `abandoned: the lease ended ${moment(entry.leaseUntilMs, nowMs)} and its attempt never reported. The effect may have happened`,
     retry:
-      `take over as attempt ${entry.attempt + 1} and run the effect again; or, where the service says onTakeover: 'refuse', be ` +
-      'told IN_DOUBT',
+      `take over as attempt ${entry.attempt + 1} and run the effect again; or, where the service says onTakeover: 'refuse', get ` +
+      'IN_DOUBT',
     next: `unless a retry comes, it becomes a tombstone at ${timeText(entry.expiresAtMs)}`,
     advice:
-      'find out whether the effect happened (the provider, the ledger). If it did not: keys release, and the next retry runs it. ' +
-      'If it did and no retry may run it again: leave it to expire, or let the service look it up',
+      'find out whether the effect took place (the provider, the ledger). If it did, resolve the key with its true result. If it ' +
+      'did not, release it. Never forget a key whose effect took place: the next retry would run it again',
   }),
   open: (entry, nowMs) => ({
     state: `open: attempt ${entry.attempt} ended without an outcome and the key was given back, ${moment(entry.leaseUntilMs, nowMs)}`,
@@ -51,7 +91,7 @@ const tellers: Readonly<Record<Entry['state'], Teller>> = {
   }),
   tombstone: (entry, nowMs) => ({
     state: `tombstone: it expired ${moment(entry.expiresAtMs, nowMs)}; its outcome is gone`,
-    retry: `be told gone (EXPIRED, over HTTP 410) and run nothing; or, where the service says onExpired: 'run', run as new`,
+    retry: `get EXPIRED, over HTTP 410, and run nothing; or, where the service says onExpired: 'run', run as new`,
     next: `it is forgotten at ${moment(entry.forgottenAtMs, nowMs)}, and the key is new again`,
   }),
 }

@@ -3,6 +3,8 @@
 
 import { systemClock } from '../../core/clock.ts'
 import { invalidArgument, OnceError } from '../../core/errors.ts'
+import { canMend } from '../../core/entry.ts'
+import { publish } from '../../core/events.ts'
 import { checkKey, hashKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import { decodeOutcome } from '../../core/outcome.ts'
@@ -16,6 +18,8 @@ import { hasLedger, operationsAmong } from './operations.ts'
 import type { FoundOperation } from './operations.ts'
 import { timelineOf } from './timeline.ts'
 import type { Moment } from './timeline.ts'
+import { foundIn } from '../found-outcome.ts'
+import type { FoundText } from '../found-outcome.ts'
 import { keepsOperations, resumeByHand } from '../operation-by-hand.ts'
 
 export const entryStates: readonly EntryState[] = ['running', 'abandoned', 'open', 'settled', 'tombstone']
@@ -47,7 +51,11 @@ export interface OperationShape {
   readonly inDoubt: readonly string[]
 }
 
-export type ManualChange = 'release' | 'forget' | 'resume'
+/** A manual change, as the page asks for it. */
+export type ManualChange =
+  | { readonly action: 'release' | 'forget' | 'resume' }
+  | { readonly action: 'resolve'; readonly found: FoundText }
+  | { readonly action: 'keep'; readonly forMs: number }
 
 export interface KeyLife {
   readonly entry?: EntryRow
@@ -65,7 +73,7 @@ export interface Entries {
   life(key: Key): Promise<KeyLife>
   /** What was stored, as text. */
   reveal(key: Key): Promise<{ readonly text: string; readonly cut: boolean } | undefined>
-  mend(key: Key, action: ManualChange, reason: string): Promise<EntryRow | undefined>
+  mend(key: Key, change: ManualChange, reason: string): Promise<EntryRow | undefined>
 }
 
 /** Entries that nobody has settled have no answer, so a thousand of them are small. */
@@ -119,12 +127,14 @@ export function entriesOf(
       }
     },
     reveal: async (key) => revealed(await once.get(checkKey(key))),
-    async mend(key, action, reason) {
+    async mend(key, change, reason) {
       checkKey(key)
       if (reason.length > 500)
         throw invalidArgument(`expected a reason of at most 500 characters, got ${reason.length}`)
-      if (action === 'resume') await resumeParked(ask, store, key, reason)
-      else await (action === 'release' ? once.release(key, reason) : once.forget(key, reason))
+      if (change.action === 'resume') await resumeParked(ask, store, key, reason)
+      else if (change.action === 'resolve') await resolveFound(ask, key, change.found, reason)
+      else if (change.action === 'keep') refuseUnless('keep', await once.keep(key, change.forMs, reason))
+      else await (change.action === 'release' ? once.release(key, reason) : once.forget(key, reason))
       const entry = await ask((asked) => asked.show(key))
       return entry && rowOf(entry)
     },
@@ -139,6 +149,22 @@ function askOf(once: Once, store: Store & Partial<Inspectable>): Ask {
     }
     return callStore(calls, 'inspect', undefined, () => question(store))
   }
+}
+
+/** Not `once.resolve`: the result is kept for as long as the entry says, which may be of another service than this one. */
+async function resolveFound(ask: Ask, key: Key, found: FoundText, reason: string): Promise<void> {
+  if (reason.trim() === '') throw invalidArgument('expected a reason, for the audit trail')
+  const seen = await ask((asked) => asked.show(key))
+  if (!seen) throw invalidArgument('There is no entry of this key: nothing was changed.')
+  const { mending } = foundIn(seen, found)
+  const before = await ask((asked) => asked.mend(key, mending, reason))
+  refuseUnless('resolve', before)
+  publish('mended', key, { action: 'resolve' })
+}
+
+function refuseUnless(action: 'resolve' | 'keep', before: Pick<Entry, 'state'> | undefined): void {
+  if (!before) throw invalidArgument('There is no entry of this key: nothing was changed.')
+  if (!canMend(action, before.state)) throw invalidArgument(`It is ${before.state}: nothing was changed.`)
 }
 
 async function resumeParked(ask: Ask, store: Store & Partial<Inspectable>, key: Key, reason: string): Promise<void> {

@@ -43,7 +43,7 @@ test('events, manual changes and the entry are one story, in the order of time, 
   const audit = [{ key, atMs: 1_500, action: 'release', reason: 'stuck', before: 'running' }] as const
   expect(whats(entry, audit, seen)).toEqual([
     'claimed',
-    'released by hand',
+    'released manually',
     'taken over',
     'settled',
     'replayed',
@@ -54,5 +54,5 @@ test('events, manual changes and the entry are one story, in the order of time, 
 
 test('a key that is gone still has what was seen and what people did', () => {
   const audit = [{ key, atMs: 1_500, action: 'forget', reason: 'a test', before: 'settled' }] as const
-  expect(timelineOf(undefined, audit, [])).toMatchObject([{ what: 'forgotten by hand', witness: 'audit' }])
+  expect(timelineOf(undefined, audit, [])).toMatchObject([{ what: 'forgotten manually', witness: 'audit' }])
 })

@@ -71,9 +71,16 @@ export function timelineOf(
 }
 
 function manualWords(action: AuditRecord['action'], reason: string): string {
-  if (action === 'forget') return 'forgotten by hand'
   // As operation-by-hand.ts notes it.
-  return reason.startsWith('resume: ') ? 'resumed by hand' : 'released by hand'
+  if (action === 'release' && reason.startsWith('resume: ')) return 'resumed manually'
+  return `${pastWords[action]} manually`
+}
+
+const pastWords: Readonly<Record<AuditRecord['action'], string>> = {
+  release: 'released',
+  forget: 'forgotten',
+  resolve: 'resolved',
+  keep: 'kept longer',
 }
 
 /** What a step failed with is left out: a service may have put anything into it. */

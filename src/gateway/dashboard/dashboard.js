@@ -221,11 +221,15 @@ function operationFacts({ state, direction, inDoubt }) {
 function actionsOf(key, entry, operation) {
   const place = make('div', { className: 'actions' })
   if (!entry || token === undefined) return place
-  const act = (action, words) =>
-    make('button', { type: 'button', className: 'danger', onclick: () => askFirst(action, key, operation) }, words)
-  if (operation?.state === 'parked') place.append(act('resume', 'Resume…'))
-  if (entry.state === 'running' || entry.state === 'abandoned') place.append(act('release', 'Release…'))
-  place.append(act('forget', 'Forget…'))
+  const act = (action, words, className) =>
+    make('button', { type: 'button', className, onclick: () => askFirst(action, key, operation) }, words)
+  if (operation?.state === 'parked') place.append(act('resume', 'Resume…', 'danger'))
+  const isIn = (...states) => states.includes(entry.state)
+  // What an operation came to is decided step by step, in its code.
+  if (!operation && isIn('running', 'abandoned', 'open')) place.append(act('resolve', 'Resolve…', ''))
+  if (isIn('settled', 'open', 'abandoned')) place.append(act('keep', 'Keep longer…', ''))
+  if (isIn('running', 'abandoned')) place.append(act('release', 'Release…', 'danger'))
+  place.append(act('forget', 'Forget…', 'danger'))
   if (entry.outcome) {
     place.append(make('button', { type: 'button', onclick: () => void reveal(key, place) }, 'Show the answer'))
   }
@@ -256,7 +260,51 @@ const changes = {
       'The entry and its stored answer are deleted, and the next request runs the effect as new. If it did take effect, it happens twice.',
     confirm: 'Forget the key',
   },
+  resolve: {
+    title: 'Resolve this key?',
+    words:
+      'Every retry gets what you enter here, and no effect runs. Find out first what took effect: at the provider, in the ledger.',
+    confirm: 'Resolve the key',
+  },
+  keep: {
+    title: 'Keep this key for longer?',
+    words: 'It is kept for at least this long from now. This never shortens.',
+    confirm: 'Keep the key',
+  },
   resume: { title: 'Resume this operation?', confirm: 'Resume the operation' },
+}
+
+const foundLabels = {
+  response: [
+    'The response: status line, headers, an empty line, the body',
+    'HTTP/1.1 201 Created\nContent-Type: application/json\n\n{"receipt":"r1"}',
+  ],
+  value: ['The value, as JSON', '{"receipt":"r1"}'],
+  failure: ['The message that every retry gets', 'The card was declined.'],
+}
+
+function labelFound() {
+  const [label, placeholder] = foundLabels[byId('found-as').value]
+  setText(byId('found-label'), label)
+  byId('found-text').placeholder = placeholder
+}
+
+/** Keys of a gateway are HTTP keys: nothing but a response can be replayed for them. */
+function showFields(action, key) {
+  const resolves = action === 'resolve'
+  const isGateway = key.scope.startsWith('gateway:')
+  byId('found-fields').hidden = !resolves
+  byId('found-kind').hidden = isGateway
+  byId('found-text').required = resolves
+  byId('found-text').value = ''
+  byId('found-as').value = isGateway ? 'response' : 'value'
+  byId('keep-fields').hidden = action !== 'keep'
+  labelFound()
+}
+
+function givenFor(action) {
+  if (action === 'keep') return { forMs: Math.round(byId('keep-days').valueAsNumber * 86_400_000) }
+  return action === 'resolve' ? { as: byId('found-as').value, text: byId('found-text').value } : {}
 }
 
 /** What a person must know before: nobody looks a step up for them here. */
@@ -275,15 +323,16 @@ function askFirst(action, key, operation) {
   byId('change-words').replaceChildren(make('span', { className: 'mono' }, key.id), make('br'), words)
   setText(byId('change-confirm'), confirm)
   byId('reason').value = ''
+  showFields(action, key)
   complain('change-problem')
   byId('change-dialog').showModal()
-  byId('reason').focus()
+  byId(action === 'resolve' ? 'found-text' : action === 'keep' ? 'keep-days' : 'reason').focus()
 }
 
 async function change(event) {
   event.preventDefault()
   const { action, key } = pending
-  const body = JSON.stringify({ ...key, reason: byId('reason').value })
+  const body = JSON.stringify({ ...key, reason: byId('reason').value, ...givenFor(action) })
   try {
     await ask(`/api/${action}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body })
     byId('change-dialog').close()
@@ -356,6 +405,7 @@ byId('unlock').addEventListener('click', () => {
   byId('token-dialog').showModal()
 })
 byId('token-form').addEventListener('submit', (event) => void unlock(event))
+byId('found-as').addEventListener('change', labelFound)
 byId('change-form').addEventListener('submit', (event) => void change(event))
 for (const button of document.querySelectorAll('[data-close]')) {
   button.addEventListener('click', () => button.closest('dialog').close())

@@ -333,7 +333,43 @@ export const dashboardBugs: readonly SeededBug[] = [
   ]),
 ]
 
+const inFound = 'src/gateway/found-outcome.test.ts'
+
 export const programBugs: readonly SeededBug[] = [
+  ...bugsIn('src/gateway/found-outcome.ts', 'program', [
+    {
+      id: 'a key of a gateway is resolved with a value that no retry can replay',
+      find: `if (!isGatewayKey(key) || 'response' in text) return`,
+      replace: `if (!isGatewayKey(key) || 'response' in text || 'value' in text) return`,
+      caughtBy: byTest(
+        inFound,
+        'a key of a gateway takes a response and nothing else: a replay of a value would be a 500',
+      ),
+    },
+    {
+      id: 'a response that an editor changed is stored as it is',
+      find: `if (length === undefined || length === String(body.length)) return`,
+      replace: `if (length === undefined || Number(length) <= body.length) return`,
+      caughtBy: byTest(inFound, '"HTTP/1.1 200 OK\\nContent-Length: 1\\n\\nx\\n" is refused'),
+    },
+    {
+      id: 'what a person found out is kept for no longer than the attempt was',
+      find: 'keepMs: entry.expiresAtMs - entry.leaseUntilMs,',
+      replace: 'keepMs: entry.leaseUntilMs - entry.firstClaimedAtMs,',
+      caughtBy: byTest(
+        inFound,
+        'a response is what curl -i prints, and is stored as the exchange would have stored it',
+      ),
+    },
+  ]),
+  ...bugsIn('src/cli/keys/mend.ts', 'program', [
+    {
+      id: 'a manual change is made without asking',
+      find: `if (!yes && !asks) throw wrong(`,
+      replace: `if (!yes && !asks && name === 'forget') throw wrong(`,
+      caughtBy: byTest('test/cli/keys.test.ts', 'no manual change is made where no person can be asked'),
+    },
+  ]),
   ...bugsIn('src/cli/words.ts', 'program', [
     {
       id: 'a key steers the terminal of whoever looks at it',
