@@ -29,6 +29,20 @@ needs('postgres', { ours: true }).describe('the connections of the PostgreSQL st
   })
 })
 
+needs('postgres', { ours: true }).describe('the tables of the PostgreSQL store', () => {
+  test('a sweep takes outcome and input of a tombstone out of the table', async () => {
+    await using ground = await startPostgresGround()
+    const subject = await ground.createSubject()
+    const short = { retention: { keepMs: 1_000, tombstoneMs: 3_600_000 }, input: bytesOf('input') }
+    await finish(subject.store, key('swept', 'settled'), bytesOf('outcome'), short)
+    await ground.advance(60_000)
+    expect(await subject.store.sweep!({ limit: 10 })).toMatchObject({ tombstoned: 1, forgotten: 0 })
+    const { rows } = await ground.admin.query(`select id, outcome, input from onceonly`)
+    expect(rows).toEqual([{ id: 'settled', outcome: null, input: null }])
+    await subject.destroy()
+  })
+})
+
 needs('postgres', { ours: true }).describe('the periods of the PostgreSQL store', () => {
   const periodMs = 3_600_000
 

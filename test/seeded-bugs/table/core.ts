@@ -7,6 +7,7 @@ const inKeyFuzz = 'test/fuzz/keys.test.ts'
 const inOnce = 'src/core/once.test.ts'
 const inSharedTimers = 'src/core/clock/shared-timers.test.ts'
 const inTransaction = 'src/core/once/transaction.test.ts'
+const inAttempt = 'src/core/call/attempt.test.ts'
 
 export const coreBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/once/run.ts', 'claim, lease, fence', [
@@ -67,6 +68,12 @@ export const coreBugs: readonly SeededBug[] = [
       find: 'kind: outcome.kind, durationMs',
       replace: 'kind: outcome.kind, ...{ outcome }, durationMs',
       caughtBy: byTest(inOnce, 'the life of a key is told, with a hash and never with the key or the value'),
+    },
+    {
+      id: 'a release is not awaited: the caller is told before its key is free',
+      find: `if (plan.do !== 'left-to-lease') await held.release(plan.do).catch(() => {})`,
+      replace: `if (plan.do !== 'left-to-lease') void held.release(plan.do).catch(() => {})`,
+      caughtBy: byTest(inAttempt, 'a caller is told of a failure after its key is free again'),
     },
     {
       id: 'a heartbeat outlives an attempt that was left to its lease',
@@ -166,6 +173,28 @@ export const coreBugs: readonly SeededBug[] = [
       replace: '  const writing = Promise.resolve(untilMs < 0 ? await ask() : undefined)\n',
       caughtBy: byTest(inOnce, 'a settle whose reply is lost is repeated and recognised'),
     },
+    {
+      id: 'a settle is given up at half a lease',
+      find: 'const untilMs = beganMs + Math.max(settings.leaseMs, storeCalls.timeoutMs)',
+      replace: 'const untilMs = beganMs + Math.max(settings.leaseMs / 2, storeCalls.timeoutMs)',
+      caughtBy: byTest(inAttempt, 'a settle that is not confirmed is repeated until its lease ends'),
+    },
+    {
+      id: 'close does not wait for a settle that is not confirmed',
+      find: '  context.background(writing)\n',
+      replace: '  writing.catch(() => {})\n',
+      caughtBy: byTest(inAttempt, 'close waits for a settle that is not confirmed, and goes on repeating it'),
+    },
+    {
+      id: 'close drops a settle that is not confirmed',
+      find: '  const writing = repeat(context, ask, untilMs)\n',
+      replace: `  const dropped = new Promise<undefined>((resolve) =>
+    context.closing.addEventListener('abort', () => resolve(undefined)),
+  )
+  const given = (): Promise<Result> => (context.closing.aborted ? new Promise(() => {}) : ask())
+  const writing = Promise.race([repeat(context, given, untilMs), dropped])\n`,
+      caughtBy: byTest(inAttempt, 'close waits for a settle that is not confirmed, and goes on repeating it'),
+    },
   ]),
   ...bugsIn('src/core/call/heartbeat.ts', 'claim, lease, fence', [
     {
@@ -213,6 +242,14 @@ export const coreBugs: readonly SeededBug[] = [
       find: 'over = true',
       replace: 'if (!over) return',
       caughtBy: bySimulation('everybody-answered'),
+    },
+  ]),
+  ...bugsIn('src/core/settings.ts', 'claim, lease, fence', [
+    {
+      id: 'a call with a lease of its own has the deadline of the default lease',
+      find: 'const attemptMs = Math.max(settings.attemptMs, (options.leaseMs ?? 0) * leasesPerAttempt)',
+      replace: 'const { attemptMs } = settings',
+      caughtBy: byTest(inAttempt, 'a call with a lease of its own has a deadline that fits it'),
     },
   ]),
   ...bugsIn('src/core/once/sweeping.ts', 'claim, lease, fence', [

@@ -165,6 +165,15 @@ export const memoryBugs: readonly SeededBug[] = [
 export const sqliteBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/sqlite/entries.ts', 'stores', [
     {
+      id: 'sqlite: a swept tombstone keeps the input of its operation',
+      find: 'SET outcome = NULL, input = NULL, sweep_at',
+      replace: 'SET outcome = NULL, sweep_at',
+      caughtBy: byTest(
+        'src/stores/sqlite/sweep.test.ts',
+        'a sweep takes outcome and input of a tombstone off the disk',
+      ),
+    },
+    {
       id: 'sqlite: commit without a fence',
       find: `WHERE scope = ? AND id = ? AND token = ? AND fence = ? AND state = 'running' AND lease_until + keep_ms > ?`,
       replace: `WHERE scope = ? AND id = ? AND ? IS NOT NULL AND ? IS NOT NULL AND state = 'running' AND lease_until + keep_ms > ?`,

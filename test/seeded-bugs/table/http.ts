@@ -185,6 +185,15 @@ export const httpBugs: readonly SeededBug[] = [
       replace: 'return part',
       caughtBy: byTest(inKeyFuzz, 'two owners in one service never share a key'),
     },
+    {
+      id: 'two services with names too long to be spelt out share their keys',
+      find: 'digest([service, tenant, route ??',
+      replace: 'digest([tenant, route ??',
+      caughtBy: byTest(
+        'src/http/exchange/scoped-key.test.ts',
+        'two services with names too long to be spelt out never share a key',
+      ),
+    },
   ]),
   ...bugsIn('src/http/exchange/context.ts', 'http', [
     {

@@ -9,6 +9,18 @@ const inServer = 'src/stores/postgres/server.test.ts'
 const twoLives = 'of two lives of a token that write at once, the old one is lost and the new one is served'
 const lateStep = 'a step of a holder whose claim came again after its operation was forgotten does not begin'
 export const postgresBugs: readonly SeededBug[] = [
+  ...bugsIn('src/stores/postgres/schema.sql.ts', 'stores', [
+    {
+      id: 'postgres: a swept tombstone keeps the input of its operation',
+      find: 'set outcome = null, input = null, sweep_at_ms',
+      replace: 'set outcome = null, sweep_at_ms',
+      caughtBy: byTest(
+        'test/seeded-bugs/postgres.test.ts',
+        'a sweep takes outcome and input of a tombstone out of the table',
+        'postgres',
+      ),
+    },
+  ]),
   ...bugsIn('src/stores/postgres/decisions.sql.ts', 'stores', [
     {
       id: 'postgres: commit without a fence',
