@@ -7,11 +7,10 @@ import type { Fitness, FitnessCheck, FitnessVerdict } from '../core/fitness.ts'
 import { machineDecides, skewCheck, storeDecides } from './doctor/clock.ts'
 import { attemptLeases, entryChecks, operationChecks, samplesOf } from './doctor/entries.ts'
 import type { Expectations, Sample, Samples } from './doctor/entries.ts'
-import { inspectable } from './keys/list.ts'
 import type { Ground, OpenedStore } from './open-store.ts'
 import { oneLine, paint, quoted, textWidth, wrapped } from './words.ts'
 import type { Tone } from './words.ts'
-import { storeHelp, storeOptions, withStore } from './with-store.ts'
+import { inspectable, storeHelp, storeOptions, withStore } from './with-store.ts'
 
 const help = `onceonly doctor: check a deployment against the promise
 

@@ -4,8 +4,7 @@
 import { readFileSync } from 'node:fs'
 import { systemClock } from '../core/clock.ts'
 import { invalidArgument } from '../core/errors.ts'
-import { operationsSection } from '../gateway/admin/operations.ts'
-import { startAdmin } from '../gateway/admin.ts'
+import { operationsSection, startAdmin } from '../gateway/admin.ts'
 import { commandOptions, readConfig } from './gateway/config.ts'
 import type { GatewayConfig } from './gateway/config.ts'
 import { helpOf, members } from './gateway/members.ts'
@@ -19,6 +18,7 @@ import { parseCommand, text } from './arguments.ts'
 import { openStore } from './open-store.ts'
 import type { OpenedStore } from './open-store.ts'
 
+export { commandOptions } from './gateway/config.ts'
 export { kebab, members } from './gateway/members.ts'
 export type { Member } from './gateway/members.ts'
 

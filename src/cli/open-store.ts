@@ -94,8 +94,8 @@ export async function openStore(url: string, options: OpenStoreOptions = {}): Pr
 /** Of a store that is not opened: looking at a schema must neither make a file nor need a server. Undefined: it has none. */
 export async function printSchema(url: string): Promise<string | undefined> {
   if (/^sqlite:/i.test(url)) {
-    const { schemaSql } = await import('../stores/sqlite/schema.ts')
-    return schemaSql(sqliteOf(url).table)
+    const { sqliteSchema } = await import('../stores/sqlite.ts')
+    return sqliteSchema({ table: sqliteOf(url).table })
   }
   // The others connect when they are first asked, and Redis has no schema.
   if (/^rediss?(?:-\w+)?:/i.test(url)) return undefined
@@ -169,12 +169,9 @@ function ownerOnly(path: string): void {
 async function journalOf(path: string, table: string): Promise<string> {
   const cure = `onceonly migrate --store ${JSON.stringify(`sqlite:${path}`)}`
   if (!existsSync(path)) throw invalidArgument(`there is no file ${path}. ${cure} makes it.`)
-  const [{ DatabaseSync }, { schemaSql }] = await Promise.all([
-    import('node:sqlite'),
-    import('../stores/sqlite/schema.ts'),
-  ])
+  const [{ DatabaseSync }, { sqliteSchema }] = await Promise.all([import('node:sqlite'), import('../stores/sqlite.ts')])
   const sketch = new DatabaseSync(':memory:')
-  sketch.exec(schemaSql(table))
+  sketch.exec(sqliteSchema({ table }))
   let database
   try {
     database = new DatabaseSync(path, { readOnly: true })

@@ -9,10 +9,9 @@ import type { Inspectable, Store } from '../core/store.ts'
 import { keepsOperations, operationAt, resumeByHand } from '../gateway/operation-by-hand.ts'
 import type { OperationStore } from '../gateway/operation-by-hand.ts'
 import { chosen, choice, count, flag, parseCommand, text, wrong } from './arguments.ts'
-import { inspectable } from './keys/list.ts'
 import { moment, oneLine, paint, printable, table } from './words.ts'
 import type { Tone } from './words.ts'
-import { storeHelp, storeOptions, withStore } from './with-store.ts'
+import { inspectable, storeHelp, storeOptions, withStore } from './with-store.ts'
 
 const help = `onceonly operations: look at operations of several steps, and ask for them to be cancelled or to go on
 

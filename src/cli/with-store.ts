@@ -1,5 +1,7 @@
 // What the commands that work on a store have in common: which one, opened for the time of the command.
 
+import { OnceError } from '../core/errors.ts'
+import type { Inspectable, Store } from '../core/store.ts'
 import { flag, text, wrong } from './arguments.ts'
 import type { Option } from './arguments.ts'
 import { openStore } from './open-store.ts'
@@ -45,4 +47,10 @@ export async function withStore(
   } finally {
     await opened.close()
   }
+}
+
+/** The store, as one that shows its entries. Throws where it cannot. */
+export function inspectable(store: Store & Partial<Inspectable>): Inspectable {
+  if (store.show && store.list && store.mend && store.audit) return store as Store & Inspectable
+  throw new OnceError('UNSUPPORTED', { message: `The store ${store.name} cannot be looked into.` })
 }

@@ -178,6 +178,11 @@ export function fenceAfter(last: number, nowMs: number): number {
   return Math.max(nowMs * 1_000, last + 1)
 }
 
+/** When the attempt with this fence was granted, on the store's clock. */
+export function grantedAtMs({ fence }: { readonly fence: number }): number {
+  return Math.floor(fence / 1_000)
+}
+
 /**
  * The verdict that tells the claimer that it holds the key.
  *

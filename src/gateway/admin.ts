@@ -42,7 +42,15 @@ import type { AdminSection } from './admin/overview.ts'
 import { readPages } from './admin/pages.ts'
 import { startStream } from './admin/stream.ts'
 
+export { entriesOf } from './admin/entries.ts'
+export type { Entries } from './admin/entries.ts'
+export { createGuard, securityHeaders } from './admin/guard.ts'
+export { startJournal } from './admin/journal.ts'
+export { hasLedger, operationsAmong, operationsSection } from './admin/operations.ts'
+export type { FoundOperation } from './admin/operations.ts'
 export type { AdminSection } from './admin/overview.ts'
+export { readPages } from './admin/pages.ts'
+export type { Page } from './admin/pages.ts'
 
 export interface AdminOptions {
   readonly once: Once<Store & Inspectable>

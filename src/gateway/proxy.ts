@@ -49,6 +49,7 @@ import { openUpstream } from './proxy/upstream.ts'
 import type { Upstream } from './proxy/upstream.ts'
 
 export type { GatewayOptions, GatewayRoute } from './proxy/options.ts'
+export { gatewayProblems } from './proxy/problem.ts'
 
 export interface Gateway {
   readonly url: string

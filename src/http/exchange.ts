@@ -69,10 +69,11 @@ export { fingerprintTable, headerName, httpTable } from './exchange/option-table
 export type { HttpOption, OptionTable, ReadAs } from './exchange/option-table.ts'
 export { rulesPath } from './exchange/options.ts'
 export type { FingerprintOptions, HttpOptions } from './exchange/options.ts'
-export { problemAnswer } from './exchange/problem.ts'
+export { problemAnswer, problemKinds } from './exchange/problem.ts'
 export type { ProblemKind } from './exchange/problem.ts'
 export { splitTarget } from './exchange/request-fingerprint.ts'
-export { decodeStored, encodeAnswer, headersToKeep, hopByHop } from './exchange/stored-response.ts'
+export { scopedKey } from './exchange/scoped-key.ts'
+export { decodeStored, encodeAnswer, encodeNotStored, headersToKeep, hopByHop } from './exchange/stored-response.ts'
 export type { Answer, HeaderLine } from './exchange/stored-response.ts'
 
 /** A request with a key (or one that should have had it), as an adapter shows it. */

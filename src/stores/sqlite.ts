@@ -124,6 +124,29 @@ const rules = {
   clock: optional(withMethods('now', 'elapsed', 'schedule')),
 }
 
+/**
+ * The tables of the store as SQL, for a tool of your own that makes them. Opens no file.
+ *
+ * @example
+ * import { sqliteSchema } from 'onceonly/sqlite'
+ *
+ * console.log(sqliteSchema({ table: 'payments_once' }))
+ */
+export function sqliteSchema(options: Pick<SqliteFileOptions, 'table'> = {}): string {
+  checkOptions('sqliteSchema', options, { table: rules.table })
+  return schemaSql(options.table ?? 'onceonly')
+}
+
+/**
+ * A store in one SQLite file, which any number of processes share.
+ *
+ * @example
+ * import { createOnce } from 'onceonly'
+ * import { sqliteStore } from 'onceonly/sqlite'
+ *
+ * const once = createOnce({ store: sqliteStore({ path: 'once.db' }), scope: 'payments' })
+ * const { value } = await once.run('order-42', () => ({ receipt: 'r1' }))
+ */
 export function sqliteStore(options: SqliteFileOptions): SqliteStore<DatabaseSync>
 export function sqliteStore<Database extends SqliteDatabase>(
   options: SqliteDatabaseOptions<Database>,

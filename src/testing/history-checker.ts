@@ -10,6 +10,10 @@ import { isLinearizable } from './history-checker/linearizable.ts'
 import type { LinearizableOptions } from './history-checker/linearizable.ts'
 import type { Violation } from './history-checker/violation.ts'
 
+export { checkAudit, phaseOf, tokenOf } from './history-checker/audit.ts'
+export { checkCalls, livesOf } from './history-checker/calls.ts'
+export type { Lives } from './history-checker/calls.ts'
+export { checkExecutions } from './history-checker/executions.ts'
 export { emptyHistory, recordAnswer } from './history-checker/history.ts'
 export type {
   Asked,
@@ -22,6 +26,7 @@ export type {
   RowChange,
   StoreOperation,
 } from './history-checker/history.ts'
+export { isLinearizable } from './history-checker/linearizable.ts'
 export { tellStory } from './history-checker/story.ts'
 export type { Line } from './history-checker/story.ts'
 export { assertions } from './history-checker/violation.ts'

@@ -17,7 +17,7 @@ import { idempotency as onExpress } from '../../src/http/express.ts'
 import { idempotency } from '../../src/http/node.ts'
 import type { NodeListener } from '../../src/http/node.ts'
 import { needsTool } from '../servers/needs.ts'
-import type { HttpOptions } from '../../src/http/exchange/options.ts'
+import type { HttpOptions } from '../../src/http/exchange.ts'
 
 const open: Server[] = []
 afterEach(async () => {

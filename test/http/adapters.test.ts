@@ -29,7 +29,7 @@ import type { Store } from '../../src/core/store.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 import { sqliteStore } from '../../src/stores/sqlite.ts'
 import { manualClock } from '../../src/testing/manual-clock.ts'
-import type { IdempotencyContext } from '../../src/http/exchange/context.ts'
+import type { HttpOptions, IdempotencyContext } from '../../src/http/exchange.ts'
 import { idempotency as onExpress } from '../../src/http/express.ts'
 import { idempotency as onFastify } from '../../src/http/fastify.ts'
 import { idempotency as onFetch } from '../../src/http/fetch.ts'
@@ -37,7 +37,6 @@ import { idempotency as onHono } from '../../src/http/hono.ts'
 import { idempotency as onKoa } from '../../src/http/koa.ts'
 import { idempotency as onNest } from '../../src/http/nest.ts'
 import { idempotency as onNode } from '../../src/http/node.ts'
-import type { HttpOptions } from '../../src/http/exchange/options.ts'
 
 interface Call {
   readonly once: IdempotencyContext

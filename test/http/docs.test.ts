@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
 import { afterAll, describe, expect, test } from 'vitest'
 import { httpOptionRows, withBlock } from '../../scripts/docs.ts'
-import { problemKinds } from '../../src/http/exchange/problem.ts'
+import { problemKinds } from '../../src/http/exchange.ts'
 
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const text = readFileSync(join(root, 'docs/http.md'), 'utf8')

@@ -18,10 +18,9 @@ import type { OnceOptions } from '../../src/core/settings.ts'
 import type { Store } from '../../src/core/store.ts'
 import { memoryData, memoryStore } from '../../src/stores/memory.ts'
 import { manualClock } from '../../src/testing/manual-clock.ts'
-import type { IdempotencyContext } from '../../src/http/exchange/context.ts'
+import type { HttpOptions, IdempotencyContext } from '../../src/http/exchange.ts'
 import { idempotency as onExpress } from '../../src/http/express.ts'
 import { idempotency as onFetch } from '../../src/http/fetch.ts'
-import type { HttpOptions } from '../../src/http/exchange/options.ts'
 
 interface Call {
   readonly path: string

@@ -1,19 +1,21 @@
 // Puts the journals of all processes, the ledger and the audit trail together into one history, and holds it against the
 // guarantees: the history checker's assertions, and those that only real processes and servers can break.
 import { keyString } from '../../src/core/key.ts'
-import { checkAudit } from '../../src/testing/history-checker/audit.ts'
-import { checkCalls, type Lives, livesOf } from '../../src/testing/history-checker/calls.ts'
-import { checkExecutions } from '../../src/testing/history-checker/executions.ts'
 import {
+  checkAudit,
+  checkCalls,
+  checkExecutions,
+  emptyHistory,
+  isLinearizable,
+  livesOf,
   type CallAnswer,
   type CallRecord,
-  emptyHistory,
   type ExecutionRecord,
   type History,
+  type Lives,
   type RowChange,
   type StoreOperation,
 } from '../../src/testing/history-checker.ts'
-import { isLinearizable } from '../../src/testing/history-checker/linearizable.ts'
 import { readAudit } from './audit.ts'
 import { type LedgerLine, readJournals, readLedger, type ToldAnswer, type Written } from './journal.ts'
 import { checkOperations } from './judge/operations.ts'

@@ -1,13 +1,13 @@
 // What the entries themselves tell: effects that nobody reported, that run too long or fail again and again, how long they take
 // beside the lease, and whether what is kept outlasts the retries of clients and of webhook senders. From a sample, and it says so.
 
+import { grantedAtMs } from '../../core/entry.ts'
 import type { Key } from '../../core/key.ts'
 import type { Entry, EntryState, Inspectable } from '../../core/store.ts'
-import { hasLedger, operationsAmong } from '../../gateway/admin/operations.ts'
-import type { FoundOperation } from '../../gateway/admin/operations.ts'
+import { hasLedger, operationsAmong } from '../../gateway/admin.ts'
+import type { FoundOperation } from '../../gateway/admin.ts'
 import { check, judge } from '../../core/fitness.ts'
 import type { FitnessCheck, Judgement } from '../../core/fitness.ts'
-import { attemptStartedAtMs } from '../keys/story.ts'
 import { oneLine, quoted, span } from '../words.ts'
 
 export interface Expectations {
@@ -169,7 +169,7 @@ function stuckCheck(sample: Sample, { leaseMs }: Expectations, nowMs: number): P
   const limitMs = leaseMs * attemptLeases
   const why = `An attempt that runs for longer than ${span(limitMs)} (${attemptLeases} leases) hangs, and keeps its key from everybody.`
   return check({ name: 'stuck', lookedAt: lookedAt(sample), why }, () => {
-    const found = sample.entries.filter((entry) => nowMs - attemptStartedAtMs(entry) > limitMs)
+    const found = sample.entries.filter((entry) => nowMs - grantedAtMs(entry) > limitMs)
     return judge(
       found.length === 0 ? 'ok' : 'warning',
       named(found, sample),
@@ -199,7 +199,7 @@ function leaseCheck(sample: Sample, { leaseMs }: Expectations): Promise<FitnessC
   return check({ name: 'lease', lookedAt: `how long effects took, ${lookedAt(sample)}`, why }, (): Judgement => {
     const settled = sample.entries.filter(({ state }) => state === 'settled')
     if (settled.length === 0) return { verdict: 'unknown', found: 'none is settled' }
-    const slowestMs = settled.reduce((max, entry) => Math.max(max, entry.leaseUntilMs - attemptStartedAtMs(entry)), 0)
+    const slowestMs = settled.reduce((max, entry) => Math.max(max, entry.leaseUntilMs - grantedAtMs(entry)), 0)
     const found = `the slowest of ${settled.length} took ${span(slowestMs)}, the lease is ${span(leaseMs)}`
     return judge(
       slowestMs >= leaseMs ? 'warning' : 'ok',

@@ -1,14 +1,13 @@
 // `onceonly keys list`: entries in the order of scope and id, a page at a time. What they hold is not shown.
 
 import { systemClock } from '../../core/clock.ts'
-import { OnceError } from '../../core/errors.ts'
 import { key } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
-import type { Entry, EntryFilter, EntryState, Inspectable, Store } from '../../core/store.ts'
+import type { Entry, EntryFilter, EntryState } from '../../core/store.ts'
 import { choice, count, parseCommand, text, wrong } from '../arguments.ts'
 import { paint, span, table } from '../words.ts'
 import type { Tone } from '../words.ts'
-import { storeHelp, storeOptions, withStore } from '../with-store.ts'
+import { inspectable, storeHelp, storeOptions, withStore } from '../with-store.ts'
 
 const states = ['running', 'abandoned', 'open', 'settled', 'tombstone'] as const
 
@@ -50,11 +49,6 @@ export async function keysList(args: readonly string[]): Promise<number> {
     else print(entries, next)
     return 0
   })
-}
-
-export function inspectable<Given extends Store & Partial<Inspectable>>(store: Given): Inspectable {
-  if (store.show && store.list && store.mend && store.audit) return store as Inspectable
-  throw new OnceError('UNSUPPORTED', { message: `The store ${store.name} cannot be looked into.` })
 }
 
 /** What an entry holds can be anybody's secret, and be large. */

@@ -11,11 +11,11 @@ import { foundIn } from '../../gateway/found-outcome.ts'
 import { duration, flag, parseCommand, text, wrong } from '../arguments.ts'
 import type { Options, Values } from '../arguments.ts'
 import { foundHelp, foundOptions, readFound } from './found.ts'
-import { inspectable, withoutContents } from './list.ts'
+import { withoutContents } from './list.ts'
 import { describeEntry } from './show.ts'
 import type { OpenedStore } from '../open-store.ts'
 import { moment, oneLine, span } from '../words.ts'
-import { storeHelp, storeOptions, withStore } from '../with-store.ts'
+import { inspectable, storeHelp, storeOptions, withStore } from '../with-store.ts'
 
 /** What differs between the four. `given` is what the command's own options say. */
 interface Manual<Given extends Options> {

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { FinalError } from '../../core/errors.ts'
 import { encodeOutcome } from '../../core/outcome.ts'
 import type { Codec, Outcome } from '../../core/outcome.ts'
-import { encodeAnswer, encodeNotStored } from '../../http/exchange/stored-response.ts'
+import { encodeAnswer, encodeNotStored } from '../../http/exchange.ts'
 import { shownOutcome } from './outcome.ts'
 import type { ShownOutcome } from './outcome.ts'
 

@@ -3,8 +3,8 @@
 
 import { decodeOutcome } from '../../core/outcome.ts'
 import type { Key } from '../../core/key.ts'
-import { decodeStored } from '../../http/exchange/stored-response.ts'
-import type { Answer } from '../../http/exchange/stored-response.ts'
+import { decodeStored } from '../../http/exchange.ts'
+import type { Answer } from '../../http/exchange.ts'
 import { size } from '../words.ts'
 
 export interface ShownOutcome {

@@ -4,12 +4,12 @@ import { systemClock } from '../../core/clock.ts'
 import { key } from '../../core/key.ts'
 import type { AuditRecord, Entry } from '../../core/store.ts'
 import { flag, parseCommand } from '../arguments.ts'
-import { inspectable, withoutContents } from './list.ts'
+import { withoutContents } from './list.ts'
 import { contentOf, shownOutcome } from './outcome.ts'
 import { nextCommands, storyOf } from './story.ts'
 import type { NextCommand } from './story.ts'
 import { moment, oneLine, paint, printable, size, textWidth, wrapped } from '../words.ts'
-import { storeHelp, storeOptions, storeWords, withStore } from '../with-store.ts'
+import { inspectable, storeHelp, storeOptions, storeWords, withStore } from '../with-store.ts'
 
 const help = `onceonly keys show: one entry, what it is, what a retry would get now, and what to type next
 

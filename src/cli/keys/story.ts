@@ -1,5 +1,6 @@
 // An entry in plain words: what it is, since when, what a retry would get now, and what to type next. Its reader was woken by it.
 
+import { grantedAtMs } from '../../core/entry.ts'
 import type { Entry, MendingName } from '../../core/store.ts'
 import { isGatewayKey } from '../../gateway/found-outcome.ts'
 import { moment, quoted, span, timeText } from '../words.ts'
@@ -96,13 +97,8 @@ const tellers: Readonly<Record<Entry['state'], Teller>> = {
   }),
 }
 
-/** When this attempt was granted: a fence is the store's clock in microseconds, and at least one more than the last. */
-export function attemptStartedAtMs(entry: Entry): number {
-  return Math.floor(entry.fence / 1_000)
-}
-
 function attemptOf(entry: Entry, nowMs: number): string {
-  const startedMs = attemptStartedAtMs(entry)
+  const startedMs = grantedAtMs(entry)
   const since = `${entry.attempt}, since ${moment(startedMs, nowMs)}`
   const took = entry.state === 'settled' ? `, took ${span(entry.leaseUntilMs - startedMs)}` : ''
   const first = entry.attempt > 1 ? `; first asked ${moment(entry.firstClaimedAtMs, nowMs)}` : ''

@@ -9,7 +9,7 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { createOnce } from '../../core/once.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import { idempotency } from '../node.ts'
-import type { HttpOptions } from '../exchange/options.ts'
+import type { HttpOptions } from '../exchange.ts'
 
 const open: Server[] = []
 afterEach(async () => {

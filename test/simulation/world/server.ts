@@ -2,9 +2,8 @@
 // transaction. They are audited as a trigger would: no write can pass by.
 
 import type { Verdict } from '../../../src/core/store.ts'
-import type { MemoryOperation } from '../../../src/stores/memory/operations.ts'
 import { memoryData, memoryStore } from '../../../src/stores/memory.ts'
-import type { MemoryData, MemoryEntry, MemoryStore } from '../../../src/stores/memory.ts'
+import type { MemoryData, MemoryEntry, MemoryOperation, MemoryStore } from '../../../src/stores/memory.ts'
 import { recordAnswer } from '../../../src/testing/history-checker.ts'
 import type { History } from '../../../src/testing/history-checker.ts'
 import type { Network } from './network.ts'

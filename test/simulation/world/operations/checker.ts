@@ -4,10 +4,9 @@
 
 import { fingerprint } from '../../../../src/core/fingerprint.ts'
 import type { StepState } from '../../../../src/core/operations.ts'
-import type { MemoryOperation } from '../../../../src/stores/memory/operations.ts'
-import { phaseOf, tokenOf } from '../../../../src/testing/history-checker/audit.ts'
-import type { History } from '../../../../src/testing/history-checker.ts'
-import type { Assertion, Violation } from '../../../../src/testing/history-checker.ts'
+import type { MemoryOperation } from '../../../../src/stores/memory.ts'
+import { phaseOf, tokenOf } from '../../../../src/testing/history-checker.ts'
+import type { Assertion, History, Violation } from '../../../../src/testing/history-checker.ts'
 import type { OutsideEffect } from '../outside.ts'
 import type { OperationChange } from '../server.ts'
 
