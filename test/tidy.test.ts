@@ -1,11 +1,9 @@
 // How the project looks, as a test: what it forbids cannot creep in. The length of functions is oxlint's to check.
 
-import { readFileSync, writeFileSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { errorCodes } from '../src/core/errors.ts'
 import { storeContractCases } from '../src/testing/store-contract.ts'
-import { exceptions } from './tidy/exceptions.ts'
 import {
   codeIn,
   commentsOf,
@@ -24,27 +22,6 @@ import {
   subpaths,
   withoutText,
 } from './tidy/project.ts'
-
-/** Compares what breaks a rule with the list of what may still break it. The list must be exact, so it can only shrink. */
-function expectOnly(found: readonly string[], rule: keyof typeof exceptions, cure: string, of = ''): void {
-  const listed = exceptions[rule].filter((each) => each.startsWith(of))
-  const fresh = [...new Set(found)].filter((each) => !listed.includes(each)).toSorted()
-  expect(fresh, cure).toEqual([])
-  const gone = listed.filter((each) => !found.includes(each))
-  if (process.env['ONCEONLY_TIDY'] === 'prune') return prune(gone)
-  expect(
-    gone,
-    `these no longer break the rule: remove them from "${rule}" (ONCEONLY_TIDY=prune npx vitest run test/tidy.test.ts)`,
-  ).toEqual([])
-}
-
-/** Takes exceptions that are gone out of their file. Nothing ever adds one. */
-function prune(gone: readonly string[]): void {
-  const file = join(import.meta.dirname, 'tidy', 'exceptions.ts')
-  const listed = /\s*(['"])(.+?)\1(,|(?=\]))/g
-  const kept = readFileSync(file, 'utf8').replaceAll(listed, (all, _, each: string) => (gone.includes(each) ? '' : all))
-  writeFileSync(file, kept)
-}
 
 /** Folders of src and the siblings each may import besides core and itself. `*` is every room but cli. */
 const arrows: Readonly<Record<string, readonly string[]>> = {
@@ -153,12 +130,7 @@ describe('what has one home', () => {
       for (const [, name] of read(path).matchAll(/^export (?:declare )?(?:abstract )?(?:interface|type|class) (\w+)/gm))
         homesOf.set(name!, [...(homesOf.get(name!) ?? []), path])
     const twice = Array.from(homesOf).filter(([, where]) => new Set(where).size > 1)
-    const cure = `a name says whose it is: PostgresContext, not Ground. ${twice.map((each) => each.join(': ')).join('; ')}`
-    expectOnly(
-      twice.map(([name]) => name),
-      'typeNamesTwice',
-      cure,
-    )
+    expect(twice, 'a name says whose it is: PostgresContext, not Ground').toEqual([])
   })
 })
 
@@ -191,18 +163,16 @@ describe('files', () => {
 
   test('every source file is reached from an export, the program, or a script that is started by its name', () => {
     const reached = reachedFrom([...subpaths.map(({ source }) => source), ...programs, ...startedScripts])
-    expectOnly(
+    expect(
       sources.filter((path) => !reached.has(path)),
-      'unreached',
       'nobody who installs the package can reach it: move it to test/, or remove it',
-    )
+    ).toEqual([])
   })
 
   test.each(files('src/**/*.{sql,lua}.ts'))('%s holds the text of server code and no decisions of its own', (path) => {
     const code = withoutText(read(path))
     const decisions = code.match(/\b(async|await|if|for|while|switch|throw|try|new|class|let)\b|from 'node:[^']+'/g)
-    const found = new Set((decisions ?? []).map((each) => `${path}: ${each}`))
-    expectOnly([...found], 'serverTexts', 'a *.sql.ts or *.lua.ts file holds texts', path)
+    expect(decisions ?? [], 'a *.sql.ts or *.lua.ts file holds texts').toEqual([])
   })
 
   test('no test is switched off or run alone, and a skip goes through a helper that prints its reason', () => {
@@ -211,7 +181,7 @@ describe('files', () => {
     expect(found).toEqual([])
     const skips = /\.(skip|skipIf|runIf)\b\s*[(<`]/
     const skipping = everyFile.filter((path) => !isTidy(path) && !skipHomes.includes(path) && skips.test(read(path)))
-    expectOnly(skipping, 'skips', `use needs or needsTool of ${skipHomes[0]}`)
+    expect(skipping, `use needs or needsTool of ${skipHomes[0]}`).toEqual([])
   })
 
   test('no enum, no any, no ignored type error', () => {
@@ -246,7 +216,7 @@ describe('what belongs together', () => {
         .filter(({ comment }) => !comment.includes('@example'))
         .map((each) => `${name} ${each.name}`),
     )
-    expectOnly(silent, 'withoutExample', 'one or two sentences and an @example that compiles, before the function')
+    expect(silent, 'one or two sentences and an @example that compiles, before the function').toEqual([])
   })
 
   test.each(sources.filter((path) => /^src\/stores\/[^/]+\.ts$/.test(path) && path !== 'src/stores/sql-answers.ts'))(
@@ -286,7 +256,7 @@ describe('what belongs together', () => {
         .filter((name) => !isThere(name) && !usersFiles.includes(name))
         .map((name) => `${path}: ${name}`),
     )
-    expectOnly(named, 'missingFiles', 'no such file')
+    expect(named, 'no such file').toEqual([])
   })
 })
 

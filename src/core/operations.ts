@@ -55,6 +55,7 @@ import type { OnceOptions, Settings } from './settings.ts'
 import type { Storable, Stored, StoredAsGiven, ValueKind } from './stored.ts'
 
 export { unfinishedKeepMs } from './operations/attempt.ts'
+export type { OperationStore } from './operations/attempt.ts'
 export type { Doubt, Duplicate, Reconciliation, ReconcileOptions, Resolution, StepDoubt } from './operations/doubts.ts'
 export type { Operation, OperationOptions } from './operations/operation.ts'
 export { readRecords } from './operations/records.ts'

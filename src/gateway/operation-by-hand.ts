@@ -5,11 +5,8 @@ import { systemRandom } from '../core/clock.ts'
 import { invalidArgument, OnceError } from '../core/errors.ts'
 import type { Key } from '../core/key.ts'
 import { createOnce } from '../core/once.ts'
-import type { OperationStatus } from '../core/operations.ts'
-import type { Operation } from '../core/operations.ts'
-import type { Entry, Inspectable, Recoverable, StepLedger, Store } from '../core/store.ts'
-
-export type OperationStore = Store & Inspectable & StepLedger & Recoverable
+import type { Operation, OperationStatus, OperationStore } from '../core/operations.ts'
+import type { Entry, Inspectable, Store } from '../core/store.ts'
 
 export function keepsOperations(store: Store & Partial<Inspectable>): store is OperationStore {
   return ['unfinished', 'ledger', 'enlist', 'show', 'list', 'mend'].every((name) => name in store)

@@ -37,7 +37,7 @@ import type { OnceOptions } from '../core/settings.ts'
 import type { Inspectable, Store } from '../core/store.ts'
 import { splitTarget } from '../http/exchange.ts'
 import { sendAnswer } from '../http/on-node.ts'
-import type { Call } from './proxy/call.ts'
+import type { ProxiedCall } from './proxy/call.ts'
 import { createListener, createProtection, protectionBy } from './proxy/listener.ts'
 import type { RouteProtection } from './proxy/listener.ts'
 import { checkUpstream, protectionNames, readGatewayOptions } from './proxy/options.ts'
@@ -122,7 +122,7 @@ const connectionsPerRequest = 4
 function build(
   settings: GatewaySettings,
   once: Once,
-  onEnd: (call: Call) => void,
+  onEnd: (call: ProxiedCall) => void,
 ): { listener: ReturnType<typeof createListener>; upstream: Upstream } {
   const { clock = systemClock, profile, trustForwarded } = settings
   const pseudonym = `onceonly-${systemRandom.uuid().slice(0, 8)}`
@@ -156,16 +156,16 @@ function build(
 }
 
 interface Calls {
-  add(call: Call): void
-  delete(call: Call): boolean
+  add(call: ProxiedCall): void
+  delete(call: ProxiedCall): boolean
   size(): number
-  forEach(visit: (call: Call) => void): void
+  forEach(visit: (call: ProxiedCall) => void): void
   /** Resolves when none is left, or when patience is. */
   quiet(patienceMs: number): Promise<void>
 }
 
 function createCalls(clock: Clock): Calls {
-  const underWay = new Set<Call>()
+  const underWay = new Set<ProxiedCall>()
   let onQuiet = (): void => {}
   return {
     add(call) {

@@ -99,6 +99,18 @@ const rules = {
   clock: optional(withMethods('now', 'elapsed', 'schedule')),
 }
 
+/**
+ * Keeps entries in one table of DynamoDB, through the AWS SDK (v3). Run `await store.migrate()` once before its first use.
+ *
+ * @example
+ * import { DynamoDB } from '@aws-sdk/client-dynamodb'
+ * import { createOnce } from 'onceonly'
+ * import { dynamodbStore } from 'onceonly/dynamodb'
+ *
+ * const store = dynamodbStore({ client: new DynamoDB({ region: 'eu-central-1' }), table: 'onceonly' })
+ * await store.migrate()
+ * const once = createOnce({ store, scope: 'payments' })
+ */
 export function dynamodbStore(options: DynamodbStoreOptions): DynamodbStore {
   checkOptions('dynamodbStore', options, rules)
   const { client, clockSkewMs = defaultClockSkewMs } = options

@@ -61,6 +61,20 @@ const rules = {
   clock: optional(withMethods('now', 'elapsed', 'schedule')),
 }
 
+/**
+ * Keeps entries in one collection of MongoDB, through the mongodb driver (7). Experimental: it has not run on a real mongod yet.
+ * Run `await store.migrate()` once before its first use.
+ *
+ * @example
+ * import { MongoClient } from 'mongodb'
+ * import { createOnce } from 'onceonly'
+ * import { mongodbStore } from 'onceonly/mongodb'
+ *
+ * const client = new MongoClient('mongodb://127.0.0.1:27017')
+ * const store = mongodbStore({ collection: client.db('shop').collection('onceonly') })
+ * await store.migrate()
+ * const once = createOnce({ store, scope: 'payments' })
+ */
 export function mongodbStore(options: MongodbStoreOptions): MongodbStore {
   checkOptions('mongodbStore', options, rules)
   const clock = options.clock ?? systemClock

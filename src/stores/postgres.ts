@@ -125,6 +125,18 @@ export interface PostgresStore<Client = PgPoolClient | PostgresJsReserved>
 const stepTriesMax = 300
 const stepPauseMs = 300
 
+/**
+ * Keeps entries in PostgreSQL, through a pool of pg or the `sql` of postgres.js. Run `await store.migrate()` once before its first use.
+ *
+ * @example
+ * import pg from 'pg'
+ * import { createOnce } from 'onceonly'
+ * import { postgresStore } from 'onceonly/postgres'
+ *
+ * const store = postgresStore({ pool: new pg.Pool({ connectionString: 'postgres://127.0.0.1/shop' }) })
+ * await store.migrate()
+ * const once = createOnce({ store, scope: 'payments' })
+ */
 export function postgresStore<Pool extends PgPool | PostgresJs>(
   options: PostgresStoreOptions<Pool>,
 ): PostgresStore<PostgresClientOf<Pool>> {

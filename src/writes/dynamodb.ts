@@ -35,6 +35,17 @@ const dynamodbValue: Rule = (value) =>
 
 const check = requestChecks({ table: tableName, value: dynamodbValue, marks: 'table' })
 
+/**
+ * Writes that may be repeated, on tables of your own in DynamoDB. Each is one request of its own.
+ *
+ * @example
+ * import { DynamoDB } from '@aws-sdk/client-dynamodb'
+ * import { dynamodbWrites } from 'onceonly/writes'
+ *
+ * const writes = dynamodbWrites(new DynamoDB({ region: 'eu-central-1' }))
+ * // 'applied' the first time, 'already' the second time.
+ * const written = await writes.insertOnce('orders', { key: { id: 'order-42' }, set: { cents: 500 } })
+ */
 export function dynamodbWrites(client: DynamodbWritesClient, options: DynamodbWritesOptions = {}): Writes {
   checkOptions('dynamodbWrites', { client }, { client: withMethods('putItem', 'updateItem', 'transactWriteItems') })
   checkOptions('dynamodbWrites', options, { eventIdTable: optional(tableName) })

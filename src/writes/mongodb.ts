@@ -46,6 +46,17 @@ const mongodbValue: Rule = (value) => {
 
 const check = requestChecks({ table: collectionName, value: mongodbValue, marks: 'field' })
 
+/**
+ * Writes that may be repeated, on collections of your own in MongoDB. With `session` they belong to its transaction.
+ *
+ * @example
+ * import { MongoClient } from 'mongodb'
+ * import { mongodbWrites } from 'onceonly/writes'
+ *
+ * const client = new MongoClient('mongodb://127.0.0.1:27017')
+ * // 'applied' the first time, 'already' the second time.
+ * const written = await mongodbWrites(client.db('shop')).insertOnce('orders', { key: { _id: 'order-42' }, set: { cents: 500 } })
+ */
 export function mongodbWrites(database: MongodbWritesDatabase, options: MongodbWritesOptions = {}): Writes {
   checkGiven('mongodbWrites', { database }, { database: withMethods('collection') })
   checkGiven('mongodbWrites', options, { session: () => undefined })

@@ -7,7 +7,7 @@ import type { SqlStatement, SqlValue } from '../clients/sql-statement.ts'
 import { mysqlStatements } from './mysql/statements.ts'
 import { requestChecks, scalar, sqlTable } from './requests.ts'
 import { asyncWrites } from './steps.ts'
-import type { Result } from './steps.ts'
+import type { WriteResult } from './steps.ts'
 import type { Writes } from './writes.ts'
 
 export type MysqlWritesClient = MysqlTransaction
@@ -60,7 +60,7 @@ interface MysqlHeader {
 }
 
 // An UPDATE reports the rows that it changed beside those that it found. An INSERT has only one number.
-function resultOf(result: unknown): Result {
+function resultOf(result: unknown): WriteResult {
   if (Array.isArray(result)) return { rows: result as unknown[] }
   const header = result as MysqlHeader
   const affected = header.affectedRows ?? Number(header.numAffectedRows ?? 0)

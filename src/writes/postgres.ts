@@ -10,7 +10,7 @@ import { requestChecks, scalar, sqlTable } from './requests.ts'
 import { returningWrites } from './returning.ts'
 import { names, values, where } from './statement.ts'
 import { answerOf, asyncWrites } from './steps.ts'
-import type { Steps } from './steps.ts'
+import type { WriteSteps } from './steps.ts'
 import type { AddOnce, Answers, Writes } from './writes.ts'
 
 export type PostgresWritesClient =
@@ -24,6 +24,19 @@ const check = requestChecks({ table: sqlTable, value: scalar, marks: 'table' })
 
 const writes = returningWrites({ addOnce, appendConflicts: () => sql`on conflict do nothing` })
 
+/**
+ * Writes that may be repeated, on tables of your own, in a transaction of pg, postgres.js, Drizzle, Kysely or Knex.
+ *
+ * @example
+ * import pg from 'pg'
+ * import { postgresWrites } from 'onceonly/writes'
+ *
+ * const tx = await new pg.Pool({ connectionString: 'postgres://127.0.0.1/shop' }).connect()
+ * await tx.query('begin')
+ * // 'applied' the first time, 'already' the second time.
+ * const written = await postgresWrites(tx).insertOnce('orders', { key: { id: 'order-42' }, set: { cents: 500 } })
+ * await tx.query('commit')
+ */
 export function postgresWrites(tx: PostgresWritesClient): Writes {
   const open = postgresTransactionOf(tx, 'postgresWrites')
   // Prisma declares every text as text, and the server compares it with no column of another type.
@@ -33,7 +46,7 @@ export function postgresWrites(tx: PostgresWritesClient): Writes {
 
 // The counter is locked first: a counter that is there stays there, and whoever counts another event waits here and not in the
 // middle. The mark joins the update, so that an update that waited is computed again on the newest row.
-function* addOnce(table: string, { key, add, once }: AddOnce): Steps<Answers['addOnce']> {
+function* addOnce(table: string, { key, add, once }: AddOnce): WriteSteps<Answers['addOnce']> {
   const kept = join(
     Object.entries(key).map(([column, value]) => sql`kept.${name(column)} = ${value}`),
     ' and ',

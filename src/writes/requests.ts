@@ -7,7 +7,7 @@ import type { Rule } from '../core/options.ts'
 import type { Requests, Row, WriteName } from './writes.ts'
 
 /** What differs between backends. */
-export interface RequestRules {
+export interface WriteRules {
   readonly table: Rule
   /** Answers what was expected when the value is wrong. */
   readonly value: Rule
@@ -77,7 +77,7 @@ function show(name: string): string {
   return JSON.stringify(name.length > 80 ? `${name.slice(0, 80)}…` : name)
 }
 
-function optionsOf(name: WriteName, { value, marks, table }: RequestRules): Readonly<Record<string, Rule>> {
+function optionsOf(name: WriteName, { value, marks, table }: WriteRules): Readonly<Record<string, Rule>> {
   const key = rowOf(notNull(value), 'some')
   const mark = marks === 'table' ? key : rowOf(notNull(value), 'one')
   const added: Rule = (given) => amount(given) ?? value(given)
@@ -119,7 +119,7 @@ export function eachWrite<All>(make: (name: WriteName) => (table: string, reques
 
 /** Gives the checks of one backend: they throw INVALID_ARGUMENT, and nothing has been sent then. */
 export function requestChecks(
-  rules: RequestRules,
+  rules: WriteRules,
 ): <Name extends WriteName>(name: Name, table: unknown, request: Requests[Name]) => void {
   const known = Object.fromEntries(writeNames.map((name) => [name, optionsOf(name, rules)]))
   return (name, table, request) => {

@@ -6,12 +6,12 @@ import { join, name, sql } from '../clients/sql-statement.ts'
 import { assignments, names, values, where } from './statement.ts'
 import type { SqlStatement } from '../clients/sql-statement.ts'
 import { answerOf, restless, roundsMax } from './steps.ts'
-import type { SqlWrites, Steps } from './steps.ts'
+import type { SqlWrites, WriteSteps } from './steps.ts'
 import type { AddOnce, Answers, AppendOnce, CompareAndSet, InsertOnce, Row, Upsert, UpsertIfNewer } from './writes.ts'
 
 /** What the two do differently. */
 export interface ReturningDialect {
-  addOnce(table: string, request: AddOnce): Steps<Answers['addOnce']>
+  addOnce(table: string, request: AddOnce): WriteSteps<Answers['addOnce']>
   /** The conflicts at which an event is not appended. */
   appendConflicts(event: SqlStatement, position: SqlStatement): SqlStatement
 }
@@ -27,7 +27,7 @@ export function returningWrites({ addOnce, appendConflicts }: ReturningDialect):
   }
 }
 
-function* insertOnce(table: string, { key, set }: InsertOnce): Steps<Answers['insertOnce']> {
+function* insertOnce(table: string, { key, set }: InsertOnce): WriteSteps<Answers['insertOnce']> {
   const row = { ...key, ...set }
   const result = yield sql`
     insert into ${name(table)} (${names(row)}) values (${values(row)})
@@ -35,7 +35,7 @@ function* insertOnce(table: string, { key, set }: InsertOnce): Steps<Answers['in
   return answerOf(result) ?? 'already'
 }
 
-function* upsert(table: string, { key, set, setOnInsert }: Upsert): Steps<Answers['upsert']> {
+function* upsert(table: string, { key, set, setOnInsert }: Upsert): WriteSteps<Answers['upsert']> {
   const row = { ...key, ...setOnInsert, ...set }
   const result = yield sql`
     insert into ${name(table)} as kept (${names(row)}) values (${values(row)})
@@ -47,7 +47,7 @@ function* upsert(table: string, { key, set, setOnInsert }: Upsert): Steps<Answer
 function* upsertIfNewer(
   table: string,
   { key, set, setOnInsert, newer }: UpsertIfNewer,
-): Steps<Answers['upsertIfNewer']> {
+): WriteSteps<Answers['upsertIfNewer']> {
   const row = { ...key, ...setOnInsert, ...set, ...newer }
   const [column, version] = Object.entries(newer)[0]!
   for (let round = 0; round < roundsMax; round++) {
@@ -66,7 +66,7 @@ function* upsertIfNewer(
   throw restless('upsertIfNewer', table)
 }
 
-function* compareAndSet(table: string, { key, expect, set }: CompareAndSet): Steps<Answers['compareAndSet']> {
+function* compareAndSet(table: string, { key, expect, set }: CompareAndSet): WriteSteps<Answers['compareAndSet']> {
   const written = yield sql`
     update ${name(table)} set ${assignments(set)}
     where ${where(key)} and ${holds(expect)} and not (${holds(set)})
@@ -81,7 +81,7 @@ function* appendOnce(
   table: string,
   request: AppendOnce,
   conflicts: ReturningDialect['appendConflicts'],
-): Steps<Answers['appendOnce']> {
+): WriteSteps<Answers['appendOnce']> {
   const { key, stream, after, set } = request
   const version = versionColumn(request)
   const row = { ...key, ...stream, [version]: after + 1, ...set }

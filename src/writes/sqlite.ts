@@ -12,7 +12,7 @@ import { name, sql, textOf } from '../clients/sql-statement.ts'
 import { names, values, where } from './statement.ts'
 import type { SqlStatement } from '../clients/sql-statement.ts'
 import { answerOf, syncWrites } from './steps.ts'
-import type { Result, Steps } from './steps.ts'
+import type { WriteResult, WriteSteps } from './steps.ts'
 import type { AddOnce, Answers, SyncWrites, Value } from './writes.ts'
 
 /** A database of node:sqlite or better-sqlite3. */
@@ -28,6 +28,17 @@ const writes = returningWrites({
   appendConflicts: (event, position) => sql`on conflict (${event}) do nothing on conflict (${position}) do nothing`,
 })
 
+/**
+ * Writes that may be repeated, on tables of your own in SQLite, through node:sqlite or better-sqlite3. They return at once.
+ *
+ * @example
+ * import { DatabaseSync } from 'node:sqlite'
+ * import { sqliteWrites } from 'onceonly/writes'
+ *
+ * const database = new DatabaseSync('shop.db')
+ * // 'applied' the first time, 'already' the second time.
+ * const written = sqliteWrites(database).insertOnce('orders', { key: { id: 'order-42' }, set: { cents: 500 } })
+ */
 export function sqliteWrites(database: SqliteWritesDatabase): SyncWrites {
   if (withMethods('exec', 'prepare')(database) !== undefined) {
     throw invalidArgument('sqliteWrites: expected a database of node:sqlite or better-sqlite3')
@@ -36,7 +47,7 @@ export function sqliteWrites(database: SqliteWritesDatabase): SyncWrites {
 }
 
 // SQLite has one writer: from the first statement, which takes the write lock, to the end nobody else writes.
-function* addOnce(table: string, { key, add, once }: AddOnce): Steps<Answers['addOnce']> {
+function* addOnce(table: string, { key, add, once }: AddOnce): WriteSteps<Answers['addOnce']> {
   const counter = sql`select 1 from ${name(table)} where ${where(key)}`
   const marked = yield sql`
     insert into ${name(once.table!)} (${names(once.key)}) select ${values(once.key)} where exists (${counter})
@@ -49,7 +60,7 @@ function* addOnce(table: string, { key, add, once }: AddOnce): Steps<Answers['ad
   return answerOf(found) ?? 'missing'
 }
 
-function* atomically<Answer>(steps: Steps<Answer>): Steps<Answer> {
+function* atomically<Answer>(steps: WriteSteps<Answer>): WriteSteps<Answer> {
   yield sql`savepoint onceonly_writes`
   try {
     const answer = yield* steps
@@ -66,7 +77,7 @@ function* atomically<Answer>(steps: Steps<Answer>): Steps<Answer> {
   }
 }
 
-function send(database: SqliteWritesDatabase, statement: SqlStatement): Result {
+function send(database: SqliteWritesDatabase, statement: SqlStatement): WriteResult {
   const text = textOf(statement, () => '?').replaceAll('"', '`')
   if (statement.values.length === 0) {
     database.exec(text)

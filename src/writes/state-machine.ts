@@ -40,6 +40,17 @@ export interface StateMachine<Tx, Answer, Declared> {
   ): Answer
 }
 
+/**
+ * A state that moves only along the edges declared here. A transition is one `compareAndSet`, so a repeated one is 'already'.
+ *
+ * @example
+ * import { DatabaseSync } from 'node:sqlite'
+ * import { sqliteWrites, stateMachine } from 'onceonly/writes'
+ *
+ * const doors = stateMachine({ open: ['shut'], shut: ['open'] }, { on: sqliteWrites, table: 'doors' })
+ * // 'applied', 'already', 'conflict' or 'missing'.
+ * const moved = doors.transition(new DatabaseSync('house.db'), 1, 'open', 'shut')
+ */
 export function stateMachine<
   const Declared extends { readonly [From in keyof Declared]: readonly (keyof Declared & string)[] },
   Tx,

@@ -6,7 +6,7 @@ import { eachWrite } from './requests.ts'
 import type { SqlStatement } from '../clients/sql-statement.ts'
 import type { Answers, Requests, SyncWrites, WriteName, Writes } from './writes.ts'
 
-export interface Result {
+export interface WriteResult {
   readonly rows: readonly unknown[]
   /** What an INSERT counts, see mysql/statements.ts; only MySQL is asked. */
   readonly affected?: number
@@ -16,10 +16,10 @@ export interface Result {
   readonly insertId?: number
 }
 
-export type Steps<Answer> = Generator<SqlStatement, Answer, Result>
+export type WriteSteps<Answer> = Generator<SqlStatement, Answer, WriteResult>
 
 export type SqlWrites = {
-  readonly [Name in WriteName]: (table: string, request: Requests[Name]) => Steps<Answers[Name]>
+  readonly [Name in WriteName]: (table: string, request: Requests[Name]) => WriteSteps<Answers[Name]>
 }
 
 type Checks = <Name extends WriteName>(name: Name, table: unknown, request: Requests[Name]) => void
@@ -27,9 +27,9 @@ type Checks = <Name extends WriteName>(name: Name, table: unknown, request: Requ
 export function asyncWrites(
   writes: SqlWrites,
   check: Checks,
-  send: (statement: SqlStatement) => PromiseLike<Result>,
+  send: (statement: SqlStatement) => PromiseLike<WriteResult>,
 ): Writes {
-  const run = async <Answer>(steps: Steps<Answer>): Promise<Answer> => {
+  const run = async <Answer>(steps: WriteSteps<Answer>): Promise<Answer> => {
     let next = steps.next()
     while (!next.done) {
       const statement = next.value
@@ -47,8 +47,12 @@ export function asyncWrites(
   })
 }
 
-export function syncWrites(writes: SqlWrites, check: Checks, send: (statement: SqlStatement) => Result): SyncWrites {
-  const run = <Answer>(steps: Steps<Answer>): Answer => {
+export function syncWrites(
+  writes: SqlWrites,
+  check: Checks,
+  send: (statement: SqlStatement) => WriteResult,
+): SyncWrites {
+  const run = <Answer>(steps: WriteSteps<Answer>): Answer => {
     let next = steps.next()
     while (!next.done) {
       let go: () => typeof next
@@ -68,7 +72,7 @@ export function syncWrites(writes: SqlWrites, check: Checks, send: (statement: S
   })
 }
 
-export function answerOf<Answer extends string>({ rows }: Result): Answer | undefined {
+export function answerOf<Answer extends string>({ rows }: WriteResult): Answer | undefined {
   return (rows[0] as { readonly answer: Answer } | undefined)?.answer
 }
 

@@ -6,11 +6,11 @@ import { sleep } from '../clock.ts'
 import type { Clock, Random } from '../clock.ts'
 import type { Verdict } from '../store.ts'
 
-export interface Asked {
+export interface WithVerdict {
   readonly verdict: Verdict
 }
 
-export interface WaitRequest<A extends Asked> {
+export interface WaitRequest<A extends WithVerdict> {
   /** Requests with the same group are answered alike. */
   readonly group: string
   readonly waitMs: number
@@ -20,14 +20,14 @@ export interface WaitRequest<A extends Asked> {
 
 export interface Waiting {
   /** Resolves to a verdict that is not `busy`, or to undefined when the time is over. */
-  wait<A extends Asked>(request: WaitRequest<A>): Promise<A | undefined>
+  wait<A extends WithVerdict>(request: WaitRequest<A>): Promise<A | undefined>
   /** Something ended here: ask at once. */
   wake(group: string): void
 }
 
 interface Member {
   /** Ends the member's sleep: with an answer, with the lead (`'lead'`), or with the time being over (`undefined`). */
-  answer(outcome: Asked | 'lead' | undefined): void
+  answer(outcome: WithVerdict | 'lead' | undefined): void
 }
 
 interface Group {
@@ -55,7 +55,11 @@ export function createWaiting(clock: Clock, random: Random): Waiting {
   }
 
   /** Ask until the verdict is not `busy`; what is not a grant holds for every member. */
-  async function lead<A extends Asked>(request: WaitRequest<A>, group: Group, untilMs: number): Promise<A | undefined> {
+  async function lead<A extends WithVerdict>(
+    request: WaitRequest<A>,
+    group: Group,
+    untilMs: number,
+  ): Promise<A | undefined> {
     for (let tries = 0; ; tries++) {
       const leftMs = untilMs - clock.elapsed()
       if (leftMs <= 0) return undefined
@@ -71,11 +75,11 @@ export function createWaiting(clock: Clock, random: Random): Waiting {
     }
   }
 
-  async function wait<A extends Asked>(request: WaitRequest<A>): Promise<A | undefined> {
+  async function wait<A extends WithVerdict>(request: WaitRequest<A>): Promise<A | undefined> {
     const group = join(request.group)
     const untilMs = clock.elapsed() + request.waitMs
     let cancelTimer: () => void = () => {}
-    const answered = Promise.withResolvers<Asked | 'lead' | undefined>()
+    const answered = Promise.withResolvers<WithVerdict | 'lead' | undefined>()
     const member: Member = { answer: answered.resolve }
     group.members.add(member)
     try {

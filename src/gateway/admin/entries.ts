@@ -13,7 +13,7 @@ import type { OperationState } from '../../core/operations.ts'
 import { callStore } from '../../core/timed-call.ts'
 import type { Entry, EntryFilter, EntryState, Inspectable, Store } from '../../core/store.ts'
 import { decodeStored } from '../../http/exchange.ts'
-import type { Journal } from './journal.ts'
+import type { EventJournal } from './journal.ts'
 import { hasLedger, operationsAmong } from './operations.ts'
 import type { FoundOperation } from './operations.ts'
 import { timelineOf } from './timeline.ts'
@@ -93,7 +93,7 @@ type List = (filter: EntryFilter) => Promise<readonly Entry[]>
 export function entriesOf(
   once: Once<Store & Inspectable>,
   store: Store & Partial<Inspectable>,
-  journal: Journal,
+  journal: EventJournal,
 ): Entries {
   const ask = askOf(once, store)
   const list: List = (filter) => ask((asked) => asked.list(filter))

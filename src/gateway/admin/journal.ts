@@ -26,7 +26,7 @@ export interface Slice extends Counts {
   readonly fromMs: number
 }
 
-export interface Journal {
+export interface EventJournal {
   /** How many events there were so far. */
   readonly seen: number
   /** What is known of one key, oldest first. */
@@ -54,7 +54,7 @@ const meaning: Partial<Record<EventName, (event: SeenEvent['event']) => keyof Co
   'store-failed': () => 'failed',
 }
 
-export function startJournal(clock: Clock = systemClock): Journal {
+export function startJournal(clock: Clock = systemClock): EventJournal {
   const ring: SeenEvent[] = []
   const byName: Partial<Record<EventName, number>> = {}
   const totals = { run: 0, absorbed: 0, failed: 0 }

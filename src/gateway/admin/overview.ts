@@ -8,7 +8,7 @@ import type { Once } from '../../core/once.ts'
 import type { Store } from '../../core/store.ts'
 import { countMax } from './entries.ts'
 import type { Entries } from './entries.ts'
-import type { Journal } from './journal.ts'
+import type { EventJournal } from './journal.ts'
 
 /**
  * One more table on the dashboard: operations, outbox, inbox, sessions. The page shows any of them without knowing it, so
@@ -38,7 +38,7 @@ interface OverviewOptions {
   readonly sections?: readonly AdminSection[] | undefined
   readonly clock: Clock
   readonly entries: Entries
-  readonly journal: Journal
+  readonly journal: EventJournal
 }
 
 interface FromStore {

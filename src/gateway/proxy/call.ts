@@ -6,7 +6,7 @@ import type { IdempotencyContext } from '../../http/exchange.ts'
 import type { GatewayProblem } from './problem.ts'
 import type { RequestResult } from '../request-log.ts'
 
-export interface Call {
+export interface ProxiedCall {
   readonly req: IncomingMessage
   readonly res: ServerResponse
   /** Path and query. The authority of an absolute form is gone: nothing in a request chooses the upstream. */
@@ -32,7 +32,7 @@ export interface Call {
   closed: boolean
 }
 
-export function createCall(req: IncomingMessage, res: ServerResponse, target: string, startedMs: number): Call {
+export function createCall(req: IncomingMessage, res: ServerResponse, target: string, startedMs: number): ProxiedCall {
   return {
     req,
     res,

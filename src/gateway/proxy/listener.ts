@@ -9,7 +9,7 @@ import { createExchange, internalError } from '../../http/exchange.ts'
 import type { Delivery, Exchange, HttpOptions, Produced } from '../../http/exchange.ts'
 import { concernsNode, exchangeOnNode, sendAnswer } from '../../http/on-node.ts'
 import { createCall } from './call.ts'
-import type { Call } from './call.ts'
+import type { ProxiedCall } from './call.ts'
 import { gatewayProblem, gatewayProblems } from './problem.ts'
 import { readRequest } from './requests.ts'
 import { pathPattern, withEscapedSlashes } from './routes.ts'
@@ -17,7 +17,7 @@ import type { PathCase, PathPattern } from './routes.ts'
 import type { Upstream } from './upstream.ts'
 
 /** Undefined is a route that is not protected. */
-export type Protection = Exchange<Call> | undefined
+export type Protection = Exchange<ProxiedCall> | undefined
 
 export interface ListenerOptions {
   readonly clock: Clock
@@ -25,7 +25,7 @@ export interface ListenerOptions {
   /** 'ambiguous': the path is on one route or on another one, depending on who reads it. */
   readonly protectionOf: (method: string, path: string) => Protection | 'ambiguous'
   /** The rules that are published. */
-  readonly published: Exchange<Call>
+  readonly published: Exchange<ProxiedCall>
   readonly pseudonym: string
   readonly profile: HttpOptions['profile']
   /** Headers that take no part in a Connection header. */
@@ -33,7 +33,7 @@ export interface ListenerOptions {
   /** A client that takes nothing of its answer for so long is cut off. */
   readonly patienceMs: number
   /** A call is over: its answer has left, and its key is decided. */
-  readonly onEnd: (call: Call) => void
+  readonly onEnd: (call: ProxiedCall) => void
 }
 
 export interface RouteProtection {
@@ -67,12 +67,12 @@ export function protectionBy(
   }
 }
 
-export function createProtection(once: Once, options: HttpOptions<Call>): Exchange<Call> {
-  return proxied(createExchange<Call>(once, options), options.leaseMs ?? once.settings.leaseMs)
+export function createProtection(once: Once, options: HttpOptions<ProxiedCall>): Exchange<ProxiedCall> {
+  return proxied(createExchange<ProxiedCall>(once, options), options.leaseMs ?? once.settings.leaseMs)
 }
 
 /** Answers the call that began. */
-export function createListener(options: ListenerOptions): (req: IncomingMessage, res: ServerResponse) => Call {
+export function createListener(options: ListenerOptions): (req: IncomingMessage, res: ServerResponse) => ProxiedCall {
   return (req, res) => {
     const read = readRequest(req, options)
     const target = 'refused' in read ? (req.url ?? '') : read.target
@@ -91,7 +91,7 @@ export function createListener(options: ListenerOptions): (req: IncomingMessage,
   }
 }
 
-function serve(options: ListenerOptions, call: Call, path: string): void {
+function serve(options: ListenerOptions, call: ProxiedCall, path: string): void {
   const { req, res, target } = call
   const exchange = options.protectionOf(req.method!, path)
   if (exchange === 'ambiguous') return answer(call, gatewayProblem(gatewayProblems.badRequest, options))
@@ -108,7 +108,7 @@ function serve(options: ListenerOptions, call: Call, path: string): void {
   options.upstream.forward(call)
 }
 
-function answer(call: Call, given: Parameters<typeof sendAnswer>[1]): void {
+function answer(call: ProxiedCall, given: Parameters<typeof sendAnswer>[1]): void {
   call.decided = true
   // What is still coming is dropped; it belongs to nobody.
   if (!call.req.complete) call.res.shouldKeepAlive = false
@@ -123,12 +123,12 @@ function failed(res: ServerResponse): void {
 }
 
 /** Whoever does not read would keep its place, and what is held for it, as long as it likes. Node ends a socket that times out. */
-function beImpatient({ patienceMs }: ListenerOptions, { req, closed }: Call): void {
+function beImpatient({ patienceMs }: ListenerOptions, { req, closed }: ProxiedCall): void {
   if (!closed) req.socket.setTimeout(patienceMs)
 }
 
 /** The key is decided, and an answer is on its way unless nobody waits for one. */
-function decide(options: ListenerOptions, call: Call): void {
+function decide(options: ListenerOptions, call: ProxiedCall): void {
   call.decided = true
   const isGone = call.req.socket.destroyed
   // Nobody reads what the upstream still sends: the client has left, or was given another answer.
@@ -138,11 +138,11 @@ function decide(options: ListenerOptions, call: Call): void {
   end(options, call)
 }
 
-function end({ onEnd }: ListenerOptions, call: Call): void {
+function end({ onEnd }: ListenerOptions, call: ProxiedCall): void {
   if (call.closed && call.decided) onEnd(call)
 }
 
-function proxied(exchange: Exchange<Call>, leaseMs: number): Exchange<Call> {
+function proxied(exchange: Exchange<ProxiedCall>, leaseMs: number): Exchange<ProxiedCall> {
   return {
     ...exchange,
     async handle(asked, run) {
@@ -173,13 +173,13 @@ function proxied(exchange: Exchange<Call>, leaseMs: number): Exchange<Call> {
 }
 
 /** What an answer is worth to a key. The throw leaves the key claimed until its lease ends; then onTakeover decides. */
-function judge(call: Call, produced: Produced): Produced {
+function judge(call: ProxiedCall, produced: Produced): Produced {
   if (call.doubt) throw new InDoubtError('The upstream was asked, and its answer did not come or broke off.')
   return call.unframed && produced.is === 'answer' ? { is: 'stream', status: produced.answer.status } : produced
 }
 
 /** Instead of whatever had come of the answer. The key can be asked for again when its lease is over, at the latest. */
-function inDoubt({ settings }: Exchange<Call>, call: Call, leaseMs: number): Delivery {
+function inDoubt({ settings }: Exchange<ProxiedCall>, call: ProxiedCall, leaseMs: number): Delivery {
   call.result = 'in-doubt'
   const answer = gatewayProblem(call.doubt!, { profile: settings.profile, retryAfterMs: leaseMs })
   const window = ['Idempotency-Window', String(settings.windowSeconds)] as const
@@ -191,7 +191,7 @@ function isUnprotected(headers: Extract<Delivery, { is: 'handler' }>['headers'])
   return headers.some(([name, value]) => name === 'Idempotency-Status' && value === 'unprotected')
 }
 
-function conclude(exchange: Exchange<Call>, call: Call, delivery: Delivery): Delivery {
+function conclude(exchange: Exchange<ProxiedCall>, call: ProxiedCall, delivery: Delivery): Delivery {
   if (delivery.is === 'handler') {
     if (call.result === 'passed') call.result = isUnprotected(delivery.headers) ? 'unprotected' : 'executed'
     return delivery

@@ -2,14 +2,14 @@
 
 import { hashKey } from '../../core/key.ts'
 import { splitTarget } from '../../http/exchange.ts'
-import type { Call } from './call.ts'
+import type { ProxiedCall } from './call.ts'
 import type { RequestRecord } from '../request-log.ts'
 
 /** No response was begun: the client had left, or its request broke off. nginx and the readers of its logs use the same number. */
 const noAnswer = 499
 
 /** What the log and the metrics are given when a request is over. */
-export function recordOf(call: Call, nowMs: number): RequestRecord {
+export function recordOf(call: ProxiedCall, nowMs: number): RequestRecord {
   const { req, res, target, result, cause, context, key, startedMs } = call
   return {
     method: req.method ?? '',

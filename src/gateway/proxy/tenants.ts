@@ -3,7 +3,7 @@
 import { hash } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import type { HttpOptions } from '../../http/exchange.ts'
-import type { Call } from './call.ts'
+import type { ProxiedCall } from './call.ts'
 import type { GatewaySettings } from './options.ts'
 import { linesOf } from './requests.ts'
 
@@ -15,7 +15,7 @@ export function tenantName({ tenantHeader = '' }: GatewaySettings): string {
 }
 
 /** Whose a key is, for the exchange. */
-export function tenantOption(settings: GatewaySettings): Pick<HttpOptions<Call>, 'tenant'> {
+export function tenantOption(settings: GatewaySettings): Pick<HttpOptions<ProxiedCall>, 'tenant'> {
   const name = tenantName(settings)
   if (name === '') return { tenant: 'shared' }
   return { tenant: ({ req }) => tenantOf(req, name) }

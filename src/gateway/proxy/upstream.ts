@@ -7,7 +7,7 @@ import { Pool } from 'undici'
 import type { Dispatcher } from 'undici'
 import type { HttpOptions } from '../../http/exchange.ts'
 import { sendAnswer } from '../../http/on-node.ts'
-import type { Call } from './call.ts'
+import type { ProxiedCall } from './call.ts'
 import { gatewayProblem, gatewayProblems } from './problem.ts'
 import { requestHeaders, responseHead, responseTrailers, wantsTrailers } from './forwarded-headers.ts'
 import type { ForwardingRules } from './forwarded-headers.ts'
@@ -22,7 +22,7 @@ export interface UpstreamOptions extends ForwardingRules {
 
 export interface Upstream {
   /** Ask, and write what comes to the response of the call. */
-  forward(call: Call): void
+  forward(call: ProxiedCall): void
   /** What is under way ends as in doubt. */
   close(): Promise<void>
 }
@@ -42,7 +42,7 @@ export function openUpstream(options: UpstreamOptions): Upstream {
   }
 }
 
-function forward(pool: Pool, options: UpstreamOptions, call: Call): void {
+function forward(pool: Pool, options: UpstreamOptions, call: ProxiedCall): void {
   const { req, target, body, context, remoteAddress } = call
   const streams = body === undefined && hasBody(req)
   const contentLength = streams ? req.headers['content-length'] : undefined
@@ -63,7 +63,7 @@ function hasBody({ headers }: IncomingMessage): boolean {
 }
 
 /** Not the request itself: an upstream that answers early would destroy it, and with it the connection to the client. */
-async function* chunksOf({ req, context }: Call): AsyncGenerator<Buffer> {
+async function* chunksOf({ req, context }: ProxiedCall): AsyncGenerator<Buffer> {
   let last: Buffer | undefined
   for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     if (last) yield last
@@ -75,7 +75,7 @@ async function* chunksOf({ req, context }: Call): AsyncGenerator<Buffer> {
   if (last) yield last
 }
 
-function createExchangeHandler(options: UpstreamOptions, call: Call): Dispatcher.DispatchHandler {
+function createExchangeHandler(options: UpstreamOptions, call: ProxiedCall): Dispatcher.DispatchHandler {
   const { req, res } = call
   let sent = false
   let over = false
@@ -141,7 +141,7 @@ function reasonOf(message: string | undefined): string {
 }
 
 /** As a handler in the same process would say it to its context. */
-function wish({ context }: Call, said: string | undefined): void {
+function wish({ context }: ProxiedCall, said: string | undefined): void {
   if (said === 'store') context?.store()
   else if (said === 'release') context?.release()
   else if (said === 'not-begun') context?.notBegun()
@@ -156,12 +156,12 @@ class UnknownCoding extends Error {
   readonly code = 'UNKNOWN_TRANSFER_CODING'
 }
 
-function isDeaf({ context, decided, req }: Call): boolean {
+function isDeaf({ context, decided, req }: ProxiedCall): boolean {
   return (!context || decided) && req.socket.destroyed
 }
 
 /** Nothing was sent, so nothing is remembered: the key is as free as before. */
-function unreachable({ profile }: UpstreamOptions, call: Call, error: Error): void {
+function unreachable({ profile }: UpstreamOptions, call: ProxiedCall, error: Error): void {
   call.result = 'unreachable'
   call.cause = codeOf(error)
   call.context?.notBegun()
@@ -170,7 +170,7 @@ function unreachable({ profile }: UpstreamOptions, call: Call, error: Error): vo
 
 const timeouts = new Set(['UND_ERR_HEADERS_TIMEOUT', 'UND_ERR_BODY_TIMEOUT'])
 
-function breakOff({ profile }: UpstreamOptions, call: Call, error: Error): void {
+function breakOff({ profile }: UpstreamOptions, call: ProxiedCall, error: Error): void {
   const { req, res, context } = call
   call.cause = codeOf(error)
   if (error instanceof ClientLeft) return void res.destroy()
@@ -192,7 +192,7 @@ function breakOff({ profile }: UpstreamOptions, call: Call, error: Error): void 
  * Half an answer must not pass for a whole one. A client of HTTP/1.0 knows its end by the end of the connection: only a reset
  * tells it that this was none.
  */
-function cut({ req, res }: Call): void {
+function cut({ req, res }: ProxiedCall): void {
   if (req.httpVersion === '1.0') req.socket.resetAndDestroy()
   else res.destroy()
 }

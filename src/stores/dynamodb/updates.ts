@@ -8,7 +8,7 @@ import type { DynamodbItem, DynamodbUpdate } from '../../clients/dynamodb.ts'
 import { keyOfItem, number, retainSeconds } from './entries.ts'
 import type { DynamodbMoment } from './entries.ts'
 
-export interface Change {
+export interface ItemChange {
   /** An expression for each attribute that is set. */
   readonly sets: Readonly<Record<string, string>>
   readonly values: DynamodbItem
@@ -21,7 +21,7 @@ export interface Where {
 }
 
 /** A lease that ends then, and the retention that the entry has counted from there. */
-export function leaseEndingAt(untilMs: number): Change {
+export function leaseEndingAt(untilMs: number): ItemChange {
   return {
     sets: {
       leaseUntilMs: ':untilMs',
@@ -38,7 +38,7 @@ export function endingNow(
   { keepMs, tombstoneMs }: Retention,
   { now, clockSkewMs }: DynamodbMoment,
   others: DynamodbItem,
-): Change {
+): ItemChange {
   const seconds = retainSeconds({ keepMs, tombstoneMs }, clockSkewMs)
   const attributes = {
     leaseUntilMs: number(now),
@@ -60,16 +60,16 @@ export function endingNow(
 export const contents: readonly string[] = ['outcome', 'outcomeApart', 'input']
 
 /** Nothing but remains, until TTL or a sweep removes them. */
-export function forgetting(moment: DynamodbMoment): Change {
+export function forgetting(moment: DynamodbMoment): ItemChange {
   return { ...endingNow({ keepMs: 0, tombstoneMs: 0 }, moment, { wrote: { S: 'forget' } }), removes: contents }
 }
 
-export function opening({ now }: DynamodbMoment): Change {
+export function opening({ now }: DynamodbMoment): ItemChange {
   const { sets, values } = leaseEndingAt(now)
   return { sets: { ...sets, wrote: ':release' }, values: { ...values, ':release': { S: 'release' } } }
 }
 
-export function updateOf(table: string, key: Key, { sets, values, removes }: Change, where: Where): DynamodbUpdate {
+export function updateOf(table: string, key: Key, { sets, values, removes }: ItemChange, where: Where): DynamodbUpdate {
   const set = Object.entries({ ...sets, revision: '#revision + :one' }).map(([name, to]) => `#${name} = ${to}`)
   const remove = removes ? ` REMOVE ${removes.map((name) => `#${name}`).join(', ')}` : ''
   const expression = `SET ${set.join(', ')}${remove}`

@@ -14,7 +14,7 @@ import type { DynamodbMoment, DynamodbEntry } from './entries.ts'
 import { isPassing, messageOf, storeError } from './errors.ts'
 import { storeOutcome } from './outcomes.ts'
 import { endingNow, forgetting, leaseEndingAt, opening, updateOf } from './updates.ts'
-import type { Change, Where } from './updates.ts'
+import type { ItemChange, Where } from './updates.ts'
 
 export async function extend(context: DynamodbContext, claim: Claim, leaseMs: number): Promise<Fenced> {
   const moment = momentOf(context)
@@ -104,7 +104,7 @@ async function settling(
   bytes: Uint8Array,
   retention: Retention,
   moment: DynamodbMoment,
-): Promise<Change> {
+): Promise<ItemChange> {
   const { outcome, outcomeApart } = await storeOutcome(context, claim, bytes, moment.now + retention.keepMs)
   return endingNow(retention, moment, {
     wrote: { S: 'settle' },
@@ -130,7 +130,7 @@ function heldByToken({ token }: Claim, { sure }: DynamodbMoment): Where {
 async function update(
   context: DynamodbContext,
   { key }: Claim,
-  change: Change,
+  change: ItemChange,
   where: Where,
 ): Promise<'done' | { readonly seen: DynamodbEntry | undefined }> {
   const input: DynamodbUpdate = updateOf(context.table, key, change, where)

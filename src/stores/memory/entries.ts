@@ -39,6 +39,16 @@ export interface MemoryData {
   nothingOverUntilMs: number
 }
 
+/**
+ * What memory stores keep their entries in. Two stores on the same data are two instances of one store, as two processes are.
+ *
+ * @example
+ * import { memoryData, memoryStore } from 'onceonly/memory'
+ *
+ * const data = memoryData()
+ * const one = memoryStore({ data })
+ * const other = memoryStore({ data })
+ */
 export function memoryData(clock: Clock = systemClock): MemoryData {
   // Wall time once, and then only what has passed since: a wall clock that is set must not end any lease.
   const startedAtMs = clock.now() - clock.elapsed()

@@ -40,7 +40,7 @@ type Everything = SqliteEntries & SqliteInspection & SqliteOperations
 type Work<T> = (entries: Everything) => T
 type Reply = { readonly value: unknown } | { readonly error: unknown }
 
-export interface Calls {
+export interface SqliteCalls {
   /** The verdict, when it can be told at once and without writing. */
   look(key: Key, request: ClaimRequest): Verdict | undefined
   /** For work that only reads: at once, without a transaction. */
@@ -56,7 +56,7 @@ export interface Calls {
 // The wait for the disk is shared by all of a batch. Beyond so many, a larger one only keeps the event loop longer.
 const batchMax = 256
 
-export function callsOn(ground: SqliteGround): Calls {
+export function callsOn(ground: SqliteGround): SqliteCalls {
   const { first: database, table, clock, lockWaitMs } = ground
   let entries: Everything | undefined
 

@@ -35,13 +35,13 @@ import {
 } from './case.ts'
 import type { ContractCase } from './case.ts'
 
-export type OperationStore = Store & StepLedger & Recoverable
+export type LedgerStore = Store & StepLedger & Recoverable
 
 const scope = 'contract/operations/checkout'
 export const anOperation: Key = key(scope, 'an operation')
 export const input: Uint8Array = bytesOf('the input')
 
-export function operationsOf(store: Store): OperationStore {
+export function operationsOf(store: Store): LedgerStore {
   return having(store, ['enlist', 'ledger', 'advance', 'due', 'dismiss', 'requestCancel', 'unfinished'], 'operations')
 }
 

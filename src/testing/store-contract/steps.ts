@@ -20,11 +20,11 @@ import {
 } from './case.ts'
 import type { ContractCase } from './case.ts'
 import { advance, anOperation, contents, enlist, enlisted, input, operationsOf, record, running } from './operations.ts'
-import type { OperationStore } from './operations.ts'
+import type { LedgerStore } from './operations.ts'
 import type { ContractSubject } from './subject.ts'
 
 interface StepSubject {
-  readonly store: OperationStore & TransactionalSteps<unknown>
+  readonly store: LedgerStore & TransactionalSteps<unknown>
   readonly transactions: NonNullable<ContractSubject['transactions']>
 }
 

@@ -9,7 +9,7 @@ import { join, name, sql } from '../../clients/sql-statement.ts'
 import { assignments, names, values, where } from '../statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { answerOf, restless, roundsMax } from '../steps.ts'
-import type { Result, SqlWrites, Steps } from '../steps.ts'
+import type { WriteResult, SqlWrites, WriteSteps } from '../steps.ts'
 import type {
   AddOnce,
   Answers,
@@ -36,7 +36,7 @@ export const mysqlStatements: SqlWrites = {
 const share = sql`lock in share mode`
 const update = sql`for update`
 
-function* insertOnce(table: string, { key, set }: InsertOnce): Steps<Answers['insertOnce']> {
+function* insertOnce(table: string, { key, set }: InsertOnce): WriteSteps<Answers['insertOnce']> {
   for (let round = 0; round < roundsMax; round++) {
     const duplicate = yield* insert(table, { ...key, ...set })
     if (!duplicate) return 'applied'
@@ -49,7 +49,7 @@ function* insertOnce(table: string, { key, set }: InsertOnce): Steps<Answers['in
 }
 
 /** Returns the error of a duplicate, if it was one. Such an error undoes the statement, not the transaction. */
-function* insert(table: string, row: Row): Steps<{ readonly error: unknown } | undefined> {
+function* insert(table: string, row: Row): WriteSteps<{ readonly error: unknown } | undefined> {
   try {
     yield sql`insert into ${name(table)} (${names(row)}) values (${values(row)})`
     return undefined
@@ -69,7 +69,7 @@ const marks = {
 
 const mark = (of: keyof typeof marks): SqlStatement => sql([String(marks[of])])
 
-function* upsert(table: string, { key, set, setOnInsert }: Upsert): Steps<Answers['upsert']> {
+function* upsert(table: string, { key, set, setOnInsert }: Upsert): WriteSteps<Answers['upsert']> {
   const written = yield onDuplicate(table, {
     key,
     row: { ...key, ...setOnInsert, ...set },
@@ -85,7 +85,7 @@ function* upsert(table: string, { key, set, setOnInsert }: Upsert): Steps<Answer
 function* upsertIfNewer(
   table: string,
   { key, set, setOnInsert, newer }: UpsertIfNewer,
-): Steps<Answers['upsertIfNewer']> {
+): WriteSteps<Answers['upsertIfNewer']> {
   const [column, version] = Object.entries(newer)[0]!
   const isNewer = sql`(${name(column)} is null or ${exact(version)} > ${name(column)})`
   const written = yield onDuplicate(table, {
@@ -121,7 +121,7 @@ function onDuplicate(table: string, { key, row, set, guard, left }: OnDuplicate)
     on duplicate key update ${first} = if(last_insert_id(${left}) = 0, ${first}, ${first}), ${join(changes, ', ')}`
 }
 
-function refuseOtherRow(write: string, table: string, { insertId }: Result): void {
+function refuseOtherRow(write: string, table: string, { insertId }: WriteResult): void {
   if (insertId !== marks.otherRow) return
   throw invalidArgument(
     `${write}: another row of ${table} holds one of these values, which another unique constraint allows once. Nothing was ` +
@@ -129,7 +129,7 @@ function refuseOtherRow(write: string, table: string, { insertId }: Result): voi
   )
 }
 
-function* compareAndSet(table: string, { key, expect, set }: CompareAndSet): Steps<Answers['compareAndSet']> {
+function* compareAndSet(table: string, { key, expect, set }: CompareAndSet): WriteSteps<Answers['compareAndSet']> {
   const written = yield sql`
     update ${name(table)} set ${assignments(set)} where ${where(key)} and ${holds(expect)}`
   if (written.changed! > 0) return 'applied'
@@ -139,7 +139,7 @@ function* compareAndSet(table: string, { key, expect, set }: CompareAndSet): Ste
   return answerOf(found) ?? 'missing'
 }
 
-function* addOnce(table: string, { key, add, once }: AddOnce): Steps<Answers['addOnce']> {
+function* addOnce(table: string, { key, add, once }: AddOnce): WriteSteps<Answers['addOnce']> {
   const found = yield sql`select 'there' as answer from ${name(table)} where ${where(key)} ${update}`
   if (!answerOf(found)) return 'missing'
   const duplicate = yield* insert(once.table!, once.key)
@@ -151,7 +151,7 @@ function* addOnce(table: string, { key, add, once }: AddOnce): Steps<Answers['ad
   return 'applied'
 }
 
-function* appendOnce(table: string, request: AppendOnce): Steps<Answers['appendOnce']> {
+function* appendOnce(table: string, request: AppendOnce): WriteSteps<Answers['appendOnce']> {
   const { key, stream, after, set } = request
   const version = versionColumn(request)
   // Events are never deleted: what is there now stays there.
@@ -170,7 +170,7 @@ function* appendOnce(table: string, request: AppendOnce): Steps<Answers['appendO
  * The mark of an event and its count are two statements. Outside of a transaction each would be committed alone. There MySQL
  * forgets a savepoint at once, which is how we notice.
  */
-function* inTransaction<Answer>(steps: Steps<Answer>): Steps<Answer> {
+function* inTransaction<Answer>(steps: WriteSteps<Answer>): WriteSteps<Answer> {
   yield sql`savepoint onceonly_writes`
   try {
     yield sql`rollback to savepoint onceonly_writes`
