@@ -114,10 +114,15 @@ describe('what has one home', () => {
     [/\bMath\.random\(|\brandomUUID\(|\bgetRandomValues\(/, 'randomness', isClock],
     // The time-out of a socket is the system's, and no timer of ours.
     [/(?<!socket\.)\bset(Timeout|Interval)\(/, 'timers', isClock],
+    [
+      /\bfirstMs: \d|\bconst (\w+(Tries|Rounds|Pause|Retry|RetryAfter)|tries|rounds|pause|retry|retryAfter)(Max|Ms)? = \d/,
+      'a pause between tries or a count of them',
+      (path) => path === 'src/core/backoff.ts' || roomOf(path) === 'testing',
+    ],
     [/\bconsole\./, 'the console', (path) => roomOf(path) === 'cli'],
     [/\bprocess\.(env|exit|argv)\b/, 'the process', (path) => roomOf(path) === 'cli'],
   ]
-  test.each(sources)('%s uses clocks, randomness, timers and the console only where they live', (path) => {
+  test.each(sources)('%s uses clocks, randomness, timers, pauses and the console only where they live', (path) => {
     const text = codeIn(path)
     for (const [pattern, what, home] of homes) {
       expect(pattern.test(text) && !home(path), `${path} uses ${what}`).toBe(false)

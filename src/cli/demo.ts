@@ -6,6 +6,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
+import { backoffMs, backoffs } from '../core/backoff.ts'
 import { sleep, systemClock, systemRandom } from '../core/clock.ts'
 import { entriesOf, startAdmin, startJournal } from '../gateway/admin.ts'
 import { startGateway } from '../gateway/proxy.ts'
@@ -144,7 +145,9 @@ async function startParts(
 /** SQLite has one writer: while somebody else is it, nothing can be written, as with a disk that hangs. */
 async function holdLock(path: string): Promise<() => void> {
   const database = new DatabaseSync(path)
-  while (!begin(database)) await sleep(systemClock, 5)
+  for (let tries = 0; !begin(database); tries++) {
+    await sleep(systemClock, backoffMs(backoffs.sqliteLock, tries, systemRandom))
+  }
   return () => {
     if (!database.isOpen) return
     database.exec('ROLLBACK')

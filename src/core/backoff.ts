@@ -1,5 +1,5 @@
-// Delays that grow, with jitter: callers that failed together must not come back together. Every pause between two tries of the
-// project is a row of one table, so that "how long can this take at worst?" is answered here.
+// Every pause between two tries of the project, and every count of tries, is a row of the tables below. So "how long can this take
+// at worst?" is answered here. Delays grow, with jitter: callers that failed together must not come back together.
 
 import type { Random } from './clock.ts'
 
@@ -59,7 +59,8 @@ export const countedBackoffs: {
   readonly statement: CountedBackoff
   readonly lockedClaim: CountedBackoff
   readonly lockedWrite: CountedBackoff
-  readonly mend: CountedBackoff
+  readonly lockedMend: CountedBackoff
+  readonly migration: CountedBackoff
   readonly undo: CountedBackoff
 } = {
   /** A transaction or transaction step that loses against others (deadlock, serialization) five times in a row will not win soon. */
@@ -70,10 +71,48 @@ export const countedBackoffs: {
   lockedClaim: counted(8, 2, 2, 200),
   /** A settle must be written, so it waits 5 s for a transaction that holds the entry. */
   lockedWrite: counted(30, 2, 2, 200),
-  /** A person who mends waits a little for an entry that is just being written, not for a long transaction. */
-  mend: counted(10, 5, 2, 200),
+  /** Half a second. A person who mends waits for an entry that is just being written, not for a long transaction. */
+  lockedMend: counted(10, 2, 2, 200),
+  /** A migration that needs a table for itself waits a minute or more. Open transactions have mostly ended by then. */
+  migration: counted(300, 300, 1, 300),
   /** Three tries outlast a hiccup. An undo that fails longer parks the operation, and the next resume tries again. */
   undo: counted(3, 200, 3, 5_000),
+}
+
+/** Rounds without a pause: a writer that was overtaken reads what is there now, and decides again. */
+export const rounds: { readonly claim: number; readonly mend: number; readonly write: number } = {
+  /** A claim that is refused finds an entry that another caller has just taken, which is nearly always the end of it. */
+  claim: 10,
+  /** Another writer has to come between reading and writing each time. Then it is not the moment to mend anything. */
+  mend: 10,
+  /** A row that is there while it is written and gone while it is read. Three rounds of that are no coincidence. */
+  write: 3,
+}
+
+/** Pauses that do not grow. */
+export const pausesMs: {
+  readonly heldKey: number
+  readonly heldItem: number
+  readonly majority: number
+  readonly tableCreation: number
+  readonly cacheDown: number
+  readonly databaseDown: number
+  readonly quarantineSpread: number
+} = {
+  /** What a claim is told of a key that an open transaction has. Most end within milliseconds; a longer one is asked for ten times per second. */
+  heldKey: 100,
+  /** The same of an item that a transaction of DynamoDB has. Those take milliseconds. */
+  heldItem: 50,
+  /** The same of a write that the primary of MongoDB has and a majority has not yet. */
+  majority: 10,
+  /** DynamoDB makes a table within seconds. */
+  tableCreation: 200,
+  /** One call per second finds out whether a cache that failed is back. */
+  cacheDown: 1_000,
+  /** A database that gave no answer to a question beside the calls is not asked again by every call. */
+  databaseDown: 1_000,
+  /** On a large loss every bucket of a Redis Cluster has evidence within seconds. One of them spreads the quarantine for all. */
+  quarantineSpread: 60_000,
 }
 
 /** The pauses before each release of a claim whose answer never came. The claim may still be on its way to the store, so the release is repeated. */

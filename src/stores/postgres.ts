@@ -31,7 +31,8 @@
 // - An index is created only when it is not there: IF NOT EXISTS waits for every transaction that has written to the
 //   table, and claims wait behind it.
 
-import { sleep, systemClock } from '../core/clock.ts'
+import { backoffMs, countedBackoffs } from '../core/backoff.ts'
+import { sleep, systemClock, systemRandom } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
 import { checkOptions, identifier, oneOf, optional, positiveMs, withMethods } from '../core/options.ts'
 import type {
@@ -120,10 +121,6 @@ export interface PostgresStore<Client = PgPoolClient | PostgresJsReserved>
   /** An open transaction of pg, postgres.js, Drizzle, Kysely, Knex or Prisma on the same database. */
   within(tx: Client | PostgresTransaction): InTransaction
 }
-
-/** A minute and a half in all. Open transactions have mostly ended by then, and a person waits for this migration. */
-const stepTriesMax = 300
-const stepPauseMs = 300
 
 /**
  * Keeps entries in PostgreSQL, through a pool of pg or the `sql` of postgres.js. Run `await store.migrate()` once before its first use.
@@ -223,8 +220,8 @@ async function putIntoPeriods(clock: Clock, connections: PostgresConnections<unk
       await connections.run([migrationLock, shortLockTimeout, step])
       return
     } catch (error) {
-      if (sqlStateOf(error) !== lockNotAvailable || tries === stepTriesMax) throw error
-      await sleep(clock, stepPauseMs)
+      if (sqlStateOf(error) !== lockNotAvailable || tries === countedBackoffs.migration.triesMax) throw error
+      await sleep(clock, backoffMs(countedBackoffs.migration, tries, systemRandom))
     }
   }
 }

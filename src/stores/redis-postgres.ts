@@ -8,6 +8,7 @@
 //   wrong with what Redis says is a miss. Costs: a fresh call is 0.64 to 0.8 of plain PostgreSQL; a hit is 1.5 to 2.3
 //   times its replay.
 
+import { pausesMs } from '../core/backoff.ts'
 import type { KeyObject } from 'node:crypto'
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
@@ -48,7 +49,6 @@ const redisTimeoutMsDefault = 50
 const readingsMax = 2
 /** Claims under way of which we know what was asked. Forgetting one costs its first retry a question to the database. */
 const claimsMax = 10_000
-const secretRetryMs = 1_000
 
 const redisRule: Rule = (value) => {
   try {
@@ -147,7 +147,7 @@ function knowledgeOf<Client>(clock: Clock, postgres: PostgresStore<Client>): () 
   let secret: KeyObject | undefined
   let notBeforeMs = -Infinity
   const learn = async (): Promise<void> => {
-    notBeforeMs = clock.elapsed() + secretRetryMs
+    notBeforeMs = clock.elapsed() + pausesMs.databaseDown
     secret ??= await databaseSecret(postgres).catch(() => undefined)
   }
   return () => {

@@ -2,7 +2,8 @@
 // entry whose row is locked is asked for again for a while, because its state is not decided yet.
 // Invariant: every error that leaves these functions is an OnceError with the key in its message.
 
-import { backoffMs } from '../core/backoff.ts'
+import { backoffMs, countedBackoffs, pausesMs } from '../core/backoff.ts'
+import type { CountedBackoff } from '../core/backoff.ts'
 import { sleep, systemRandom } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
@@ -16,28 +17,6 @@ export interface SqlServer {
   /** `what` completes "PostgreSQL could not …": "claim payments/42". */
   storeError(error: unknown, what: string, executed: 'no' | 'unknown'): OnceError
 }
-
-/** A row that is locked now is mostly free a moment later. A transaction that took the key over may last. */
-const lockedBackoff = { firstMs: 2, factor: 2, maxMs: 200 }
-
-/** A quarter of a second. After that the caller learns more from `busy` than from waiting. */
-const claimTriesMax = 8
-
-/** About four seconds. A write is asked for longer, because its answer decides what the caller is told. */
-const writeTriesMax = 30
-
-/** Some 600 ms. A person who mends can wait for a write to end, and not for a long transaction. */
-const mendTriesMax = 10
-
-/**
- * How long to wait for a key that a transaction or a statement of others has locked. A statement ends within milliseconds. A
- * transaction that takes longer is asked for ten times per second.
- */
-const heldRetryAfterMs = 100
-
-/** A conflict before the effect costs one round trip. Five in a row, with growing pauses, are not bad luck any more. */
-const conflictTriesMax = 5
-const conflictBackoff = { firstMs: 5, factor: 3, maxMs: 250 }
 
 // n: granted, and nothing was written yet.
 const hows = { f: 'fresh', n: 'fresh', r: 'reopened', t: 'taken-over' } as const
@@ -56,7 +35,7 @@ export function verdictOf(key: Key, request: ClaimRequest, answer: string): Verd
       return { is, retryAfterMs: Number(first) }
     case 'held':
     case 'locked':
-      return { is: 'busy', retryAfterMs: Math.min(heldRetryAfterMs, request.leaseMs) }
+      return { is: 'busy', retryAfterMs: Math.min(pausesMs.heldKey, request.leaseMs) }
     case 'doubt':
       return { is, attempt: Number(first) }
     case 'mismatch':
@@ -120,7 +99,7 @@ async function untilKnown(
 ): Promise<Advanced> {
   const startedMs = clock.elapsed()
   try {
-    const answer = advancedOf(await whileLocked(clock, writeTriesMax, ask))
+    const answer = advancedOf(await whileLocked(clock, countedBackoffs.lockedWrite, ask))
     if (answer !== 'locked') return answer
   } catch (error) {
     throw storeError(error, `${verb} ${describeKey(key)}`, 'unknown')
@@ -130,7 +109,7 @@ async function untilKnown(
 
 /** The last answer to a claim: 'locked' when the row stayed locked for a quarter of a second. */
 export function claimWhileLocked(clock: Clock, claim: () => Promise<string>): Promise<string> {
-  return whileLocked(clock, claimTriesMax, claim)
+  return whileLocked(clock, countedBackoffs.lockedClaim, claim)
 }
 
 /** `store.mend`: the server's answer, undefined when there is no such entry. */
@@ -140,20 +119,20 @@ export async function mendWhileLocked(
   mend: () => Promise<string | undefined>,
 ): Promise<string | undefined> {
   const startedMs = clock.elapsed()
-  const answer = await whileLocked(clock, mendTriesMax, mend)
+  const answer = await whileLocked(clock, countedBackoffs.lockedMend, mend)
   if (answer === 'locked') throw stillLocked(key, clock.elapsed() - startedMs, 'no')
   return answer
 }
 
 async function whileLocked<Answer extends string | undefined>(
   clock: Clock,
-  triesMax: number,
+  backoff: CountedBackoff,
   ask: () => Promise<Answer>,
 ): Promise<Answer> {
   for (let tries = 1; ; tries++) {
     const answer = await ask()
-    if (answer !== 'locked' || tries === triesMax) return answer
-    await sleep(clock, backoffMs(lockedBackoff, tries - 1, systemRandom))
+    if (answer !== 'locked' || tries === backoff.triesMax) return answer
+    await sleep(clock, backoffMs(backoff, tries - 1, systemRandom))
   }
 }
 
@@ -167,8 +146,8 @@ export async function retried<T>(
     try {
       return await work()
     } catch (error) {
-      if (tries === conflictTriesMax || !mayPass(error)) throw error
-      await sleep(clock, backoffMs(conflictBackoff, tries - 1, systemRandom))
+      if (tries === countedBackoffs.statement.triesMax || !mayPass(error)) throw error
+      await sleep(clock, backoffMs(countedBackoffs.statement, tries - 1, systemRandom))
     }
   }
 }

@@ -3,13 +3,14 @@
 
 import { isTransactionConflict, refusedBy } from '../clients/dynamodb.ts'
 import type { DynamodbClient, StoredDynamodbItem } from '../clients/dynamodb.ts'
+import { rounds } from '../core/backoff.ts'
 import { OnceError } from '../core/errors.ts'
 import { checkOptions, optional, withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import { addTransaction, appendTransaction } from './dynamodb/transactions.ts'
 import { conditional, expressionOf, itemOf, sameValue } from './dynamodb/expressions.ts'
 import { eachWrite, requestChecks, scalar } from './requests.ts'
-import { restless, roundsMax } from './steps.ts'
+import { restless } from './steps.ts'
 import type { Answers, CompareAndSet, InsertOnce, Row, Upsert, UpsertIfNewer, Writes } from './writes.ts'
 
 /** `new DynamoDB({ region })` of @aws-sdk/client-dynamodb, 3.363 or later (the first to tell what a condition failed on). */
@@ -83,7 +84,7 @@ async function upsert(
   table: string,
   { key, set, setOnInsert }: Upsert,
 ): Promise<Answers['upsert']> {
-  for (let round = 0; round < roundsMax; round++) {
+  for (let round = 0; round < rounds.write; round++) {
     const attempt = await update(client, table, key, set, ({ present, holds, not, all }) =>
       setOnInsert ? all([present(key), not(holds(set))]) : not(holds(set)),
     )
@@ -100,7 +101,7 @@ async function upsertIfNewer(
   { key, set, setOnInsert, newer }: UpsertIfNewer,
 ): Promise<Answers['upsertIfNewer']> {
   const nothing = Object.fromEntries(Object.keys(newer).map((name) => [name, null]))
-  for (let round = 0; round < roundsMax; round++) {
+  for (let round = 0; round < rounds.write; round++) {
     const attempt = await update(client, table, key, { ...set, ...newer }, (build) => {
       const older = build.any([build.holds(nothing), build.below(newer)])
       return setOnInsert ? build.all([build.present(key), build.group(older)]) : build.any([build.absent(key), older])

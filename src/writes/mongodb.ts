@@ -1,12 +1,13 @@
 // The writes on MongoDB: each is one document, which MongoDB changes as a whole or not at all, and needs no transaction. The key
 // must be `_id` or have a unique index: without one, two inserts at the same moment are two documents.
 
+import { rounds } from '../core/backoff.ts'
 import { isDuplicateKey } from '../clients/mongodb.ts'
 import type { MongodbCollection, MongodbDatabase, MongodbUpdated } from '../clients/mongodb.ts'
 import { checkGiven, withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import { eachWrite, requestChecks, scalar, versionColumn } from './requests.ts'
-import { restless, roundsMax } from './steps.ts'
+import { restless } from './steps.ts'
 import type {
   AddOnce,
   Answers,
@@ -118,7 +119,7 @@ async function upsert(documents: Documents, { key, set, setOnInsert }: Upsert): 
       return modifiedCount + upsertedCount > 0 ? 'applied' : 'already'
     } catch (error) {
       // Two upserts found nothing and both inserted: the one that was refused finds it now.
-      if (!isDuplicateKey(error) || round === roundsMax) throw error
+      if (!isDuplicateKey(error) || round === rounds.write) throw error
     }
   }
 }
@@ -130,7 +131,7 @@ async function upsertIfNewer(
 ): Promise<Answers['upsertIfNewer']> {
   const [field, version] = Object.entries(newer)[0]!
   const older = { $or: [{ [field]: { $eq: null } }, { [field]: { $lt: version } }] }
-  for (let round = 0; round < roundsMax; round++) {
+  for (let round = 0; round < rounds.write; round++) {
     const updated = await documents.update({ ...equal(key), ...older }, { $set: { ...set, ...newer } })
     if (updated.matchedCount > 0) return 'applied'
     const refused = await documents.insert({ ...key, ...setOnInsert, ...set, ...newer })

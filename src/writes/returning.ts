@@ -1,11 +1,12 @@
 // The writes for PostgreSQL and SQLite, which have ON CONFLICT and RETURNING in common. What applies is one statement; what does
 // not is followed by a second that finds out why, as the first saw the table as it was before it waited for others.
 
+import { rounds } from '../core/backoff.ts'
 import { versionColumn } from './requests.ts'
 import { join, name, sql } from '../clients/sql-statement.ts'
 import { assignments, names, values, where } from './statement.ts'
 import type { SqlStatement } from '../clients/sql-statement.ts'
-import { answerOf, restless, roundsMax } from './steps.ts'
+import { answerOf, restless } from './steps.ts'
 import type { SqlWrites, WriteSteps } from './steps.ts'
 import type { AddOnce, Answers, AppendOnce, CompareAndSet, InsertOnce, Row, Upsert, UpsertIfNewer } from './writes.ts'
 
@@ -50,7 +51,7 @@ function* upsertIfNewer(
 ): WriteSteps<Answers['upsertIfNewer']> {
   const row = { ...key, ...setOnInsert, ...set, ...newer }
   const [column, version] = Object.entries(newer)[0]!
-  for (let round = 0; round < roundsMax; round++) {
+  for (let round = 0; round < rounds.write; round++) {
     const written = yield sql`
       insert into ${name(table)} as kept (${names(row)}) values (${values(row)})
       on conflict (${names(key)}) do update set ${fromExcluded({ ...set, ...newer })}

@@ -1,6 +1,7 @@
 // A write on SQL is a generator: it yields statements and is given their results. So the same logic serves clients that answer
 // at once (SQLite) and those that are awaited.
 
+import { rounds } from '../core/backoff.ts'
 import { OnceError } from '../core/errors.ts'
 import { eachWrite } from './requests.ts'
 import type { SqlStatement } from '../clients/sql-statement.ts'
@@ -76,16 +77,10 @@ export function answerOf<Answer extends string>({ rows }: WriteResult): Answer |
   return (rows[0] as { readonly answer: Answer } | undefined)?.answer
 }
 
-/**
- * A row that is there while it is written and gone while it is read is being deleted and inserted by others all the time; three
- * rounds of that are no coincidence.
- */
-export const roundsMax = 3
-
 export function restless(write: WriteName, table: string): OnceError {
   return new OnceError('TRANSACTION_CONFLICT', {
     message:
-      `${write}: the row in ${table} was deleted and inserted by others ${roundsMax} times while it was written; nothing ` +
+      `${write}: the row in ${table} was deleted and inserted by others ${rounds.write} times while it was written; nothing ` +
       'was changed by this call. Call it again.',
   })
 }

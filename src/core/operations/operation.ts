@@ -2,6 +2,7 @@
 // takes effect once. The entry of the operation's key decides who may work on it. Its steps are recorded beside the entry,
 // under the same token. Here is what a user sees of an operation.
 
+import { backoffs } from '../backoff.ts'
 import type { Backoff } from '../backoff.ts'
 import { FinalError, invalidArgument, OnceError } from '../errors.ts'
 import { key } from '../key.ts'
@@ -89,7 +90,6 @@ const optionRules: Readonly<Record<keyof OperationOptions, Rule>> = {
   backoff: () => undefined, // checked by rules of its own
 }
 
-const defaultBackoff: Backoff = { firstMs: 1_000, factor: 2, maxMs: 300_000 }
 const defaultAttempts = 10
 
 export interface OperationDefinition {
@@ -120,7 +120,7 @@ export function createOperation(
       name,
       version,
       attempts,
-      backoff: { ...defaultBackoff, ...backoff },
+      backoff: { ...backoffs.operation, ...backoff },
       run: run as Definition['run'],
     },
   })

@@ -4,8 +4,7 @@
 
 import { valueOf } from '../call.ts'
 import type { Op, RunContext } from '../call.ts'
-import { backoffMs } from '../backoff.ts'
-import type { Backoff } from '../backoff.ts'
+import { backoffMs, backoffs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import { FinalError, NotBegunError, OnceError } from '../errors.ts'
 import { fingerprint } from '../fingerprint.ts'
@@ -171,12 +170,9 @@ function checkFingerprint(journal: Journal, record: StepRecord | undefined, aske
   })
 }
 
-/** The pauses between the tries of one step, unless its `retry` says otherwise. */
-const retryBackoff: Backoff = { firstMs: 100, factor: 2, maxMs: 10_000 }
-
 async function outside<T>(context: InFunction, name: string, step: StoredStep<T>): Promise<T> {
   const { runtime, op } = context
-  const backoff = { ...retryBackoff, ...step.retry }
+  const backoff = { ...backoffs.stepRetry, ...step.retry }
   for (let tries = 1; ; tries++) {
     try {
       return await tryOutside(context, name, step)

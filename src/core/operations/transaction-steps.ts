@@ -2,8 +2,7 @@
 // COMMIT that the store did not confirm is never repeated: the next attempt reads whether it happened.
 
 import { claimLost, valueOf } from '../call.ts'
-import { backoffMs } from '../backoff.ts'
-import type { Backoff } from '../backoff.ts'
+import { backoffMs, countedBackoffs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import { OnceError } from '../errors.ts'
 import { describeKey } from '../key.ts'
@@ -47,10 +46,6 @@ interface OpenSteps {
   isAbandoned: boolean
 }
 
-/** A step that loses against other transactions five times in a row is not going to win soon. The operation tries again later. */
-const conflictTriesMax = 5
-const conflictBackoff: Backoff = { firstMs: 10, factor: 3, maxMs: 500 }
-
 async function repeatedly(context: StepsContext, open: OpenSteps, work: TransactionWork): Promise<unknown> {
   const { runtime } = context
   const store = transactionalSteps(runtime.store)
@@ -60,8 +55,8 @@ async function repeatedly(context: StepsContext, open: OpenSteps, work: Transact
     } catch (error) {
       // The rollback has reverted everything, so all of it may run again.
       const signal = work.signal()
-      if (!store.isConflict(error) || tries >= conflictTriesMax || signal.aborted) throw error
-      await sleep(runtime.clock, backoffMs(conflictBackoff, tries - 1, runtime.random), { signal })
+      if (!store.isConflict(error) || tries >= countedBackoffs.transaction.triesMax || signal.aborted) throw error
+      await sleep(runtime.clock, backoffMs(countedBackoffs.transaction, tries - 1, runtime.random), { signal })
     }
   }
 }

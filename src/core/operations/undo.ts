@@ -1,8 +1,7 @@
 // The way back: what may have taken effect is undone, the last first. Each undo has a key of its own, and knows whether its step
 // is known to have taken effect. An undo that keeps failing is left stuck, with its error, and the others still run.
 
-import { backoffMs } from '../backoff.ts'
-import type { Backoff } from '../backoff.ts'
+import { backoffMs, countedBackoffs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import { FinalError, OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
@@ -12,10 +11,6 @@ import { checkLookup } from './step.ts'
 import type { UndoContext } from './step.ts'
 import { contextOf, resultOf, stepKey } from './steps.ts'
 import type { AskedStep, RunningSteps, Steps } from './steps.ts'
-
-/** Three tries ride out a short failure. What fails longer is left to a person, and to the next resume. */
-const undoTries = 3
-const undoBackoff: Backoff = { firstMs: 200, factor: 3, maxMs: 5_000 }
 
 /** Returns the names of the steps whose undo is stuck. */
 export async function undoAll(context: RunningSteps, steps: Steps): Promise<readonly string[]> {
@@ -42,7 +37,7 @@ async function undo(context: RunningSteps, steps: Steps, record: StepRecord): Pr
     const error = 'the code no longer asks for this step, so its undo is not known'
     return journal.write({ step: { ...record, forward: forwardOf(record), state: 'stuck', error } })
   }
-  let left = undoTries
+  let left = countedBackoffs.undo.triesMax
   for (;;) {
     try {
       return await tryUndo(context, steps, asked, journal.step(record.name)!)
@@ -59,7 +54,7 @@ async function undo(context: RunningSteps, steps: Steps, record: StepRecord): Pr
         const last = journal.step(record.name)!
         return journal.write({ step: { ...last, forward: forwardOf(last), state: 'stuck', error: message } })
       }
-      const pauseMs = backoffMs(undoBackoff, undoTries - left - 1, runtime.random)
+      const pauseMs = backoffMs(countedBackoffs.undo, countedBackoffs.undo.triesMax - left - 1, runtime.random)
       await sleep(runtime.clock, pauseMs, { signal: context.op.signal })
     }
   }

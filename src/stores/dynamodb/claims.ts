@@ -1,6 +1,7 @@
 // Taking a key: one conditional write, which is refused with what is there instead. A fresh key, a replay and a busy key are
 // one request; a takeover or a reopening is a second write, on the condition that nobody has written since.
 
+import { pausesMs, rounds } from '../../core/backoff.ts'
 import { decide, grantOf } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
@@ -15,12 +16,6 @@ import type { DynamodbMoment, DynamodbEntry } from './entries.ts'
 import { loadOutcome } from './outcomes.ts'
 import { release } from './writes.ts'
 
-// Whoever is refused finds an entry that somebody else has just taken, which is nearly always the end of it.
-const roundsMax = 10
-
-// DynamoDB's transactions take milliseconds.
-const conflictRetryMs = 50
-
 // Half of what an item has, so that there is room for the entry and an outcome. It is written again with every attempt.
 const inputBytesMax = 200 * 1_024
 
@@ -29,7 +24,7 @@ export async function claim(context: DynamodbContext, key: Key, request: ClaimRe
   // The table is looked at beside the store's first claim, so that it costs no time. The result is read below.
   void context.tableObjection()
   let seen = context.expects === 'replays' ? await readEntry(context, key) : undefined
-  for (let round = 0; round < roundsMax; round++) {
+  for (let round = 0; round < rounds.claim; round++) {
     const moment = momentOf(context)
     const decision = decide(seen, request, moment.sure)
     if (decision.is === 'refused') return soonest(decision.verdict, moment)
@@ -39,11 +34,11 @@ export async function claim(context: DynamodbContext, key: Key, request: ClaimRe
     if (seen) await checkFit(context)
     const written = await putInPlaceOf(context, seen, entry, moment)
     if (written === 'done') return whenFit(context, entry)
-    if (written === 'conflict') return { is: 'busy', retryAfterMs: conflictRetryMs }
+    if (written === 'conflict') return { is: 'busy', retryAfterMs: pausesMs.heldItem }
     seen = written.seen
   }
   throw new OnceError('STORE_UNAVAILABLE', {
-    message: `The entry of ${describeKey(key)} was changed by others ${roundsMax} times while it was claimed. The effect was not run. Ask again.`,
+    message: `The entry of ${describeKey(key)} was changed by others ${rounds.claim} times while it was claimed. The effect was not run. Ask again.`,
   })
 }
 

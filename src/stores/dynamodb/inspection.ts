@@ -1,5 +1,6 @@
 // Looking at entries and mending them by hand. The audit record and the change it tells of are written in one transaction.
 
+import { rounds } from '../../core/backoff.ts'
 import { systemRandom } from '../../core/clock.ts'
 import { expiresAtMs, fenceAfter, mended, mendingName, shownEntry, stateOf, stripped } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
@@ -17,9 +18,6 @@ import { isPassing } from './errors.ts'
 import { loadOutcome, storeOutcome } from './outcomes.ts'
 
 const auditPart = 'audit '
-
-// Somebody else has to write between our reading and our writing each time; then it is not the moment to mend anything.
-const mendRoundsMax = 10
 
 export async function show(context: DynamodbContext, key: Key): Promise<Entry | undefined> {
   const entry = await readEntry(context, key)
@@ -74,7 +72,7 @@ export async function mend(
   action: Mending,
   reason: string,
 ): Promise<Entry | undefined> {
-  for (let round = 0; round < mendRoundsMax; round++) {
+  for (let round = 0; round < rounds.mend; round++) {
     const moment = momentOf(context)
     const seen = await readEntry(context, key)
     const before = seen && (await shown(context, seen, moment))
@@ -88,7 +86,7 @@ export async function mend(
   }
   throw new OnceError('STORE_UNAVAILABLE', {
     message:
-      `Other writers changed the entry of ${describeKey(key)} ${mendRoundsMax} times while it was being mended. ` +
+      `Other writers changed the entry of ${describeKey(key)} ${rounds.mend} times while it was being mended. ` +
       'Nothing was changed by hand. Try again.',
   })
 }

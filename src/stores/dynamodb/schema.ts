@@ -1,6 +1,7 @@
 // The one table: a key has all of its items under one partition key, which spreads keys over all partitions; no index, as
 // every index would be paid for with each write.
 
+import { pausesMs } from '../../core/backoff.ts'
 import { sleep } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
 import { call } from './requests.ts'
@@ -48,7 +49,6 @@ export async function migrate(context: DynamodbContext): Promise<void> {
 
 // A table of DynamoDB is there within seconds; half a minute is far beyond.
 const createMsMax = 30_000
-const pollMs = 200
 
 async function whenActive(context: DynamodbContext): Promise<DynamodbTable> {
   const startedMs = context.clock.elapsed()
@@ -61,7 +61,7 @@ async function whenActive(context: DynamodbContext): Promise<DynamodbTable> {
         message: `The table ${context.table} was not ready ${createMsMax} ms after it was created (${found?.TableStatus ?? 'it is not there'}). Run migrate() again.`,
       })
     }
-    await sleep(context.clock, pollMs)
+    await sleep(context.clock, pausesMs.tableCreation)
   }
 }
 

@@ -1,6 +1,7 @@
 // Taking a key. A fresh one is one update that inserts, and is refused when anything is there; then what is there is read,
 // together with the server's time, and overwritten, if it may be, on the condition that nobody has written since.
 
+import { pausesMs, rounds } from '../../core/backoff.ts'
 import { decide, forgottenAtMs, grantOf } from '../../core/entry.ts'
 import type { ClaimDecision } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
@@ -13,9 +14,6 @@ import { entryOf, idOf, timeOf, unchanged, unreadable } from './entries.ts'
 import type { MongodbEntry, SeenEntry } from './entries.ts'
 import { isDuplicateKey } from '../../clients/mongodb.ts'
 import { removalSlackMs } from './removal.ts'
-
-// Whoever is refused finds an entry that somebody else has just taken, which is nearly always the end of it.
-const roundsMax = 10
 
 // A document of MongoDB has 16 MB; this leaves 11 for an outcome and the entry (see mongodb/writes.ts).
 const inputBytesMax = 4 * 1_024 * 1_024
@@ -30,7 +28,7 @@ export async function claim(context: MongodbContext, key: Key, request: ClaimReq
   checkInput(key, request)
   const seen = context.expects === 'replays' ? await look(context, key, 'majority') : undefined
   let judged = judge(seen, request)
-  for (let round = 0; round < roundsMax; round++) {
+  for (let round = 0; round < rounds.claim; round++) {
     const { decision } = judged
     if (decision.is === 'refused') return decision.verdict
     if (decision.is === 'replayed') return replayOf(decision.entry)
@@ -40,7 +38,7 @@ export async function claim(context: MongodbContext, key: Key, request: ClaimReq
   }
   throw new OnceError('STORE_UNAVAILABLE', {
     message:
-      `Other writers changed the entry of ${describeKey(key)} ${roundsMax} times while it was being claimed. ` +
+      `Other writers changed the entry of ${describeKey(key)} ${rounds.claim} times while it was being claimed. ` +
       'The effect was not run. Try again.',
   })
 }
@@ -49,9 +47,6 @@ function judge(seen: SeenEntry | undefined, request: ClaimRequest): JudgedClaim 
   return { seen, decision: decide(seen?.entry, request, seen?.now ?? 0) }
 }
 
-// A majority has a write some milliseconds after the primary.
-const durableSoonMs = 10
-
 // Another writer was first. A verdict must be one that the caller can rely on, so it is what a majority has. Whatever else can be
 // said is said by the latest, as the primary has just refused the write by that.
 async function judgeAgain(context: MongodbContext, key: Key, request: ClaimRequest): Promise<JudgedClaim> {
@@ -59,7 +54,7 @@ async function judgeAgain(context: MongodbContext, key: Key, request: ClaimReque
   if (durable.decision.is === 'refused' || durable.decision.is === 'replayed') return durable
   const latest = judge(await look(context, key, 'latest'), request)
   if (latest.decision.is !== 'replayed') return latest
-  return { ...latest, decision: { is: 'refused', verdict: { is: 'busy', retryAfterMs: durableSoonMs } } }
+  return { ...latest, decision: { is: 'refused', verdict: { is: 'busy', retryAfterMs: pausesMs.majority } } }
 }
 
 function replayOf({ key, outcome, version, attempt }: MongodbEntry): Verdict {

@@ -1,6 +1,7 @@
 // Looking at entries and mending them by hand. The audit record is written before the change it tells of, and taken back when
 // the change turns out not to be made: a record without a change is a crash between the two, a change without one cannot be.
 
+import { rounds } from '../../core/backoff.ts'
 import { systemRandom } from '../../core/clock.ts'
 import { mended, mendingName, shownEntry, stateOf } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
@@ -13,9 +14,6 @@ import type { MongodbContext } from './requests.ts'
 import { entryOf, idOf, timeOf, unchanged } from './entries.ts'
 import type { SeenEntry } from './entries.ts'
 import { checkOutcome, forgetting, opening, settling } from './writes.ts'
-
-// Somebody else has to write between our reading and our writing each time; then it is not the moment to mend anything.
-const mendRoundsMax = 10
 
 // A page is read at once, outcomes and all.
 const pageEntries = 100
@@ -61,7 +59,7 @@ export async function mend(
   reason: string,
 ): Promise<Entry | undefined> {
   if (typeof action !== 'string' && 'resolve' in action) checkOutcome({ key }, action.resolve)
-  for (let round = 0; round < mendRoundsMax; round++) {
+  for (let round = 0; round < rounds.mend; round++) {
     const seen = await look(context, key, 'latest')
     const before = seen && shown(seen)
     const update = seen && before && changeOf(context, seen, action)
@@ -71,7 +69,7 @@ export async function mend(
   }
   throw new OnceError('STORE_UNAVAILABLE', {
     message:
-      `Other writers changed the entry of ${describeKey(key)} ${mendRoundsMax} times while it was being mended. ` +
+      `Other writers changed the entry of ${describeKey(key)} ${rounds.mend} times while it was being mended. ` +
       'Nothing was changed by hand. Try again.',
   })
 }

@@ -1,12 +1,12 @@
 // Keeps a Redis that is down from costing every call its time-out: after some failures in a row nobody asks it, except one
 // call a second that finds out whether it is back. What is not asked, and what fails, is answered by undefined.
 
+import { pausesMs } from '../../core/backoff.ts'
 import type { Clock } from '../../core/clock.ts'
 import { bounded } from '../../core/timed-call.ts'
 
 /** One failure may be a connection that was replaced. */
 const failuresMax = 3
-const pauseMs = 1_000
 
 export interface Breaker {
   attempt<T>(work: () => Promise<T>): Promise<T | undefined>
@@ -24,14 +24,14 @@ export function breaker(clock: Clock, timeoutMs: number): Breaker {
     async attempt(work) {
       if (rests()) return undefined
       // While it is down, this call is the one that tries.
-      retryAtMs = clock.elapsed() + pauseMs
+      retryAtMs = clock.elapsed() + pausesMs.cacheDown
       try {
         const answer = await bounded(calls, work)
         failures = 0
         return answer
       } catch {
         failures++
-        retryAtMs = clock.elapsed() + pauseMs
+        retryAtMs = clock.elapsed() + pausesMs.cacheDown
         return undefined
       }
     },

@@ -2,6 +2,7 @@
 // answer of the database and from what has passed here since; neither the zone nor the setting of this machine's clock is in
 // them. Whoever asks whether something is over takes the later bound, whoever promises that it is not yet takes the earlier.
 
+import { pausesMs } from '../../core/backoff.ts'
 import { systemRandom } from '../../core/clock.ts'
 import type { Clock } from '../../core/clock.ts'
 import { fingerprintOfNothing, ownKey } from './names.ts'
@@ -19,8 +20,6 @@ export interface TimeBounds {
 const refreshAfterMs = 20_000
 /** Beyond it the bounds are not known: the database may have failed over to a machine with another time. */
 const sampleMsMax = 60_000
-/** A database that does not answer is not asked again by every call. */
-const retryAfterMs = 1_000
 
 interface Sample {
   readonly databaseMs: number
@@ -49,7 +48,7 @@ export function databaseTime(
       const databaseMs = await askTime(database)
       sample = { databaseMs, sent, received: here() }
     } catch {
-      notBeforeMs = clock.elapsed() + retryAfterMs
+      notBeforeMs = clock.elapsed() + pausesMs.databaseDown
     } finally {
       asking = false
     }

@@ -3,6 +3,7 @@
 
 import { fileOf, inTransaction } from '../../clients/sqlite.ts'
 import type { SqliteDatabase } from '../../clients/sqlite.ts'
+import { pausesMs } from '../../core/backoff.ts'
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 import { describeKey, keyString } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
@@ -31,8 +32,6 @@ export interface Uncommitted {
   verdict(key: Key, own?: Tx): Verdict | undefined
 }
 
-// Nobody knows when a transaction ends. On SQLite, where it keeps all other writers waiting, it should be soon.
-const transactionRetryAfterMs = 100
 // Nothing tells us that a transaction of the user has ended, so what nobody asks for again must be dropped some time. For
 // the oldest of more keys than this, a claim waits for the writer instead of being told `busy`.
 const uncommittedKeysMax = 1_000
@@ -48,7 +47,7 @@ export function uncommittedKeys(): Uncommitted {
     verdict(key, own) {
       const holder = holders.get(keyString(key))
       if (!holder || holder === own) return undefined
-      if (inTransaction(holder)) return { is: 'busy', retryAfterMs: transactionRetryAfterMs }
+      if (inTransaction(holder)) return { is: 'busy', retryAfterMs: pausesMs.heldKey }
       holders.delete(keyString(key))
       return undefined
     },

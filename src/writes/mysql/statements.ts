@@ -2,13 +2,14 @@
 // connection. So the answer is read from what does not: a duplicate key refuses an INSERT, an UPDATE reports how many rows it
 // changed, and an upsert leaves a mark in LAST_INSERT_ID. Reads lock, because a plain read may come from an old snapshot.
 
+import { rounds } from '../../core/backoff.ts'
 import { errnoOf } from '../../clients/mysql.ts'
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 import { versionColumn } from '../requests.ts'
 import { join, name, sql } from '../../clients/sql-statement.ts'
 import { assignments, names, values, where } from '../statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
-import { answerOf, restless, roundsMax } from '../steps.ts'
+import { answerOf, restless } from '../steps.ts'
 import type { WriteResult, SqlWrites, WriteSteps } from '../steps.ts'
 import type {
   AddOnce,
@@ -37,13 +38,13 @@ const share = sql`lock in share mode`
 const update = sql`for update`
 
 function* insertOnce(table: string, { key, set }: InsertOnce): WriteSteps<Answers['insertOnce']> {
-  for (let round = 0; round < roundsMax; round++) {
+  for (let round = 0; round < rounds.write; round++) {
     const duplicate = yield* insert(table, { ...key, ...set })
     if (!duplicate) return 'applied'
     const found = yield sql`select 'already' as answer from ${name(table)} where ${where(key)} ${share}`
     if (answerOf(found)) return 'already'
     // A duplicate in another unique key is the caller's error. A duplicate that was just deleted is not.
-    if (round === roundsMax - 1) throw duplicate.error
+    if (round === rounds.write - 1) throw duplicate.error
   }
   throw restless('insertOnce', table)
 }

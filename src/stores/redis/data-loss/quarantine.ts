@@ -1,6 +1,7 @@
 // The quarantine: seeing it, spreading it over a Cluster, and ending it. The flag is in the registers, so that every instance
 // stops, also one that lost nothing itself. Each bucket of a Cluster has a register, and all of them get the flag.
 
+import { pausesMs } from '../../../core/backoff.ts'
 import { span } from '../../../core/clock.ts'
 import { OnceError, invalidArgument } from '../../../core/errors.ts'
 import { check, judge } from '../../../core/fitness.ts'
@@ -92,9 +93,6 @@ export function quarantineOf(context: QuarantineContext): Quarantinable {
   }
 }
 
-// On a large loss every bucket gives its evidence, within seconds. One of them spreads the flag for all.
-const spreadPauseMs = 60_000
-
 /**
  * In a Cluster, a primary that lost data lost it in all of its buckets, and not every bucket has a witness. Best effort: a
  * bucket that cannot be reached now has its own evidence to give when it is back.
@@ -103,7 +101,7 @@ export function spreadsOn(context: QuarantineContext): (loss: DataLoss) => void 
   const { link, names, instance, onLoss, calls } = context
   let spreadAtMs = -Infinity
   return (loss) => {
-    if (!link.isCluster || !loss.quarantined || calls.clock.elapsed() - spreadAtMs < spreadPauseMs) return
+    if (!link.isCluster || !loss.quarantined || calls.clock.elapsed() - spreadAtMs < pausesMs.quarantineSpread) return
     spreadAtMs = calls.clock.elapsed()
     const values = [instance, onLoss, loss.evidence]
     void Promise.allSettled(
