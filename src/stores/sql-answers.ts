@@ -9,7 +9,7 @@ import type { Clock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
 import { describeKey } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
-import type { Advanced, Claim, ClaimRequest, Fenced, Verdict } from '../core/store.ts'
+import type { Advanced, Claim, ClaimRequest, Fenced, Mending, Retention, Verdict } from '../core/store.ts'
 
 /** What the wrappers below need of a store. */
 export interface SqlServer {
@@ -110,6 +110,13 @@ async function untilKnown(
 /** The last answer to a claim: 'locked' when the row stayed locked for a quarter of a second. */
 export function claimWhileLocked(clock: Clock, claim: () => Promise<string>): Promise<string> {
   return whileLocked(clock, countedBackoffs.lockedClaim, claim)
+}
+
+/** What a change by hand writes beside its name. */
+export function writtenBy(action: Mending): Retention & { readonly outcome: Uint8Array | undefined } {
+  if (typeof action === 'string') return { keepMs: 0, tombstoneMs: 0, outcome: undefined }
+  if ('resolve' in action) return { ...action.retention, outcome: action.resolve }
+  return { keepMs: action.keepMs, tombstoneMs: 0, outcome: undefined }
 }
 
 /** `store.mend`: the server's answer, undefined when there is no such entry. */
@@ -226,6 +233,17 @@ export function commitUnknown(key: Key, cause: unknown): OnceError {
 export function commitRefused(key: Key, cause: unknown, why: string): OnceError {
   const message = `The transaction for ${describeKey(key)} was not committed, and was rolled back: ${messageOf(cause)}. ${why}`
   return new OnceError('COMMIT_REFUSED', { message, cause })
+}
+
+/** What a store returns for an effect that ended its transaction itself. The same on SQLite. */
+export function endedByEffect(key: Key, cause?: unknown): OnceError {
+  const message =
+    `The transaction for ${describeKey(key)} was over before its outcome was recorded: the effect ended it (COMMIT, ROLLBACK, or on ` +
+    `MySQL DDL, which commits by itself), or caught an error after which the database had rolled it back. What the effect wrote ` +
+    `before may be committed, and another call may have run since. Leave the end of the transaction to onceonly, and check the ` +
+    `effect manually before a retry: onceonly keys show, then keys resolve.`
+  // A retry would run the effect again beside what it has committed.
+  return new OnceError('OUTCOME_UNKNOWN', { message, cause, retryable: false })
 }
 
 export function schemaMissing(why: string, cause?: unknown): OnceError {

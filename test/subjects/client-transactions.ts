@@ -2,6 +2,7 @@
 // back has neither, and what is undone leaves the transaction usable. The cases are the same on every database.
 
 import { expect, test } from 'vitest'
+import { createOnce } from '../../src/core/once.ts'
 import { OnceError } from '../../src/core/errors.ts'
 import { key, newId } from '../../src/core/key.ts'
 import type { Key } from '../../src/core/key.ts'
@@ -15,7 +16,8 @@ export interface TransactionClient<Tx> {
 }
 
 export interface ClientTransactions<Tx> {
-  store(): Pick<Store, 'claim'> & Pick<Transactional<unknown, Tx>, 'within' | 'isConflict'> & Inspectable
+  /** Another one at each call. */
+  store(): Store & Transactional<unknown, Tx> & Inspectable
   clients(): readonly TransactionClient<Tx>[]
   /** The names of the effects that are committed, in order. */
   effects(): Promise<readonly string[]>
@@ -54,6 +56,7 @@ export async function claimed(store: Pick<InTransaction, 'claim'>, subject: Key)
 export function clientTransactionCases<Tx>(cases: ClientTransactionCases, ground: ClientTransactions<Tx>): void {
   commitCases(cases, ground)
   undoCases(cases, ground)
+  overlapCases(cases, ground)
   errorCases(cases, ground)
 }
 
@@ -67,7 +70,8 @@ function commitCases<Tx>({ clientNames, odd }: ClientTransactionCases, ground: C
   test.each(clientNames)('%s: a commit has the effect and its outcome, and the key of odd characters', async (name) => {
     const store = ground.store()
     await named(ground, name).run(async (tx, addEffect) => {
-      const inside = store.within(tx)
+      // A store of its own, so that its first questions go over the transaction, too.
+      const inside = ground.store().within(tx)
       const claim = await claimed(inside, odd)
       await addEffect('effect')
       expect(await store.claim(odd, request())).toMatchObject({ is: 'busy' })
@@ -117,6 +121,31 @@ function undoCases<Tx>({ clientNames, odd }: ClientTransactionCases, ground: Cli
     expect(await ground.effects()).toEqual(['instead'])
     expect(await store.claim(odd, request())).toMatchObject({ is: 'settled', outcome: bytesOf('declined') })
     expect(await store.claim(inner, request())).toMatchObject({ is: 'granted', how: 'fresh' })
+  })
+}
+
+function overlapCases<Tx>({ clientNames }: ClientTransactionCases, ground: ClientTransactions<Tx>): void {
+  test.each(clientNames)('%s: of two runs that overlap in it the second is refused when it begins', async (name) => {
+    const once = createOnce({ store: ground.store(), scope: 'overlapping' })
+    await named(ground, name).run(async (tx, addEffect) => {
+      const slow = Promise.withResolvers<string>()
+      const begun = Promise.withResolvers<void>()
+      const first = once.within(tx).run('first', async () => {
+        begun.resolve()
+        await addEffect('first')
+        return slow.promise
+      })
+      await begun.promise
+      const second = once.within(tx).run('second', async () => void (await addEffect('refused')))
+      await expect(second).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'no' })
+      slow.reject(new Error('the first is undone'))
+      await expect(first).rejects.toThrow('the first is undone')
+      await once.within(tx).run('second', async () => void (await addEffect('second')))
+    })
+    expect(await ground.effects()).toEqual(['second'])
+    expect(await once.get('first')).toBeUndefined()
+    expect(await once.get('second')).toMatchObject({ state: 'settled' })
+    await once.close()
   })
 }
 

@@ -2,9 +2,9 @@
 
 import { keyString } from '../../src/core/key.ts'
 import { memoryData, memoryStore } from '../../src/stores/memory.ts'
-import type { ContractSubject } from '../../src/testing/store-contract.ts'
 import { manualClock } from '../../src/testing/manual-clock.ts'
 import type { Cannot } from '../../src/testing/store-contract.ts'
+import type { DumpedSubject } from './swept.ts'
 
 export const memoryCannot: Cannot = {
   transactions: 'memory has no transactions',
@@ -12,7 +12,7 @@ export const memoryCannot: Cannot = {
   'connection-faults': 'memory has no connection to lose',
 }
 
-export async function memorySubject(): Promise<ContractSubject> {
+export async function memorySubject(): Promise<DumpedSubject> {
   const clock = manualClock()
   const data = memoryData(clock)
   return {
@@ -23,6 +23,12 @@ export async function memorySubject(): Promise<ContractSubject> {
     async corrupt(key, bytes) {
       data.entries.set(keyString(key), { ...data.entries.get(keyString(key))!, outcome: bytes })
     },
+    dump: async () => [
+      ...[...data.entries.values()].map(({ key, ...entry }) => ({ ...key, ...entry })),
+      ...[...data.operations].flatMap(([name, { records }]) =>
+        [...records.values()].map((each) => ({ operation: name, ...each })),
+      ),
+    ],
     destroy: async () => undefined,
   }
 }

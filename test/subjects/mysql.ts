@@ -7,6 +7,7 @@ import { clockSql } from '../../src/stores/mysql/pieces.sql.ts'
 import { schemaStatements } from '../../src/stores/mysql/schema.ts'
 import { mysqlStore } from '../../src/stores/mysql.ts'
 import type { ContractSubject } from '../../src/testing/store-contract.ts'
+import type { DumpedSubject } from './swept.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
 import { type MariadbOptions, type RunningMariadb, startMariadb } from '../servers/mariadb.ts'
 
@@ -19,7 +20,7 @@ export interface MysqlGround extends AsyncDisposable {
   // Empty tables.
   reset(): Promise<void>
   advance(ms: number): Promise<void>
-  createSubject(): Promise<ContractSubject<PoolConnection>>
+  createSubject(): Promise<DumpedSubject<PoolConnection>>
 }
 
 const effects = 'create table effects (name varchar(100) not null) engine = InnoDB'
@@ -85,7 +86,7 @@ interface Around {
   advance(ms: number): Promise<void>
 }
 
-function createSubject({ server, proxy, admin, advance }: Around): ContractSubject<PoolConnection> {
+function createSubject({ server, proxy, admin, advance }: Around): DumpedSubject<PoolConnection> {
   const pools = [createPool(proxy.url)]
   const pool = pools[0]!
   return {
@@ -99,11 +100,19 @@ function createSubject({ server, proxy, admin, advance }: Around): ContractSubje
       const values = [Buffer.from(bytes), Buffer.from(scope), Buffer.from(id)]
       await admin.query('update onceonly set outcome = ? where scope = ? and id = ?', values)
     },
+    async dump() {
+      const [tables] = await admin.query<RowDataPacket[]>(
+        `select table_name as name from information_schema.tables where table_schema = database() and table_name like 'onceonly%'`,
+      )
+      const found = tables.map(({ name }) => admin.query<RowDataPacket[]>(`select * from \`${name as string}\``))
+      return (await Promise.all(found)).flatMap(([rows]) => rows)
+    },
     transactions: {
       run: (work) => inTransaction(pool, work),
       async addEffect(tx, name) {
         await tx.query('insert into effects values (?)', [name])
       },
+      commitByHand: async (tx) => void (await tx.query('commit')),
       countEffects: (name) => countEffects(admin, name),
     },
     faults: faults(server, proxy),

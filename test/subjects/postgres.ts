@@ -3,6 +3,7 @@
 // path puts before the real one.
 import pg from 'pg'
 import type { ContractSubject } from '../../src/testing/store-contract.ts'
+import type { DumpedSubject } from './swept.ts'
 import { postgresStore } from '../../src/stores/postgres.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
 import { versionVariable } from '../servers/postgres/programs.ts'
@@ -23,7 +24,7 @@ export interface PostgresGround extends AsyncDisposable {
   // Empty tables, the clock at its start.
   reset(): Promise<void>
   advance(ms: number): Promise<void>
-  createSubject(pool?: pg.PoolConfig): Promise<ContractSubject<pg.PoolClient>>
+  createSubject(pool?: pg.PoolConfig): Promise<DumpedSubject<pg.PoolClient>>
 }
 
 const fakeClock = `
@@ -93,7 +94,7 @@ interface Around {
   newPool(): pg.Pool
 }
 
-function createSubject({ server, proxy, admin, advance, newPool }: Around): ContractSubject<pg.PoolClient> {
+function createSubject({ server, proxy, admin, advance, newPool }: Around): DumpedSubject<pg.PoolClient> {
   const pools = [newPool()]
   const pool = pools[0]!
   return {
@@ -106,11 +107,19 @@ function createSubject({ server, proxy, admin, advance, newPool }: Around): Cont
     async corrupt({ scope, id }, bytes) {
       await admin.query('update public.onceonly set outcome = $3 where scope = $1 and id = $2', [scope, id, bytes])
     },
+    async dump() {
+      const { rows: tables } = await admin.query<{ name: string }>(
+        `select tablename as name from pg_tables where schemaname = 'public' and tablename like 'onceonly%'`,
+      )
+      const found = await Promise.all(tables.map(({ name }) => admin.query<object>(`select * from public.${name}`)))
+      return found.flatMap(({ rows }) => rows)
+    },
     transactions: {
       run: (work) => inTransaction(pool, work),
       async addEffect(tx, name) {
         await tx.query('insert into effects values ($1)', [name])
       },
+      commitByHand: async (tx) => void (await tx.query('commit')),
       async countEffects(name) {
         const { rows } = await admin.query<{ count: string }>('select count(*) from public.effects where name = $1', [
           name,

@@ -348,6 +348,28 @@ describe('once.within', () => {
     database.close()
   })
 
+  test('runSync is refused while another effect runs in its transaction, nested or beside it', async () => {
+    const database = new DatabaseSync(path)
+    database.exec('begin immediate')
+    const slow = Promise.withResolvers<string>()
+    const first = once.within(database).run('1', () => slow.promise)
+    const overlapping = (): unknown => once.within(database).runSync('2', () => charge(database))
+    expect(overlapping).toThrow(/another effect still runs in this transaction/)
+    slow.resolve('first')
+    await first
+    const nested = (): unknown => once.within(database).runSync('3', () => overlapping() as string)
+    expect(nested).toThrow(/another effect still runs in this transaction/)
+    expect(once.within(database).runSync('2', () => charge(database)).replayed).toBe(false)
+    database.exec('commit')
+    expect(charges()).toBe(1)
+    database.close()
+  })
+
+  test('a transaction that asks for its own key once more with runSync is told that the key is in flight', async () => {
+    const nested = once.transaction('j', (tx) => once.within(tx).runSync('j', () => 'inner'))
+    expect(await failure(nested)).toMatchObject({ code: 'IN_FLIGHT' })
+  })
+
   test('a transaction that asks for its own key once more is told that the key is in flight', async () => {
     const nested = once.transaction('j', (tx) => once.within(tx).run('j', () => 'inner'))
     expect(await failure(nested)).toMatchObject({ code: 'IN_FLIGHT' })

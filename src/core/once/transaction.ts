@@ -71,16 +71,25 @@ export function createTransactions(calls: Calls): AnyTransactions {
         const call = calls.read('within.run', id, effect, options)
         const joined = transactional(store, 'within').within(tx)
         // Its own transaction holds the key: nobody else can end it.
-        if (isHeldBy(tx, call.key)) return calls.answer(call, { is: 'busy', retryAfterMs: 0 }, 0)
-        return alone(tx, call.key, () => runWithin(calls, call, joined, effect))
+        if (isHeldBy(tx, call.key)) return calls.answer(call, ownKey, 0)
+        const leave = enter(tx, call.key)
+        try {
+          return await runWithin(calls, call, joined, effect)
+        } finally {
+          leave()
+        }
       },
-      runSync: (id, effect, options = {}) =>
-        runWithinSync(
-          calls,
-          calls.read('within.runSync', id, effect, options),
-          syncTransactional(store).withinSync(tx),
-          effect,
-        ),
+      runSync: (id, effect, options = {}) => {
+        const call = calls.read('within.runSync', id, effect, options)
+        const joined = syncTransactional(store).withinSync(tx)
+        if (isHeldBy(tx, call.key)) return calls.answer(call, ownKey, 0)
+        const leave = enter(tx, call.key)
+        try {
+          return runWithinSync(calls, call, joined, effect)
+        } finally {
+          leave()
+        }
+      },
     }),
   }
 }
@@ -218,6 +227,8 @@ function outcomeOf({ context }: Calls, ended: Ended, call: Call): Outcome | unde
   return store ? { kind: 'failure', error: failureOf(ended.thrown) } : undefined
 }
 
+const ownKey = { is: 'busy', retryAfterMs: 0 } as const
+
 /** The key that each transaction of `once.transaction` holds while its effect runs. */
 const heldBy = new WeakMap<object, string>()
 
@@ -229,27 +240,23 @@ function isObject(value: unknown): value is object {
   return (typeof value === 'object' && value !== null) || typeof value === 'function'
 }
 
-/** The transactions in which an effect of `within(tx).run` runs now. */
+/** The transactions in which an effect of `within(tx)` runs now. */
 const inUse = new WeakSet<object>()
 
 /**
  * Two runs that overlap on one transaction would share its savepoints: the rollback of the first would take the settled record of
  * the second along after its caller was told success.
  */
-async function alone<T>(tx: unknown, key: Key, run: () => Promise<T>): Promise<T> {
-  if (!isObject(tx)) return run()
+function enter(tx: unknown, key: Key): () => void {
+  if (!isObject(tx)) return () => {}
   if (inUse.has(tx)) {
     throw invalidArgument(
-      `within(tx).run: another effect still runs in this transaction, so the one for ${describeKey(key)} was not started. ` +
+      `within(tx): another effect still runs in this transaction, so the one for ${describeKey(key)} was not started. ` +
         'Await the first run before the second begins, or use one run for both effects.',
     )
   }
   inUse.add(tx)
-  try {
-    return await run()
-  } finally {
-    inUse.delete(tx)
-  }
+  return () => void inUse.delete(tx)
 }
 
 async function runWithin<T>(

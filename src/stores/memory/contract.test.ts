@@ -5,9 +5,11 @@ import { key } from '../../core/key.ts'
 import { bytesOf, finish, request, retention, take } from '../../testing/store-contract.ts'
 import { manualClock } from '../../testing/manual-clock.ts'
 import { memoryCannot, memorySubject } from '../../../test/subjects/memory.ts'
+import { sweptTest } from '../../../test/subjects/swept.ts'
 import { storeContract } from '../../testing/store-contract.ts'
 import { memoryStore } from '../memory.ts'
 
+sweptTest(memorySubject)
 storeContract({ name: 'memory', create: () => memorySubject(), cannot: memoryCannot, test })
 
 describe('a memory store that is full', () => {

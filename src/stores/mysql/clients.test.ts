@@ -1,5 +1,4 @@
-// The transactions of the client libraries that people use, each for real: what commits has its effect and its outcome,
-// what rolls back has neither, and what is undone leaves the transaction usable.
+// The transactions of the client libraries that people use with MySQL and MariaDB, each for real.
 
 import { sql as drizzleSql } from 'drizzle-orm'
 import { drizzle } from 'drizzle-orm/mysql2'
@@ -8,24 +7,24 @@ import { CamelCasePlugin, Kysely, MysqlDialect } from 'kysely'
 import mysqlWithCallbacks from 'mysql2'
 import type { Pool, RowDataPacket } from 'mysql2/promise'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
+import {
+  bytesOf,
+  claimed,
+  clientTransactionCases,
+  request,
+  retention,
+  type TransactionClient,
+} from '../../../test/subjects/client-transactions.ts'
 import { createPool, inTransaction, type MysqlGround, startMysqlGround } from '../../../test/subjects/mysql.ts'
 import { needs } from '../../../test/servers/needs.ts'
-import { OnceError } from '../../core/errors.ts'
 import { key, newId } from '../../core/key.ts'
-import type { Claim, InTransaction } from '../../core/store.ts'
-import { bytesOf, request, retention } from '../../testing/store-contract.ts'
 import { mysqlStore } from '../mysql.ts'
 import type { MysqlTransaction } from '../mysql.ts'
 
 // Every character that means something to one of the layers on the way.
 const odd = key(`it's "quoted"`, String.raw`\ ? ?? $1 :name {a,b} %s -- # ; ' 🙂`)
 
-interface Client {
-  readonly name: string
-  /** Commits when the work resolves, rolls back when it throws. */
-  run(work: (tx: MysqlTransaction, addEffect: (name: string) => Promise<unknown>) => Promise<void>): Promise<void>
-  close(): Promise<unknown>
-}
+type Client = TransactionClient<MysqlTransaction>
 
 const insertEffect = 'insert into effects values (?)'
 
@@ -75,12 +74,6 @@ function clients(url: string): Client[] {
 
 const clientNames = ['mysql2/promise', 'mysql2 with callbacks', 'Drizzle', 'Kysely', 'Knex']
 
-async function claimed(store: Pick<InTransaction, 'claim'>, subject = odd): Promise<Claim> {
-  const verdict = await store.claim(subject, request({ input: Buffer.from('input?') }))
-  if (verdict.is !== 'granted') throw new Error(`expected granted, got ${verdict.is}`)
-  return verdict.claim
-}
-
 // The only way to have every library see these errors from the server itself.
 const raisingTrigger = `create trigger raising before insert on effects for each row begin
   if new.name = 'raise 1213' then signal sqlstate '40001' set mysql_errno = 1213; end if;
@@ -88,21 +81,19 @@ const raisingTrigger = `create trigger raising before insert on effects for each
   if new.name = 'raise 1062' then signal sqlstate '23000' set mysql_errno = 1062; end if;
 end`
 
-class Rollback extends Error {}
-
 needs('mariadb', { ours: true }).describe('transactions of other libraries', () => {
   let ground: MysqlGround
   let pool: Pool
-  let all: Map<string, Client>
+  let all: readonly Client[]
   beforeAll(async () => {
     ground = await startMysqlGround()
     await ground.admin.query(raisingTrigger)
     pool = createPool(ground.url)
-    all = new Map(clients(ground.url).map((client) => [client.name, client]))
+    all = clients(ground.url)
   })
   beforeEach(() => ground.reset())
   afterAll(async () => {
-    await Promise.all([...all.values()].map((client) => client.close()))
+    await Promise.all(all.map((client) => client.close()))
     await pool.end()
     await ground[Symbol.asyncDispose]()
   })
@@ -112,89 +103,30 @@ needs('mariadb', { ours: true }).describe('transactions of other libraries', () 
     return rows.map((row) => row['name'] as string)
   }
 
-  test('every library is tested', () => expect([...all.keys()]).toEqual(clientNames))
-
-  test.each(clientNames)('%s: a commit has the effect and its outcome, and the key of odd characters', async (name) => {
-    const store = mysqlStore({ pool })
-    await all.get(name)!.run(async (tx, addEffect) => {
-      // A store of its own, so that its first questions go over the transaction, too.
-      const inside = mysqlStore({ pool }).within(tx)
-      const claim = await claimed(inside)
-      await addEffect('effect')
-      expect(await store.claim(odd, request())).toMatchObject({ is: 'busy' })
-      expect(await inside.settle(claim, Buffer.from([0, 255, 39, 63, 92]), retention)).toBe('done')
-      expect(await inside.claim(odd, request())).toMatchObject({ is: 'settled' })
-    })
-    expect(await effects()).toEqual(['effect'])
-    expect(await store.claim(odd, request())).toMatchObject({
-      is: 'settled',
-      outcome: Uint8Array.of(0, 255, 39, 63, 92),
-    })
-    expect((await store.list({ limit: 10 })).map((entry) => entry.key)).toEqual([odd])
-  })
-
-  test.each(clientNames)('%s: a rollback has neither', async (name) => {
-    const store = mysqlStore({ pool })
-    const work = all.get(name)!.run(async (tx, addEffect) => {
-      const inside = store.within(tx)
-      const claim = await claimed(inside)
-      await addEffect('effect')
-      await inside.settle(claim, Buffer.from('never'), retention)
-      throw new Rollback()
-    })
-    await expect(work).rejects.toThrow(Rollback)
-    expect(await effects()).toEqual([])
-    expect(await store.claim(odd, request())).toMatchObject({ is: 'granted', how: 'fresh' })
-  })
-
-  test.each(clientNames)('%s: effects and claims are undone one by one, nested ones too', async (name) => {
-    const store = mysqlStore({ pool })
-    const inner = key('nested', newId())
-    await all.get(name)!.run(async (tx, addEffect) => {
-      const inside = store.within(tx)
-      const outerClaim = await claimed(inside)
-      await addEffect('outer')
-      const innerClaim = await claimed(inside, inner)
-      await addEffect('inner')
-      await inside.undoClaim(innerClaim)
-      await addEffect('after the inner')
-      expect(await inside.claim(odd, request())).toMatchObject({ is: 'busy' })
-      await inside.undoEffect(outerClaim)
-      await addEffect('instead')
-      expect(await inside.settle(outerClaim, Buffer.from('declined'), retention)).toBe('done')
-    })
-    expect(await effects()).toEqual(['instead'])
-    expect(await store.claim(odd, request())).toMatchObject({ is: 'settled', outcome: bytesOf('declined') })
-    expect(await store.claim(inner, request())).toMatchObject({ is: 'granted', how: 'fresh' })
-  })
-
-  test.each(clientNames)('%s: a deadlock is a conflict, however it is wrapped; others are not', async (name) => {
-    const store = mysqlStore({ pool })
-    for (const [errno, conflict] of Object.entries({ 1213: true, 1205: true, 1062: false })) {
-      const work = all.get(name)!.run(async (_tx, addEffect) => void (await addEffect(`raise ${errno}`)))
-      const error = await work.catch((thrown: unknown) => thrown)
-      expect(error).toBeInstanceOf(Error)
-      expect(store.isConflict(error)).toBe(conflict)
-    }
-  })
-
-  test('what is not an open transaction is refused by name, and nothing is claimed', async () => {
-    const store = mysqlStore({ pool })
-    const callbackPool = mysqlWithCallbacks.createPool({ uri: ground.url })
-    const kysely = new Kysely<object>({ dialect: new MysqlDialect({ pool: callbackPool }) })
-    for (const wrong of [undefined, null, 'tx', 42, {}, [], pool, callbackPool, kysely, drizzle(pool)]) {
-      expect(() => store.within(wrong as never)).toThrow(OnceError)
-    }
-    const client = await pool.getConnection()
-    const error = await store
-      .within(client)
-      .claim(odd, request())
-      .catch((thrown: unknown) => thrown)
-    client.release()
-    await callbackPool.promise().end()
-    expect(error).toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'no' })
-    expect(await store.list({ limit: 10 })).toEqual([])
-  })
+  clientTransactionCases<MysqlTransaction>(
+    {
+      clientNames,
+      odd,
+      errors: {
+        title: 'a deadlock is a conflict, however it is wrapped; others are not',
+        conflicts: { 1213: true, 1205: true, 1062: false },
+      },
+    },
+    {
+      store: () => mysqlStore({ pool }),
+      clients: () => all,
+      effects,
+      async wrong() {
+        const callbackPool = mysqlWithCallbacks.createPool({ uri: ground.url })
+        const kysely = new Kysely<object>({ dialect: new MysqlDialect({ pool: callbackPool }) })
+        return { values: [pool, callbackPool, kysely, drizzle(pool)], close: () => callbackPool.promise().end() }
+      },
+      async outside() {
+        const tx = await pool.getConnection()
+        return { tx, release: () => tx.release() }
+      },
+    },
+  )
 
   test('a pool with callbacks will do, too: batches, begin, commit, undo, rollback and abandon', async () => {
     const callbackPool = mysqlWithCallbacks.createPool({ uri: ground.url, connectionLimit: 2 })

@@ -3,6 +3,7 @@
 
 import { afterAll, beforeAll, test } from 'vitest'
 import { type MysqlGround, startMysqlGround } from '../../../test/subjects/mysql.ts'
+import { sweptTest } from '../../../test/subjects/swept.ts'
 import { startMariadb } from '../../../test/servers/mariadb.ts'
 import { startMysql } from '../../../test/servers/mysql.ts'
 import { needs } from '../../../test/servers/needs.ts'
@@ -21,6 +22,7 @@ for (const { name, server, start, options } of forms) {
       ground = await startMysqlGround(options, start)
     })
     afterAll(() => ground[Symbol.asyncDispose]())
+    sweptTest(() => ground.createSubject())
     storeContract({ name, create: () => ground.createSubject(), cannot: {}, test })
   })
 }

@@ -349,7 +349,7 @@ needs('mariadb', { ours: true }).describe('operations in MySQL', () => {
       await step.tx.query(`insert into effects values ('before')`)
       await step.tx.query('rollback')
       await step.tx.query(`insert into effects values ('after')`)
-      await expect(step.commit(done)).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'unknown' })
+      await expect(step.commit(done)).rejects.toMatchObject({ code: 'OUTCOME_UNKNOWN', retryable: false })
       expect(await countEffects(pool, 'before')).toBe(0)
       expect(await countEffects(pool, 'after')).toBe(0)
       expect(await recorded(store, claim)).toEqual({})

@@ -4,6 +4,7 @@
 import type { Key } from '../../core/key.ts'
 import { mendingName } from '../../core/entry.ts'
 import type { Claim, ClaimRequest, EntryFilter, Mending, Retention } from '../../core/store.ts'
+import { writtenBy } from '../sql-answers.ts'
 import { entryState, entryWords } from './decisions.sql.ts'
 import { claimLiterals, fingerprint, hex, integer, keyLiterals, keyPart, token, word } from './literals.ts'
 import { procedureName } from './names.ts'
@@ -115,19 +116,14 @@ export function sweepStepsStatement(table: string, limit: number): string {
 }
 
 export function mendCall(key: Key, action: Mending, reason: string): MysqlCall {
-  const resolve = typeof action === 'object' && 'resolve' in action ? action : undefined
-  const keepMs = resolve
-    ? resolve.retention.keepMs
-    : typeof action === 'object' && 'keepMs' in action
-      ? action.keepMs
-      : 0
+  const { outcome, keepMs, tombstoneMs } = writtenBy(action)
   return callOf(key, [
     ...keyLiterals(key),
     word(mendingName(action)),
     hex(Buffer.from(reason)),
     integer('keepMs', keepMs),
-    integer('tombstoneMs', resolve?.retention.tombstoneMs ?? 0),
-    resolve ? hex(resolve.resolve) : 'null',
+    integer('tombstoneMs', tombstoneMs),
+    outcome ? hex(outcome) : 'null',
   ])
 }
 

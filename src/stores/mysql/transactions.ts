@@ -14,6 +14,7 @@ import {
   commitRefused,
   commitUnknown,
   conflictWithOthers,
+  endedByEffect,
   fencedOf,
   verdictOf,
 } from '../sql-answers.ts'
@@ -162,15 +163,6 @@ async function commit<Client>(open: MysqlGranted<Client>, outcome: Uint8Array, r
   return answer === 'done' ? 'done' : 'lost'
 }
 
-function endedByEffect(key: Key): OnceError {
-  const message =
-    `The effect committed the transaction for ${describeKey(key)} itself (COMMIT, or DDL, which commits by itself), and its outcome ` +
-    `was not recorded. What it wrote before is committed. Leave the end of the transaction to onceonly, and check the effect ` +
-    `manually before a retry: onceonly keys show, then keys resolve.`
-  // A retry would run the effect again beside what it has committed.
-  return new OnceError('OUTCOME_UNKNOWN', { message, retryable: false })
-}
-
 /** Carries out a procedure that commits or rolls back, and returns its answer. */
 export async function commitLast(
   table: string,
@@ -223,12 +215,8 @@ function notCommitted(key: Key, cause: unknown): OnceError {
   if (cause instanceof OnceError) {
     return new OnceError(cause.code, { message: `${cause.message} The transaction was rolled back.`, executed: 'no' })
   }
-  if (isSavepointMissing(cause)) {
-    const message =
-      `The transaction for ${describeKey(key)} had ended before its commit, and nothing was recorded. Either a deadlock rolled it ` +
-      `back and the step went on (rethrow the error), or the step committed it (manually, or by DDL, which commits by itself).`
-    return new OnceError('INVALID_ARGUMENT', { message, cause, executed: 'unknown' })
-  }
+  // A deadlock rolled it back and the step went on, or the step ended it (manually, or by DDL).
+  if (isSavepointMissing(cause)) return endedByEffect(key, cause)
   if (isConflict(cause)) return conflictWithOthers('MySQL', `commit the transaction for ${describeKey(key)}`, cause)
   return commitRefused(key, cause, 'The same transaction would be refused again.')
 }

@@ -9,6 +9,7 @@ import {
   startPostgresGround,
 } from '../../../test/subjects/postgres.ts'
 import { needs } from '../../../test/servers/needs.ts'
+import { sweptTest } from '../../../test/subjects/swept.ts'
 import { contractPart } from '../../../test/subjects/contract-part.ts'
 import { key } from '../../core/key.ts'
 import { bytesOf, grantedOf, leaseMs, minuteMs, request } from '../../testing/store-contract.ts'
@@ -22,6 +23,7 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store', () => {
   })
   afterAll(() => ground[Symbol.asyncDispose]())
 
+  sweptTest(() => ground.createSubject())
   storeContract({ name: contractName('postgres'), create: () => ground.createSubject(), cannot: {}, test })
 
   test('a rollback that comes after the end of a step does not end the transaction of whoever has the connection now', async () => {

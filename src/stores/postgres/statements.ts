@@ -5,6 +5,7 @@ import { mendingName } from '../../core/entry.ts'
 import { invalidArgument } from '../../core/errors.ts'
 import type { Key } from '../../core/key.ts'
 import type { Change, Claim, ClaimRequest, EntryFilter, Mending, Retention } from '../../core/store.ts'
+import { writtenBy } from '../sql-answers.ts'
 import { functionName, qualified, schemaVersion } from './names.ts'
 import { periodsComment } from './periods.sql.ts'
 import { entryJson, entryState } from './schema.sql.ts'
@@ -145,16 +146,15 @@ export function sweepStatement(names: SchemaNames, limit: number): string {
 }
 
 export function mendStatement(names: SchemaNames, key: Key, action: Mending, reason: string): string {
-  const resolved = typeof action === 'object' && 'resolve' in action ? action : undefined
-  const keepMs = typeof action === 'object' && 'keepMs' in action ? action.keepMs : (resolved?.retention.keepMs ?? 0)
+  const { outcome, keepMs, tombstoneMs } = writtenBy(action)
   const values = [
     key.scope,
     key.id,
     mendingName(action),
     reason,
-    resolved ? base64(resolved.resolve) : null,
+    outcome ? base64(outcome) : null,
     integer('keepMs', keepMs),
-    integer('tombstoneMs', resolved?.retention.tombstoneMs ?? 0),
+    integer('tombstoneMs', tombstoneMs),
   ]
   return `select answer from ${functionName(names, 'mend')}(${values.map(constant).join(', ')}) as answer`
 }

@@ -3,12 +3,12 @@
 // tag says that it happened; a connection whose state is unknown never goes back to the pool.
 
 import { describeKey } from '../../core/key.ts'
-import { OnceError } from '../../core/errors.ts'
+import type { OnceError } from '../../core/errors.ts'
 import type { Key } from '../../core/key.ts'
 import type { Began, Claim, ClaimRequest, Fenced, InTransaction, Retention } from '../../core/store.ts'
 import { firstAnswer } from '../../clients/postgres.ts'
 import type { PostgresConnection, PostgresSession, StatementResult } from '../../clients/postgres.ts'
-import { commitRefused, commitUnknown, fencedOf, retried, verdictOf } from '../sql-answers.ts'
+import { commitRefused, commitUnknown, endedByEffect, fencedOf, retried, verdictOf } from '../sql-answers.ts'
 import type { PostgresContext } from './context.ts'
 import { endedState, isConflict, lostState, saysRolledBack, sqlStateOf, storeError } from './errors.ts'
 import type { SchemaNames } from './names.ts'
@@ -187,13 +187,4 @@ function refused(key: Key, cause: unknown): OnceError {
     `Either a statement in it had failed and the effect went on (let the error out, or use a savepoint), or a deferred ` +
     `constraint failed.`
   return commitRefused(key, cause, why)
-}
-
-function endedByEffect(key: Key, cause: unknown): OnceError {
-  const message =
-    `The effect ended the transaction for ${describeKey(key)} itself (COMMIT or ROLLBACK), and its outcome was not recorded. ` +
-    `What it wrote before may be committed, and another call may have run since. Leave the end of the transaction to onceonly, and ` +
-    `check the effect manually before a retry.`
-  // A retry would run the effect again beside what it has committed.
-  return new OnceError('OUTCOME_UNKNOWN', { message, cause, retryable: false })
 }

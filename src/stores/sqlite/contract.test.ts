@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
 import Database from 'better-sqlite3'
-import { test } from 'vitest'
+import { describe, test } from 'vitest'
+import { type DumpedSubject, sweptTest } from '../../../test/subjects/swept.ts'
 import { systemClock } from '../../core/clock.ts'
 import type { Clock } from '../../core/clock.ts'
 import type { ContractSubject } from '../../testing/store-contract.ts'
@@ -56,10 +57,11 @@ function openNode(file: string): SqliteDatabase {
 }
 
 for (const [name, form] of Object.entries(forms)) {
+  describe(name, () => sweptTest(() => createSubject(form)))
   storeContract({ name, create: () => createSubject(form), cannot, test })
 }
 
-async function createSubject(form: Form): Promise<ContractSubject> {
+async function createSubject(form: Form): Promise<DumpedSubject> {
   const folder = mkdtempSync(join(tmpdir(), 'onceonly-sqlite-'))
   const file = join(folder, 'test.db')
   let elapsedMs = 0
@@ -82,6 +84,11 @@ async function createSubject(form: Form): Promise<ContractSubject> {
     },
     async corrupt(key, bytes) {
       user.prepare('UPDATE onceonly SET outcome = ? WHERE scope = ? AND id = ?').run(bytes, key.scope, key.id)
+    },
+    async dump() {
+      const sql = `SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'onceonly%'`
+      const tables = user.prepare(sql).all() as { name: string }[]
+      return tables.flatMap(({ name }) => user.prepare(`SELECT * FROM ${name}`).all() as object[])
     },
     transactions: userTransactions(user, () => form.open(file)),
     async destroy() {
@@ -112,6 +119,7 @@ function userTransactions(
       const handle = tx as SqliteDatabase
       handle.prepare('INSERT INTO effects (name) VALUES (?)').run(name)
     },
+    commitByHand: async (tx) => void (tx as SqliteDatabase).exec('COMMIT'),
     async countEffects(name) {
       const other = openAnother()
       const row = other.prepare('SELECT count(*) AS count FROM effects WHERE name = ?').get(name) as { count: number }

@@ -194,7 +194,8 @@ describe('a transaction of the store that ends in an odd way', () => {
       granted.tx.exec(end)
       await expect(granted.commit(bytesOf('late'), retention)).rejects.toMatchObject({
         code: 'OUTCOME_UNKNOWN',
-        message: expect.stringContaining('Leave COMMIT and ROLLBACK to once.transaction()'),
+        retryable: false,
+        message: expect.stringContaining('Leave the end of the transaction to onceonly'),
       })
     }
     expect(await take(store, key('odd', 'next'))).toMatchObject({ attempt: 1 })

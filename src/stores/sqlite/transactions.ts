@@ -7,6 +7,7 @@ import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { Advanced, Began, BegunStep, Claim, ClaimRequest, Verdict } from '../../core/store.ts'
+import { endedByEffect } from '../sql-answers.ts'
 import { closeQuietly } from './batches.ts'
 import type { SqliteGround } from './batches.ts'
 import { asOnceError, sqliteCode } from './errors.ts'
@@ -70,6 +71,7 @@ export function transactionsOn(ground: SqliteGround, uncommitted: Uncommitted): 
   const { clock, lockWaitMs } = ground
   const { connect, drop } = lineTo(ground)
   let closed = false
+  const isClosed = (): boolean => closed
 
   /** Waits for its turn among the writers, and has the write lock when `work` is called. `undefined` ends it again. */
   const open = async <T>(work: (opened: Connection, endTurn: () => void) => T | undefined): Promise<T | undefined> => {
@@ -106,12 +108,14 @@ export function transactionsOn(ground: SqliteGround, uncommitted: Uncommitted): 
           uncommitted.remove(key)
           endTurn()
         }
-        return { verdict, granted: granted(ground, opened, verdict.claim, { over, drop }) }
+        return { verdict, granted: granted(ground, opened, verdict.claim, { over, drop, isClosed }) }
       })
       return began ?? { verdict: verdict! }
     },
     beginStep: (claim) =>
-      open((opened, over) => (opened.entries.holds(claim) ? step(ground, opened, claim, { over, drop }) : undefined)),
+      open((opened, over) =>
+        opened.entries.holds(claim) ? step(ground, opened, claim, { over, drop, isClosed }) : undefined,
+      ),
     close() {
       closed = true
       drop()
@@ -123,6 +127,8 @@ interface Ending {
   /** The next writer may begin. */
   over(): void
   drop(): void
+  /** The store was closed, which ends every transaction. */
+  isClosed(): boolean
 }
 
 interface Open {
@@ -137,7 +143,7 @@ function openTransaction(
   { clock, lockWaitMs }: SqliteGround,
   { database }: Connection,
   key: Key,
-  { over, drop }: Ending,
+  { over, drop, isClosed }: Ending,
 ): Open {
   let ended = false
   /** Ends the transaction; on an error it is taken back with its connection. */
@@ -156,9 +162,9 @@ function openTransaction(
     // After the end the connection has the transaction of another; that one is not ours to write in or to roll back.
     isOpen: () => !ended && inTransaction(database),
     async commit(write) {
-      if (ended) throw endedAlready(key)
+      if (ended) throw endedByEffect(key)
       return ending(async () => {
-        if (!inTransaction(database)) throw endedAlready(key)
+        if (!inTransaction(database)) throw isClosed() ? closedMeanwhile(key) : endedByEffect(key)
         const answer = orOnceError(write)
         if (answer === 'lost') {
           rollBack(database)
@@ -193,7 +199,7 @@ function granted(ground: SqliteGround, opened: Connection, claim: Claim, ending:
     tx: database,
     commit: (outcome, retention) => commit(() => entries.settle(claim, outcome, retention)),
     async undoEffect() {
-      if (!isOpen()) throw endedAlready(claim.key)
+      if (!isOpen()) throw endedByEffect(claim.key)
       database.exec('ROLLBACK TO effect')
     },
     rollback,
@@ -221,10 +227,10 @@ function commitFailed(key: Key, error: unknown): OnceError {
   })
 }
 
-function endedAlready(key: Key): OnceError {
+function closedMeanwhile(key: Key): OnceError {
   return new OnceError('OUTCOME_UNKNOWN', {
     message:
-      `The transaction of ${describeKey(key)} was over before its outcome was written: the effect ended it, SQLite rolled it back ` +
-      'after an error that the effect caught, or the store was closed. Leave COMMIT and ROLLBACK to once.transaction().',
+      `The store was closed while the transaction of ${describeKey(key)} was open, which rolls it back unless the effect had ended ` +
+      'it. Close a store after its calls have ended, and ask again with the same key.',
   })
 }

@@ -461,6 +461,17 @@ const steps: readonly BrokenStore[] = [
     }),
   ),
   brokenStep(
+    'records a step that has committed by itself',
+    'a step that commits its transaction itself is OUTCOME_UNKNOWN, and is not recorded',
+    ({ tx, commit }) => ({
+      commit(change) {
+        tx.endedByHand = false
+        tx.over = false
+        return commit(change)
+      },
+    }),
+  ),
+  brokenStep(
     'commits a step when it should roll back',
     'a step that is rolled back leaves neither effect nor record, and the operation goes on',
     ({ commit }) => ({ rollback: async () => void (await commit({ records: [], becomes: stillRunning })) }),

@@ -29,6 +29,8 @@ export interface PretendTransaction {
   /** Where the undo log was before and after each claim, by its token. */
   readonly marks: Map<string, { readonly before: number; readonly after: number }>
   over: boolean
+  /** The effect has committed it. */
+  endedByHand: boolean
 }
 
 /** What a broken store may reach behind the store. */
@@ -234,7 +236,7 @@ function cutAt(side: 'before' | 'after'): OnceError {
 }
 
 function openTransaction(): PretendTransaction {
-  return { undo: [], effects: [], marks: new Map(), over: false }
+  return { undo: [], effects: [], marks: new Map(), over: false, endedByHand: false }
 }
 
 function endTransaction(database: PretendDatabase, tx: PretendTransaction, how: 'commit' | 'rollback'): void {
@@ -250,6 +252,9 @@ function undoTo(tx: PretendTransaction, mark: number): void {
 }
 
 function assertOpen(tx: PretendTransaction): void {
+  if (tx.endedByHand) {
+    throw new OnceError('OUTCOME_UNKNOWN', { message: 'The effect has committed its transaction.', retryable: false })
+  }
   if (tx.over) throw unavailable('the transaction ended with its connection')
 }
 
@@ -273,6 +278,10 @@ function pretendTransactions(
       assertOpen(tx)
       tx.effects.push(name)
       tx.undo.push(() => void tx.effects.pop())
+    },
+    async commitByHand(tx) {
+      endTransaction(database, tx, 'commit')
+      tx.endedByHand = true
     },
     countEffects: async (name) => database.effects.filter((each) => each === name).length,
   }

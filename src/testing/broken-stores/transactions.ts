@@ -112,6 +112,27 @@ const transactions: readonly BrokenStore[] = [
     }),
   ),
   brokenBegin(
+    'offers a retry to an effect that has committed by itself',
+    'an effect that commits its transaction itself is OUTCOME_UNKNOWN, and no retry is offered',
+    ({ commit }) => ({
+      commit: (outcome, retention) =>
+        commit(outcome, retention).catch((cause: unknown) => {
+          throw new OnceError('OUTCOME_UNKNOWN', { message: 'The transaction was over.', cause })
+        }),
+    }),
+  ),
+  brokenBegin(
+    'settles after an effect that has committed by itself',
+    'an effect that commits its transaction itself is OUTCOME_UNKNOWN, and no retry is offered',
+    ({ tx, commit }) => ({
+      commit(outcome, retention) {
+        tx.endedByHand = false
+        tx.over = false
+        return commit(outcome, retention)
+      },
+    }),
+  ),
+  brokenBegin(
     'commits when it should roll back',
     'begin and rollback leave neither effect nor entry',
     ({ commit }) => ({

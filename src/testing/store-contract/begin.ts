@@ -16,6 +16,7 @@ import {
   bounded,
   bytesOf,
   describe,
+  failureOf,
   grantedOf,
   leaseMs,
   otherFingerprint,
@@ -38,6 +39,12 @@ export async function beginGranted(
   assert.ok(began.granted, `expected begin to be granted, got ${describe(began.verdict)}`)
   assertIs(began.verdict, 'granted')
   return began.granted
+}
+
+/** A retry would run the effect again beside what it has committed. */
+export function assertEndedByEffect({ code, executed, retryable }: OnceError): void {
+  const expected = { code: 'OUTCOME_UNKNOWN', executed: 'unknown', retryable: false }
+  assert.deepEqual({ code, executed, retryable }, expected)
 }
 
 const beginning: readonly ContractCase[] = [
@@ -91,6 +98,21 @@ const beginning: readonly ContractCase[] = [
       assert.equal(await granted.commit(bytesOf('slow'), retention), 'done')
       assert.equal(await lent.transactions.countEffects('effect'), 1)
       assertSettled(await ask(lent.store, aKey), bytesOf('slow'))
+    },
+  },
+  {
+    name: 'an effect that commits its transaction itself is OUTCOME_UNKNOWN, and no retry is offered',
+    guarantee: 'transactions',
+    async run(subject) {
+      const lent = transactionalOf(subject)
+      const granted = await beginGranted(lent, aKey)
+      await lent.transactions.addEffect(granted.tx, 'effect')
+      await lent.transactions.commitByHand(granted.tx)
+      assertEndedByEffect(await failureOf(granted.commit(bytesOf('too late'), retention)))
+      assert.equal(await lent.transactions.countEffects('effect'), 1)
+      const entry = await ask(lent.store, aKey)
+      assert.notEqual(entry.is, 'settled', 'expected no outcome, got the one that came too late')
+      await (await bounded('begin', beginGranted(lent, otherKey))).rollback()
     },
   },
   {

@@ -19,6 +19,7 @@ import {
   request,
 } from './case.ts'
 import type { ContractCase } from './case.ts'
+import { assertEndedByEffect } from './begin.ts'
 import { advance, anOperation, contents, enlist, enlisted, input, operationsOf, record, running } from './operations.ts'
 import type { LedgerStore } from './operations.ts'
 import type { ContractSubject } from './subject.ts'
@@ -72,6 +73,19 @@ const steps: readonly ContractCase[] = [
       await lent.transactions.addEffect(again.tx, 'order')
       assert.equal(await again.commit(done), 'done')
       assert.equal(await lent.transactions.countEffects('order'), 1)
+    },
+  },
+  {
+    name: 'a step that commits its transaction itself is OUTCOME_UNKNOWN, and is not recorded',
+    guarantee: 'transactional-steps',
+    async run(subject) {
+      const lent = stepsOf(subject)
+      const begun = await beginStep(lent, await enlisted(lent.store))
+      await lent.transactions.addEffect(begun.tx, 'order')
+      await lent.transactions.commitByHand(begun.tx)
+      assertEndedByEffect(await failureOf(begun.commit(done)))
+      assert.equal(await lent.transactions.countEffects('order'), 1)
+      assert.deepEqual(await contents(lent.store), {})
     },
   },
   {

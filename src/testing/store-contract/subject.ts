@@ -22,6 +22,8 @@ export interface ContractSubject<Tx = unknown> {
     /** Commits when `work` resolves, rolls back when it throws. */
     run<T>(work: (tx: Tx) => Promise<T>): Promise<T>
     addEffect(tx: Tx, name: string): Promise<void>
+    /** COMMIT in the transaction's own words: what an effect must not do. */
+    commitByHand(tx: Tx): Promise<void>
     /** Committed effects only. */
     countEffects(name: string): Promise<number>
   }

@@ -368,6 +368,15 @@ export const coreBugs: readonly SeededBug[] = [
 
 export const transactionBugs: readonly SeededBug[] = bugsIn('src/core/once/transaction.ts', 'transactions', [
   {
+    id: 'runSync begins beside another effect in its transaction',
+    find: `const leave = enter(tx, call.key)\n        try {\n          return runWithinSync(`,
+    replace: `const leave = (): void => {}\n        try {\n          return runWithinSync(`,
+    caughtBy: byTest(
+      'src/core/once/transaction.test.ts',
+      'runSync is refused while another effect runs in its transaction, nested or beside it',
+    ),
+  },
+  {
     id: 'a commit that nobody confirmed is told as not executed',
     find: `    throw new OnceError('OUTCOME_UNKNOWN', {\n      message:\n        \`The transaction`,
     replace: `    throw new OnceError('STORE_UNAVAILABLE', {\n      message:\n        \`The transaction`,

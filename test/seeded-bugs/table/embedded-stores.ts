@@ -5,9 +5,17 @@ import type { SeededBug } from '../bug.ts'
 
 const inMemory = 'src/stores/memory/contract.test.ts'
 const inSqlite = 'src/stores/sqlite/contract.test.ts'
+const swept =
+  'after a sweep nothing of the input, the steps and the result of an expired operation is left in the tables'
 
 export const memoryBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/entry.ts', 'stores', [
+    {
+      id: 'memory: a swept tombstone keeps the input of its operation',
+      find: `const { outcome: _outcome, input: _input, ...rest } = entry`,
+      replace: `const { outcome: _outcome, ...rest } = entry`,
+      caughtBy: byTest(inMemory, swept),
+    },
     {
       id: 'memory: no mismatch check',
       find: `  if (entry.fingerprint !== request.fingerprint) return refused({ is: 'mismatch' })\n`,
@@ -174,6 +182,12 @@ export const sqliteBugs: readonly SeededBug[] = [
       ),
     },
     {
+      id: 'sqlite: a swept tombstone keeps the steps of its operation',
+      find: `      forgetOperation(statements, row)\n      statements.strip`,
+      replace: `      statements.strip`,
+      caughtBy: byTest(inSqlite, swept),
+    },
+    {
       id: 'sqlite: commit without a fence',
       find: `WHERE scope = ? AND id = ? AND token = ? AND fence = ? AND state = 'running' AND lease_until + keep_ms > ?`,
       replace: `WHERE scope = ? AND id = ? AND ? IS NOT NULL AND ? IS NOT NULL AND state = 'running' AND lease_until + keep_ms > ?`,
@@ -258,6 +272,15 @@ export const sqliteBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/stores/sqlite/transactions.ts', 'stores', [
+    {
+      id: 'sqlite: an effect that committed its transaction itself is offered a retry',
+      find: `throw isClosed() ? closedMeanwhile(key) : endedByEffect(key)`,
+      replace: `throw closedMeanwhile(key)`,
+      caughtBy: byTest(
+        inSqlite,
+        'an effect that commits its transaction itself is OUTCOME_UNKNOWN, and no retry is offered',
+      ),
+    },
     {
       id: 'sqlite: the effect is outside of the transaction',
       find: `    tx: database,\n    commit: (outcome`,

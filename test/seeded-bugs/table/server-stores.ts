@@ -8,6 +8,8 @@ const inPeriods = 'src/stores/postgres/periods.test.ts'
 const inServer = 'src/stores/postgres/server.test.ts'
 const twoLives = 'of two lives of a token that write at once, the old one is lost and the new one is served'
 const lateStep = 'a step of a holder whose claim came again after its operation was forgotten does not begin'
+const swept =
+  'after a sweep nothing of the input, the steps and the result of an expired operation is left in the tables'
 export const postgresBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/postgres/schema.sql.ts', 'stores', [
     {
@@ -386,7 +388,25 @@ const inMysql = 'src/stores/mysql/contract.test.ts'
 const inMysqlServer = 'src/stores/mysql/server.test.ts'
 const inMysqlOperations = 'src/stores/mysql/operations.test.ts'
 export const mysqlBugs: readonly SeededBug[] = [
+  ...bugsIn('src/stores/mysql/transactions.ts', 'stores', [
+    {
+      id: 'mysql: a step that committed its transaction itself is told that nothing was executed',
+      find: `if (isSavepointMissing(cause)) return endedByEffect(key, cause)`,
+      replace: `if (isSavepointMissing(cause)) return commitRefused(key, cause, 'The transaction had ended.')`,
+      caughtBy: byTest(
+        inMysql,
+        'a step that commits its transaction itself is OUTCOME_UNKNOWN, and is not recorded',
+        'mariadb',
+      ),
+    },
+  ]),
   ...bugsIn('src/stores/mysql/decisions.sql.ts', 'stores', [
+    {
+      id: 'mysql: a swept tombstone keeps the input of its operation',
+      find: 'e.outcome = null, e.input = null, e.sweep_at_ms',
+      replace: 'e.outcome = null, e.sweep_at_ms',
+      caughtBy: byTest(inMysql, swept, 'mariadb'),
+    },
     {
       id: 'mysql: commit without a fence',
       find: "set is_held = is_there and e_token = a_token and (e_fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))",
