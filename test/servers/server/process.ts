@@ -1,6 +1,6 @@
 // Runs a server from its recipe: one process on a free loopback port, its data in a guarded folder. Invariant: `startServer`
 // resolves when this very process answers, or throws with the end of its log and leaves nothing behind.
-import type { ChildProcess } from 'node:child_process'
+import { type ChildProcess, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, mkdirSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -18,9 +18,18 @@ export interface Place {
   secondPort: number
 }
 
+// The world of one server, for those who torture it.
+export interface Surroundings {
+  // Beside what every process has: a clock of its own (libfaketime).
+  env?: Readonly<Record<string, string>>
+  // Its data folder is a tmpfs of this size.
+  diskKib?: number
+}
+
 export interface Recipe {
   name: string
-  // Fills `dataDir`, which does not exist yet. Without it an empty folder is made.
+  surroundings?: Surroundings | undefined
+  // Fills `dataDir`, which does not exist yet unless it is a disk. Without it an empty folder is made.
   prepare?: (place: Pick<Place, 'folder' | 'dataDir'>) => Promise<void>
   command: (place: Place) => { file: string; args: string[] }
   // Whether the process `pid` (and not another that has taken its port) answers.
@@ -42,12 +51,18 @@ const portAttemptsMax = 10
 const logTailLines = 40
 
 export async function startServer(recipe: Recipe): Promise<Running> {
-  const guard = await guardFolder(recipe.name, recipe.afterKill)
+  const { diskKib } = recipe.surroundings ?? {}
+  const umount = diskKib === undefined ? [] : ['umount -l data']
+  const guard = await guardFolder(recipe.name, [...(recipe.afterKill ? [recipe.afterKill] : []), ...umount].join('; '))
   try {
     const folder = guard.path
     const dataDir = join(folder, 'data')
+    if (diskKib !== undefined) {
+      mkdirSync(dataDir, { mode: 0o700 })
+      mountTmpfs(dataDir, diskKib)
+    }
     if (recipe.prepare) await recipe.prepare({ folder, dataDir })
-    else mkdirSync(dataDir)
+    else mkdirSync(dataDir, { recursive: true })
     for (let attempt = 1; ; attempt += 1) {
       const place = { folder, dataDir, port: await freePort(), secondPort: await freePort() }
       try {
@@ -65,7 +80,7 @@ export async function startServer(recipe: Recipe): Promise<Running> {
 async function launch(recipe: Recipe, place: Place): Promise<ChildProcess> {
   const log = openSync(join(place.folder, 'log'), 'a')
   const logStart = readLog(place).length
-  const { file, args } = recipe.command(place)
+  const { file, args } = withEnvironment(recipe.command(place), recipe.surroundings?.env)
   const child = spawnIn(place.folder, file, args, { owner: recipe.owner, log })
   closeSync(log)
   child.unref()
@@ -86,6 +101,23 @@ async function launch(recipe: Recipe, place: Place): Promise<ChildProcess> {
     throw new Failure(`${recipe.name} did not start: ${reason}\n${tail(place)}`, { cause: error })
   }
   return child
+}
+
+// env replaces itself by the server, whose process number stays.
+function withEnvironment(command: ReturnType<Recipe['command']>, env: Surroundings['env']): typeof command {
+  if (!env) return command
+  const assignments = Object.entries(env).map(([name, value]) => `${name}=${value}`)
+  return { file: '/usr/bin/env', args: [...assignments, command.file, ...command.args] }
+}
+
+export class MountRefused extends Error {}
+
+// Whoever mounts sees to it that the watchdog of the folder unmounts.
+export function mountTmpfs(folder: string, sizeKib: number): void {
+  const { status, stderr } = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${sizeKib}k,mode=0700`, 'tmpfs', folder], {
+    encoding: 'utf8',
+  })
+  if (status !== 0) throw new MountRefused(`mount is not permitted: ${String(stderr).trim()}`)
 }
 
 function running(recipe: Recipe, place: Place, first: ChildProcess, remove: () => Promise<void>): Running {
