@@ -368,6 +368,15 @@ export const coreBugs: readonly SeededBug[] = [
 
 export const transactionBugs: readonly SeededBug[] = bugsIn('src/core/once/transaction.ts', 'transactions', [
   {
+    id: 'a run begins beside another effect in its transaction',
+    find: `const leave = enter(tx, call.key)\n        try {\n          return await runWithin(`,
+    replace: `const leave = (): void => {}\n        try {\n          return await runWithin(`,
+    caughtBy: byTest(
+      'src/core/once/transaction.test.ts',
+      'two runs that overlap on one transaction: the second is refused when it begins',
+    ),
+  },
+  {
     id: 'runSync begins beside another effect in its transaction',
     find: `const leave = enter(tx, call.key)\n        try {\n          return runWithinSync(`,
     replace: `const leave = (): void => {}\n        try {\n          return runWithinSync(`,
