@@ -2,6 +2,7 @@
 
 export { systemClock, systemRandom } from './core/clock.ts'
 export type { Clock, Random } from './core/clock.ts'
+export type { Doubt } from './core/doubt.ts'
 export { errorCodes, FinalError, InDoubtError, NotBegunError, OnceError } from './core/errors.ts'
 export type { ErrorCode, Executed, OnceErrorDetails } from './core/errors.ts'
 export { eventNames } from './core/events.ts'
@@ -12,8 +13,11 @@ export { hashKey, key, keyOf, newId } from './core/key.ts'
 export type { Key } from './core/key.ts'
 export { createOnce } from './core/once.ts'
 export type {
+  DoubtDecision,
   ForeignTxOf,
   FoundOutcome,
+  KeyReconcileOptions,
+  KeyReconciliation,
   Once,
   OnceByHand,
   OnceRunner,
@@ -26,7 +30,6 @@ export type {
   WithinSync,
 } from './core/once.ts'
 export type {
-  Doubt,
   Duplicate,
   LookupResult,
   Operation,

@@ -5,7 +5,7 @@ import { storeHelp } from './with-store.ts'
 
 const help = `onceonly keys: look at entries, and change them manually
 
-Usage: onceonly keys list [--scope SCOPE] [--state STATE] [--limit N] [--after CURSOR]
+Usage: onceonly keys list [--scope SCOPE | --service SCOPE] [--state STATE] [--limit N] [--after CURSOR]
        onceonly keys show SCOPE ID [--reveal]
        onceonly keys resolve SCOPE ID (--value JSON | --failure TEXT | --response-file FILE | …) --reason TEXT [--yes]
        onceonly keys release SCOPE ID --reason TEXT [--yes]

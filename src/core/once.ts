@@ -5,6 +5,7 @@ import { createCalls } from './call.ts'
 import type { Op, Result, RunContext } from './call.ts'
 import { createByHand } from './once/by-hand.ts'
 import type { OnceByHand } from './once/by-hand.ts'
+import { keysInDoubt } from './once/reconcile.ts'
 import { run } from './once/run.ts'
 import { startSweeping } from './once/sweeping.ts'
 import { createTransactions } from './once/transaction.ts'
@@ -20,6 +21,7 @@ import type { Storable, Stored, ValueKind } from './stored.ts'
 
 export type { Op, Result } from './call.ts'
 export type { FoundOutcome, OnceByHand, ShownEntry } from './once/by-hand.ts'
+export type { DoubtDecision, KeyReconcileOptions, KeyReconciliation } from './once/reconcile.ts'
 export type { OnceTransactions, Within, WithinSync } from './once/transaction.ts'
 
 /** What the store's transactions are written with. `never` for a store that has none. */
@@ -73,6 +75,27 @@ export type Once<S extends Store = Store, Kind extends ValueKind = Store extends
     : unknown) &
   (S extends StepLedger & Recoverable ? Operations<TxOf<S>, Kind> : unknown)
 
+type Reconcile = OnceByHand<'codec'>['reconcile'] & Operations<unknown, 'codec'>['reconcile']
+
+/** What is in doubt is keys and steps: listed together, and reconciled by the first argument, a function or an operation's name. */
+function withDoubts(
+  context: RunContext,
+  scope: string,
+  byHand: ReturnType<typeof createByHand>,
+  operations: ReturnType<typeof createOperations>,
+): OnceByHand<'codec'> & { readonly reconcile: Reconcile } {
+  const reconcile = (first: never, ...rest: [never]): Promise<unknown> =>
+    typeof first === 'function' ? byHand.reconcile(first, ...rest) : operations.reconcile(first, ...rest)
+  return {
+    ...byHand,
+    reconcile: reconcile as Reconcile,
+    async *inDoubt() {
+      yield* operations.stepsInDoubt()
+      yield* keysInDoubt(context, scope)
+    },
+  }
+}
+
 /**
  * The front door: effects are asked for by key, and each runs once however often it is asked for.
  *
@@ -103,6 +126,10 @@ export function createOnce(options: OnceOptions): Once {
   }
   const calls = createCalls(options, settings, context)
   startSweeping(context, options.sweepEveryMs)
+  // Kept as long as its operation may be: a compensation that is forgotten while that is in doubt would run again.
+  const operations = createOperations(calls, options, settings, async (id, effect) =>
+    run(calls, calls.read('reconcile', id, effect, { keepMs: unfinishedKeepMs }), effect),
+  )
 
   return {
     store,
@@ -110,11 +137,8 @@ export function createOnce(options: OnceOptions): Once {
     settings,
     run: async (id, effect, runOptions = {}) => run(calls, calls.read('run', id, effect, runOptions), effect),
     ...createTransactions(calls),
-    // Kept as long as its operation may be: a compensation that is forgotten while that is in doubt would run again.
-    ...createOperations(calls, options, settings, async (id, effect) =>
-      run(calls, calls.read('reconcile', id, effect, { keepMs: unfinishedKeepMs }), effect),
-    ),
-    ...createByHand(context, options, settings),
+    ...operations,
+    ...withDoubts(context, scope, createByHand(context, options, settings), operations),
     async close() {
       closing.abort()
       await Promise.all(backgroundWork)

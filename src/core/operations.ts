@@ -42,9 +42,10 @@
 // - A revision is used up when it is sent, confirmed or not, or a later write could be taken for the late one.
 // - A parked operation stays parked, whoever asks, until `resume`: what it was parked for has not changed.
 
+import type { Doubt } from './doubt.ts'
 import { invalidArgument } from './errors.ts'
 import { doubts, reconcile } from './operations/doubts.ts'
-import type { Doubt, Reconciliation, ReconcileOptions, Resolution, RunOnce, StepDoubt } from './operations/doubts.ts'
+import type { Reconciliation, ReconcileOptions, Resolution, RunOnce, StepDoubt } from './operations/doubts.ts'
 import { startRecovery } from './operations/worker.ts'
 import type { Recovery, RecoveryOptions } from './operations/worker.ts'
 import type { OperationOp } from './operations/step.ts'
@@ -56,7 +57,7 @@ import type { Storable, Stored, StoredAsGiven, ValueKind } from './stored.ts'
 
 export { unfinishedKeepMs } from './operations/attempt.ts'
 export type { OperationStore } from './operations/attempt.ts'
-export type { Doubt, Duplicate, Reconciliation, ReconcileOptions, Resolution, StepDoubt } from './operations/doubts.ts'
+export type { Duplicate, Reconciliation, ReconcileOptions, Resolution, StepDoubt } from './operations/doubts.ts'
 export type { Operation, OperationOptions } from './operations/operation.ts'
 export { readRecords } from './operations/records.ts'
 export type { StepState } from './operations/records.ts'
@@ -113,19 +114,6 @@ export interface Operations<Tx, Kind extends ValueKind = 'json'> {
    */
   recover(operations: readonly Operation<never, unknown>[], options?: RecoveryOptions): Recovery
   /**
-   * Lists what began and never reported: steps of the operations defined here, and keys of `run`.
-   *
-   * @example
-   * ```ts
-   * import { createOnce } from 'onceonly'
-   * import { memoryStore } from 'onceonly/memory'
-   *
-   * const once = createOnce({ store: memoryStore(), scope: 'shop' })
-   * for await (const { key, step } of once.inDoubt()) console.log(key.id, step)
-   * ```
-   */
-  inDoubt(): AsyncIterable<Doubt>
-  /**
    * Asks the outside system in bulk about the steps of one operation that are in doubt, and records what it says.
    *
    * @example
@@ -150,7 +138,7 @@ export function createOperations(
   options: OnceOptions,
   settings: Settings,
   runOnce: RunOnce,
-): Operations<unknown, 'codec'> {
+): Operations<unknown, 'codec'> & { stepsInDoubt(): AsyncGenerator<Doubt> } {
   const { context } = calls
   const defined = new Map<string, DefinedOperation>()
   return {
@@ -162,7 +150,7 @@ export function createOperations(
       return operation as Operation<never, unknown> as Operation<never, never>
     },
     recover: (operations, recoveryOptions) => startRecovery(context, operations, recoveryOptions),
-    inDoubt: () => doubts(context, options.scope, [...defined.values()]),
+    stepsInDoubt: () => doubts(context, [...defined.values()]),
     async reconcile(name, resolve, reconcileOptions = {}) {
       const operation = defined.get(name)
       if (!operation) throw invalidArgument(`reconcile: no operation "${name}" is defined in this process`)

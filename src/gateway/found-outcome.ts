@@ -7,7 +7,8 @@ import type { Key } from '../core/key.ts'
 import { encodeOutcome } from '../core/outcome.ts'
 import type { Outcome } from '../core/outcome.ts'
 import type { Entry, Mending } from '../core/store.ts'
-import { encodeAnswer, headersToKeep } from '../http/exchange.ts'
+import { isGatewayScope } from './gateway-key.ts'
+import { encodeAnswer, foundOptions, headersToKeep } from '../http/exchange.ts'
 import type { Answer, HeaderLine } from '../http/exchange.ts'
 
 /** One of: a value as JSON, the message of a failure, a failure with data as JSON, a response, or that there is no value. */
@@ -39,13 +40,9 @@ export function foundIn(entry: Entry, text: FoundText): Found {
   return { mending: { resolve: encoded.bytes, retention }, what }
 }
 
-/** Keys of a gateway are HTTP keys: a replay of anything but a response would be a 500. */
-export function isGatewayKey({ scope }: Key): boolean {
-  return scope.startsWith('gateway:')
-}
-
+/** A replay of anything but a response would be a 500. */
 function refuseOtherThanResponse(key: Key, text: FoundText): void {
-  if (!isGatewayKey(key) || 'response' in text) return
+  if (!isGatewayScope(key.scope) || 'response' in text) return
   throw invalidArgument(
     `resolve: ${key.scope} holds keys of a gateway, whose retries expect an HTTP response. Give the response in full: ` +
       'status line, headers, an empty line and the body, as curl -i prints it.',
@@ -63,17 +60,16 @@ function outcomeIn(text: FoundText): { outcome: Outcome; what: string } {
     }
   }
   const answer = readResponse(text.response)
-  const left = answer.headers.filter((line) => !headersToKeep(answer, keep).includes(line)).map(([name]) => name)
+  const left = answer.headers
+    .filter((line) => !headersToKeep(answer, foundOptions).includes(line))
+    .map(([name]) => name)
   const leftOut = left.length === 0 ? '' : `, without ${left.join(', ')}, which are never replayed`
-  const value = encodeAnswer(answer, keep)
+  const value = encodeAnswer(answer, foundOptions)
   return {
     outcome: { kind: 'value', value },
     what: `the HTTP response ${answer.status} with a body of ${answer.body.length} bytes${leftOut}`,
   }
 }
-
-// Cookies are of one session, and the replay header is written anew.
-const keep = { replaySetCookie: false, replayHeader: 'idempotent-replayed' }
 
 function failed(error: FinalError): { outcome: Outcome; what: string } {
   return { outcome: { kind: 'failure', error }, what: `the failure ${shown(error.message)}` }

@@ -37,6 +37,7 @@ import type { OnceOptions } from '../core/settings.ts'
 import type { Inspectable, Store } from '../core/store.ts'
 import { splitTarget } from '../http/exchange.ts'
 import { sendAnswer } from '../http/on-node.ts'
+import { gatewayScope } from './gateway-key.ts'
 import type { ProxiedCall } from './proxy/call.ts'
 import { createListener, createProtection, protectionBy } from './proxy/listener.ts'
 import type { RouteProtection } from './proxy/listener.ts'
@@ -198,7 +199,7 @@ function onceOptions(settings: GatewaySettings): OnceOptions {
   return {
     store,
     // A prefix of its own: a service behind that uses onceonly on the same store and key has other keys.
-    scope: `gateway:${service}`,
+    scope: gatewayScope(service),
     ...(leaseMs !== undefined && { leaseMs }),
     ...(keepMs !== undefined && { keepMs }),
     ...(tombstoneMs !== undefined && { tombstoneMs }),

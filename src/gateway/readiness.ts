@@ -11,7 +11,7 @@ import type { Store } from '../core/store.ts'
 
 export interface ReadinessOptions {
   readonly store: Store
-  /** The keys of the watch are in `scope/readiness`. */
+  /** The keys of the watch are in `scope#readiness`, which is no tenant's. */
   readonly scope: string
   readonly storeTimeoutMs: number
   readonly clock: Clock
@@ -84,7 +84,7 @@ const request = {
 async function claimAndForget({ store, scope, clock, storeTimeoutMs }: ReadinessOptions): Promise<void> {
   const calls = { clock, storeName: store.name, timeoutMs: storeTimeoutMs }
   const token = systemRandom.uuid()
-  const probe = key(`${scope}/readiness`, token)
+  const probe = key(`${scope}#readiness`, token)
   const verdict = await callStore(calls, 'claim', probe, () => store.claim(probe, { ...request, token }))
   if (verdict.is === 'granted') await callStore(calls, 'release', probe, () => store.release(verdict.claim, 'forget'))
 }

@@ -73,7 +73,15 @@ export { problemAnswer, problemKinds } from './exchange/problem.ts'
 export type { ProblemKind } from './exchange/problem.ts'
 export { splitTarget } from './exchange/request-fingerprint.ts'
 export { scopedKey } from './exchange/scoped-key.ts'
-export { decodeStored, encodeAnswer, encodeNotStored, headersToKeep, hopByHop } from './exchange/stored-response.ts'
+export {
+  decodeStored,
+  encodeAnswer,
+  encodeNotStored,
+  foundOptions,
+  headersToKeep,
+  hopByHop,
+  storedResponse,
+} from './exchange/stored-response.ts'
 export type { Answer, HeaderLine } from './exchange/stored-response.ts'
 
 /** A request with a key (or one that should have had it), as an adapter shows it. */

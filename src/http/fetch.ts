@@ -6,6 +6,7 @@ import { createExchange } from './exchange.ts'
 import type { HttpOptions, IdempotencyContext } from './exchange.ts'
 import { concernsWeb, exchangeOnWeb, rulesOnWeb } from './on-web.ts'
 
+export { storedResponse } from './exchange.ts'
 export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
 /** The platform's own second argument (the `params` of Next.js), with `idempotency` when the request has a key. */

@@ -8,6 +8,7 @@ import { createExchange, internalError } from './exchange.ts'
 import type { HttpOptions, IdempotencyContext } from './exchange.ts'
 import { sendAnswer, serveNode } from './on-node.ts'
 
+export { storedResponse } from './exchange.ts'
 export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
 /** Node's request, with the context on it while a request with an Idempotency-Key is handled. */

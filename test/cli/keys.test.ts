@@ -67,6 +67,46 @@ describe('list', () => {
   })
 })
 
+test('shows the keys of every tenant of a service, and whose they are', async () => {
+  using folder = makeFolder()
+  const path = join(folder.path, 'a.db')
+  const store = sqliteStore({ path })
+  const keys = [
+    'gateway:shop/acme',
+    'gateway:shop/z%C3%A9',
+    'gateway:shop/',
+    'gateway:shopping/x',
+    'pay',
+    'pay/acme',
+    'pay.x',
+  ]
+  const instance = createOnce({ store, scope: 'pay', sweepEveryMs: false })
+  for (const scope of keys) await instance.run({ scope, id: 'k' }, () => 1)
+  await instance.close()
+  store.close()
+  const list = (...args: string[]): Promise<Ended> => onceonly(['keys', 'list', ...args, '--store', `sqlite:${path}`])
+  const tenants = async (...args: string[]): Promise<unknown[]> => {
+    const { entries } = JSON.parse((await list(...args, '--json')).out) as {
+      entries: { scope: string; tenant?: string }[]
+    }
+    return entries.map(({ scope, tenant }) => [scope, tenant])
+  }
+  expect((await list('--service', 'gateway:shop')).out).toMatch(/TENANT +ID[^]*\(shared\) +k [^]* acme +k [^]* zé +k /)
+  expect(await tenants('--service', 'gateway:shop')).toEqual([
+    ['gateway:shop/', ''],
+    ['gateway:shop/acme', 'acme'],
+    ['gateway:shop/z%C3%A9', 'zé'],
+  ])
+  expect(await tenants('--service', 'pay')).toEqual([
+    ['pay', undefined],
+    ['pay/acme', 'acme'],
+  ])
+  const all = await tenants()
+  expect(all).toContainEqual(['gateway:shopping/x', 'x'])
+  expect(all).toContainEqual(['pay/acme', undefined])
+  expect(await list('--service', 'pay', '--scope', 'pay')).toMatchObject({ code: 2 })
+})
+
 describe('show', () => {
   test('tells each state, and what a retry would get', async () => {
     using store = await withEntries()

@@ -2,7 +2,7 @@
 
 import { grantedAtMs } from '../../core/entry.ts'
 import type { Entry, MendingName } from '../../core/store.ts'
-import { isGatewayKey } from '../../gateway/found-outcome.ts'
+import { isGatewayScope } from '../../gateway/gateway-key.ts'
 import { moment, quoted, span, timeText } from '../words.ts'
 
 export interface Story {
@@ -29,7 +29,7 @@ export function nextCommands({ key, state }: Entry, store: string): readonly Nex
     ['onceonly keys', name, quoted(key.scope), quoted(key.id), found, "--reason 'TEXT'", store]
       .filter(Boolean)
       .join(' ')
-  const took = isGatewayKey(key) ? '--response-file FILE' : `--value 'JSON'`
+  const took = isGatewayScope(key.scope) ? '--response-file FILE' : `--value 'JSON'`
   return commandsIn[state].map(({ when, name, found = '' }) => ({
     when,
     command: command(name, found === 'result' ? took : found),

@@ -1,7 +1,8 @@
-// Looking at single entries and changing them by hand. Every change carries a reason, which the store audits.
+// Reads single entries, changes them manually, and reconciles those in doubt. Every change carries a reason, which the store audits.
 
 import { keyFrom } from '../call.ts'
 import type { RunContext } from '../call.ts'
+import type { Doubt } from '../doubt.ts'
 import { mendingName } from '../entry.ts'
 import { invalidArgument, OnceError } from '../errors.ts'
 import type { FinalError } from '../errors.ts'
@@ -13,6 +14,8 @@ import type { Codec, Outcome } from '../outcome.ts'
 import { callStore } from '../timed-call.ts'
 import type { OnceOptions, Settings } from '../settings.ts'
 import type { Entry, Inspectable, Mending, Store } from '../store.ts'
+import { reconcileKeys } from './reconcile.ts'
+import type { DoubtDecision, KeyReconcileOptions, KeyReconciliation } from './reconcile.ts'
 import type { Storable, ValueKind } from '../stored.ts'
 
 /** An entry as `get` shows it: the stored outcome is decoded. */
@@ -45,13 +48,51 @@ export interface OnceByHand<Kind extends ValueKind = 'json'> {
   keep(id: string | Key, forMs: number, reason: string): Promise<ShownEntry | undefined>
   /** Delete an entry: the next request runs as new. Audited. */
   forget(id: string | Key, reason: string): Promise<ShownEntry | undefined>
+  /**
+   * Lists what began and never reported: keys of `run`, keys of HTTP requests with their tenant, and steps of the operations that are
+   * defined here.
+   *
+   * @example
+   * ```ts
+   * import { createOnce } from 'onceonly'
+   * import { memoryStore } from 'onceonly/memory'
+   *
+   * const once = createOnce({ store: memoryStore(), scope: 'payments' })
+   * for await (const { key, tenant } of once.inDoubt()) console.log(key.id, tenant)
+   * ```
+   */
+  inDoubt(): AsyncIterable<Doubt>
+  /**
+   * Asks about each key of `run` or of HTTP that is in doubt, and does what the function decides: gives the key its true result,
+   * releases it, keeps it longer, or leaves it. Audited with the reason. A key that a retry took over meanwhile is passed over.
+   *
+   * @example
+   * ```ts
+   * import { createOnce } from 'onceonly'
+   * import { memoryStore } from 'onceonly/memory'
+   *
+   * const bank = { find: async (id: string) => (id === 'order-42' ? { receipt: 'r1' } : undefined) }
+   * const once = createOnce({ store: memoryStore(), scope: 'payments' })
+   * const report = await once.reconcile(
+   *   async ({ key }) => {
+   *     const charge = await bank.find(key.id)
+   *     return charge ? { value: charge } : 'release'
+   *   },
+   *   { reason: 'nightly, with the bank' },
+   * )
+   * ```
+   */
+  reconcile(
+    decide: (doubt: Doubt) => DoubtDecision | Promise<DoubtDecision>,
+    options: KeyReconcileOptions,
+  ): Promise<KeyReconciliation>
 }
 
 export function createByHand(
   context: RunContext,
   { scope, codec }: Pick<OnceOptions, 'scope' | 'codec'>,
   settings: Settings,
-): OnceByHand<'codec'> {
+): Omit<OnceByHand<'codec'>, 'inDoubt'> {
   const { store, storeCalls } = context
 
   async function inspect(
@@ -74,11 +115,15 @@ export function createByHand(
     return entry
   }
 
-  function resolution(found: FoundOutcome): Mending {
+  function encoded(found: FoundOutcome): Uint8Array {
     const { bytes, outcome } = encodeOutcome(outcomeOf(found), codec)
     if (outcome.kind === 'not-stored') throw invalidArgument(`resolve: the value cannot be stored: ${outcome.reason}`)
+    return bytes
+  }
+
+  function resolution(found: FoundOutcome): Mending {
     const { keepMs, tombstoneMs } = settings
-    return { resolve: bytes, retention: { keepMs, tombstoneMs } }
+    return { resolve: encoded(found), retention: { keepMs, tombstoneMs } }
   }
 
   return {
@@ -91,6 +136,8 @@ export function createByHand(
       return mend(id, { keepMs: forMs }, reason)
     },
     forget: (id, reason) => mend(id, 'forget', reason),
+    reconcile: async (decide, options) =>
+      reconcileKeys({ context, store: inspectable(store, 'reconcile'), scope, encoded }, decide, options),
   }
 }
 

@@ -11,7 +11,7 @@ import {
 } from '../../../test/operations/shop.ts'
 import type { Body } from '../../../test/operations/shop.ts'
 import { FinalError, NotBegunError } from '../errors.ts'
-import type { Doubt } from './doubts.ts'
+import type { Doubt } from '../doubt.ts'
 
 describe('in doubt', () => {
   test('a step in doubt is run again by default, under the same key', async () => {

@@ -2,6 +2,7 @@
 // tell what took effect, and how often.
 
 import type { RunContext } from '../call.ts'
+import type { Doubt } from '../doubt.ts'
 import { invalidArgument, OnceError } from '../errors.ts'
 import type { ErrorCode } from '../errors.ts'
 import { keyOf } from '../key.ts'
@@ -14,20 +15,6 @@ import type { LookupResult } from './step.ts'
 import { encodeOutcome } from '../outcome.ts'
 import { aFunction, checkGiven, optional, positiveInteger } from '../options.ts'
 import { callStore } from '../timed-call.ts'
-import type { Entry, Inspectable, Store } from '../store.ts'
-
-/** An attempt or a step that began and never reported. */
-export interface Doubt {
-  readonly key: Key
-  /** Absent for a key of `once.run`. */
-  readonly operation?: string
-  readonly step?: string
-  readonly attempt: number
-  /** Since when, by the store's clock. */
-  readonly sinceAtMs: number
-  /** Whether the operation waits for a person. */
-  readonly parked: boolean
-}
 
 export type StepDoubt = Doubt & { readonly operation: string; readonly step: string }
 
@@ -61,30 +48,9 @@ export interface Duplicate {
 
 const pageLimit = 100
 
-/**
- * Everything in doubt: steps of operations that no process works on, operations whose records cannot be read (without a step),
- * and keys of `once.run` whose attempt never reported.
- */
-export async function* doubts(
-  context: RunContext,
-  scope: string,
-  operations: readonly DefinedOperation[],
-): AsyncGenerator<Doubt> {
+/** Steps of operations that no process works on, and operations whose records cannot be read (without a step). */
+export async function* doubts(context: RunContext, operations: readonly DefinedOperation[]): AsyncGenerator<Doubt> {
   for (const operation of operations) yield* operationDoubts(context, operation)
-  yield* keyDoubts(context, scope)
-}
-
-async function* keyDoubts(context: RunContext, scope: string): AsyncGenerator<Doubt> {
-  if (!('list' in context.store)) return
-  const store = context.store as Store & Inspectable
-  let after: Key | undefined
-  for (;;) {
-    const filter = { scope, state: 'abandoned', limit: pageLimit, ...(after && { after }) } as const
-    const page: readonly Entry[] = await callStore(context.storeCalls, 'inspect', undefined, () => store.list(filter))
-    for (const { key, attempt, leaseUntilMs } of page) yield { key, attempt, sinceAtMs: leaseUntilMs, parked: false }
-    after = page.at(-1)?.key
-    if (page.length < pageLimit) return
-  }
 }
 
 async function* operationDoubts(context: RunContext, operation: DefinedOperation): AsyncGenerator<Doubt> {

@@ -20,6 +20,7 @@ import { timelineOf } from './timeline.ts'
 import type { Moment } from './timeline.ts'
 import { foundIn } from '../found-outcome.ts'
 import type { FoundText } from '../found-outcome.ts'
+import { gatewayTenant } from '../gateway-key.ts'
 import { keepsOperations, resumeByHand } from '../operation-by-hand.ts'
 
 export const entryStates: readonly EntryState[] = ['running', 'abandoned', 'open', 'settled', 'tombstone']
@@ -35,6 +36,8 @@ export interface OutcomeShape {
 export interface EntryRow extends Omit<Entry, 'outcome' | 'input' | 'key' | 'fingerprint'> {
   readonly scope: string
   readonly id: string
+  /** Of an HTTP key of this gateway; '' where all callers share one space of keys. */
+  readonly tenant?: string
   readonly outcome?: OutcomeShape
 }
 
@@ -216,7 +219,13 @@ function pageOf(found: readonly Entry[]): EntryPage {
 
 export function rowOf(entry: Entry): EntryRow {
   const { key, outcome, input: _input, fingerprint: _fingerprint, ...rest } = entry
-  return { ...key, ...rest, ...(outcome && { outcome: shapeOf(outcome, key) }) }
+  const tenant = gatewayTenant(key.scope)
+  return {
+    ...key,
+    ...(tenant !== undefined && { tenant }),
+    ...rest,
+    ...(outcome && { outcome: shapeOf(outcome, key) }),
+  }
 }
 
 function shapeOf(stored: Uint8Array, key: Key): OutcomeShape {

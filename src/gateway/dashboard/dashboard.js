@@ -136,12 +136,18 @@ function entryRow(entry) {
   return make(
     'tr',
     { className: current ? 'shown' : '', data: { scope, id } },
-    make('td', {}, keyLink({ scope, id }, id), make('span', { className: 'scope' }, scope)),
+    make('td', {}, keyLink({ scope, id }, id), make('span', { className: 'scope' }, scopeWords(entry))),
     make('td', { className: 'state' }, badge(state)),
     make('td', { data: { label: 'Attempt' } }, String(attempt)),
     make('td', {}, timeElement(firstClaimedAtMs, ago(firstClaimedAtMs))),
     make('td', {}, answerWords(entry.outcome)),
   )
+}
+
+/** Whose key it is. The tenant of a gateway's key is the last part of its scope, and escaped there. */
+function scopeWords({ scope, tenant }) {
+  if (tenant === undefined) return scope
+  return `${scope.split('/')[0]}, ${tenant === '' ? 'shared by all callers' : `tenant ${tenant}`}`
 }
 
 function badge(state) {
@@ -182,7 +188,7 @@ async function showKey(key) {
     const none = 'There is no entry of this key now.'
     const facts = entry ? factsOf(entry, operation) : make('p', { className: 'soft' }, none)
     byId('key-body').replaceChildren(
-      make('p', { className: 'soft small' }, key.scope),
+      make('p', { className: 'soft small' }, entry ? scopeWords(entry) : key.scope),
       facts,
       make('h3', { className: 'visually-hidden' }, 'Timeline'),
       timelineList(timeline),

@@ -2,6 +2,7 @@
 // nor one tenant for another, whatever characters their names have.
 
 import { hash } from 'node:crypto'
+import { tenantScope } from '../../core/doubt.ts'
 import { keyPartBytesMax } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 
@@ -22,17 +23,13 @@ export function scopedKey(owner: KeyOwner, id: string, how: 'plain' | 'hashed'):
   const { service, tenant = '', route } = owner
   // Half a surrogate pair has no UTF-8, so it can be neither escaped nor stored; JSON spells it out for the digest.
   if (how === 'plain' && tenant.isWellFormed()) {
-    const scope = `${service}/${escapePart(tenant)}${route === undefined ? '' : `/${escapePart(route)}`}`
+    const scope = tenantScope(service, tenant, route)
     if (Buffer.byteLength(scope) <= keyPartBytesMax) return { scope, id }
   }
   // No escaped part contains #, so a digest is never somebody's name.
   const whose = `#${digest([service, tenant, route ?? ''])}`
   const scope = Buffer.byteLength(service) + 1 + whose.length <= keyPartBytesMax ? `${service}/${whose}` : whose
   return { scope, id: how === 'hashed' ? digest([scope, id]) : id }
-}
-
-function escapePart(part: string): string {
-  return /^[A-Za-z0-9_.~-]*$/.test(part) ? part : encodeURIComponent(part)
 }
 
 // JSON frames the parts; 43 characters are all 256 bits.

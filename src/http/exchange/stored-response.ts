@@ -2,7 +2,7 @@
 // headers and the body. Left out is what belongs to one exchange or one connection and would be wrong, stale or somebody
 // else's in another: hop-by-hop, Date, cookies, authentication, tracing and rate limits.
 
-import { OnceError } from '../../core/errors.ts'
+import { invalidArgument, OnceError } from '../../core/errors.ts'
 
 export type HeaderLine = readonly [name: string, value: string]
 
@@ -104,6 +104,37 @@ export function encodeAnswer(answer: Answer, options: KeepOptions): Uint8Array {
   bytes.set(body, headStart + head.length)
   return bytes
 }
+
+/**
+ * The value of an HTTP key with this response, for `once.resolve` and `once.reconcile`: every retry gets the response.
+ *
+ * @example
+ * ```ts
+ * import { createOnce } from 'onceonly'
+ * import { storedResponse } from 'onceonly/fetch'
+ * import { memoryStore } from 'onceonly/memory'
+ *
+ * const once = createOnce({ store: memoryStore(), scope: 'shop' })
+ * const key = { scope: 'shop/acme', id: 'order-42' }
+ * const value = storedResponse({ status: 201, headers: { 'Content-Type': 'application/json' }, body: '{"receipt":"r1"}' })
+ * await once.resolve(key, { value }, 'the bank confirmed the charge')
+ * ```
+ */
+export function storedResponse(response: {
+  readonly status: number
+  readonly headers?: Readonly<Record<string, string>>
+  readonly body?: string | Uint8Array
+}): Uint8Array {
+  const { status, headers = {}, body = '' } = response
+  if (!Number.isInteger(status) || status < 200 || status > 599) {
+    throw invalidArgument(`storedResponse: expected status to be an integer from 200 to 599, got ${String(status)}`)
+  }
+  const bytes = typeof body === 'string' ? Buffer.from(body) : body
+  return encodeAnswer({ status, headers: Object.entries(headers), body: bytes }, foundOptions)
+}
+
+// Cookies are of one session, and the replay header is written anew.
+export const foundOptions: KeepOptions = { replaySetCookie: false, replayHeader: 'idempotent-replayed' }
 
 export function encodeNotStored(): Uint8Array {
   return Uint8Array.of(formats.notStored)

@@ -9,7 +9,42 @@ const inSharedTimers = 'src/core/clock/shared-timers.test.ts'
 const inTransaction = 'src/core/once/transaction.test.ts'
 const inAttempt = 'src/core/call/attempt.test.ts'
 
+const inReconcile = 'src/core/once/reconcile.test.ts'
+const keysInDoubt: readonly SeededBug[] = bugsIn('src/core/once/reconcile.ts', 'doubt', [
+  {
+    id: 'keys in doubt of HTTP are not listed',
+    find: `  yield* doubtsIn(context, store, { service: scope })\n`,
+    replace: '',
+    caughtBy: byTest(inReconcile, 'keys of HTTP are in it with their tenant, those of others are not'),
+  },
+  {
+    id: 'keys in doubt of another service are listed',
+    find: `!scope.startsWith(service) || scope.charAt(service.length) > '/'`,
+    replace: `!scope.startsWith(service)`,
+    caughtBy: byTest(inReconcile, 'the walk ends with the last tenant'),
+  },
+  {
+    id: 'a decision overrules the retry that took the key over',
+    find: `if (name !== 'keep' && !(await holds(context, entry))) return 'passed'`,
+    replace: '',
+    caughtBy: byTest(inReconcile, 'a key that a retry takes over after it was looked at once more is passed over, too'),
+  },
+  {
+    id: 'a key that a person released meanwhile stays held by the reconciler',
+    find: `  await callStore(storeCalls, 'release', key, () => store.release(claim, 'forget'))\n`,
+    replace: '',
+    caughtBy: byTest(inReconcile, 'a key that was released meanwhile is given back as open'),
+  },
+  {
+    id: 'what was reconciled is kept for no time',
+    find: 'keepMs: entry.expiresAtMs - entry.leaseUntilMs,',
+    replace: 'keepMs: 1,',
+    caughtBy: byTest(inReconcile, 'what was reconciled is kept for as long as its entry says'),
+  },
+])
+
 export const coreBugs: readonly SeededBug[] = [
+  ...keysInDoubt,
   ...bugsIn('src/core/once/run.ts', 'claim, lease, fence', [
     {
       id: 'an attempt that was fenced off still answers with its value',

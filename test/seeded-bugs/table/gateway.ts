@@ -347,8 +347,8 @@ export const programBugs: readonly SeededBug[] = [
   ...bugsIn('src/gateway/found-outcome.ts', 'program', [
     {
       id: 'a key of a gateway is resolved with a value that no retry can replay',
-      find: `if (!isGatewayKey(key) || 'response' in text) return`,
-      replace: `if (!isGatewayKey(key) || 'response' in text || 'value' in text) return`,
+      find: `if (!isGatewayScope(key.scope) || 'response' in text) return`,
+      replace: `if (!isGatewayScope(key.scope) || 'response' in text || 'value' in text) return`,
       caughtBy: byTest(
         inFound,
         'a key of a gateway takes a response and nothing else: a replay of a value would be a 500',
@@ -368,6 +368,14 @@ export const programBugs: readonly SeededBug[] = [
         inFound,
         'a response is what curl -i prints, and is stored as the exchange would have stored it',
       ),
+    },
+  ]),
+  ...bugsIn('src/gateway/gateway-key.ts', 'program', [
+    {
+      id: 'the tenant of a key in doubt is not shown',
+      find: 'return service === undefined ? undefined : tenantOf(service, scope)',
+      replace: 'return service === scope ? tenantOf(service, scope) : undefined',
+      caughtBy: byTest('test/cli/keys.test.ts', 'shows the keys of every tenant of a service, and whose they are'),
     },
   ]),
   ...bugsIn('src/cli/keys/mend.ts', 'program', [
