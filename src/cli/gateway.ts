@@ -17,6 +17,7 @@ import type { Log } from '../gateway/request-log.ts'
 import { parseCommand, text } from './arguments.ts'
 import { openStore } from './open-store.ts'
 import type { OpenedStore } from './open-store.ts'
+import { storeWords, withMigrateCommand } from './with-store.ts'
 
 export { commandOptions } from './gateway/config.ts'
 export { kebab, members } from './gateway/members.ts'
@@ -48,7 +49,11 @@ export async function gateway(args: readonly string[]): Promise<number> {
   })
   const opened = await openStore(config.store, config.cache === undefined ? {} : { cache: config.cache })
   try {
+    if (config.migrate) await opened.store.migrate?.()
     return await serve(config, opened, log, token)
+  } catch (error) {
+    const named = flags['store'] === undefined && process.env['ONCEONLY_STORE'] ? undefined : config.store
+    throw withMigrateCommand(error, storeWords(named, opened.describe), ', or start the gateway with --migrate')
   } finally {
     await opened.close()
   }

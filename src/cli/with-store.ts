@@ -44,6 +44,8 @@ export async function withStore(
   const opened = await openStore(storeUrl(command, url), { settings: 'as-they-are', file: 'must-exist', ...options })
   try {
     return await work(opened)
+  } catch (error) {
+    throw withMigrateCommand(error, storeWords(url, opened.describe))
   } finally {
     await opened.close()
   }
@@ -53,4 +55,13 @@ export async function withStore(
 export function inspectable(store: Store & Partial<Inspectable>): Inspectable {
   if (store.show && store.list && store.mend && store.audit) return store as Store & Inspectable
   throw new OnceError('UNSUPPORTED', { message: `The store ${store.name} cannot be looked into.` })
+}
+
+/** A store says how its tables are made in code. At the command line it is a command. */
+export function withMigrateCommand(error: unknown, store: string, instead = ''): unknown {
+  if (!(error instanceof OnceError) || error.code !== 'SCHEMA_MISSING') return error
+  const [found, cure] = error.message.split(/ (?=Run )/)
+  if (cure === undefined) return error
+  const message = `${found} Run: ${['onceonly migrate', store].filter(Boolean).join(' ')}${instead}`
+  return new OnceError('SCHEMA_MISSING', { message, cause: error })
 }

@@ -41,7 +41,7 @@ export function operationAt(store: OperationStore, { scope }: Key, entry?: Entry
   const at = scope.lastIndexOf('/operations/')
   if (at < 1)
     throw invalidArgument(`${JSON.stringify(scope)} is no scope of an operation: those are SCOPE/operations/NAME`)
-  const once = createOnce({ store, scope: scope.slice(0, at), codec: opaque })
+  const once = createOnce({ store, scope: scope.slice(0, at), codec: opaque, sweepEveryMs: false })
   const kept = entry && {
     version: entry.version,
     keepMs: entry.expiresAtMs - entry.leaseUntilMs,

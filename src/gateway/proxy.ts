@@ -136,16 +136,20 @@ function build(
     pseudonym,
     trustForwarded,
   })
-  const published = createProtection(once, {
-    ...protectionOf(settings),
-    ...tenantOption(settings),
-    methods: settings.methods,
-  })
+  const routes = routesOf(once, settings)
+  const published = createProtection(
+    once,
+    { ...protectionOf(settings), ...tenantOption(settings), methods: settings.methods },
+    {
+      problems: Object.values(gatewayProblems),
+      routes: routes.map(({ protection, ...route }) => ({ ...route, settings: protection?.settings })),
+    },
+  )
   const listener = createListener({
     clock,
     upstream,
     published,
-    protectionOf: protectionBy(routesOf(once, settings), published, settings.pathCase),
+    protectionOf: protectionBy(routes, published, settings.pathCase),
     pseudonym,
     profile,
     // The upstream would have been given up by then, and nothing else is waited for.

@@ -58,6 +58,7 @@ import { problem } from './exchange/problem.ts'
 import type { ProblemDetails, ProblemName } from './exchange/problem.ts'
 import { requestFingerprint, splitTarget } from './exchange/request-fingerprint.ts'
 import { createRules } from './exchange/rules.ts'
+import type { AlsoPublished } from './exchange/rules.ts'
 import { scopedKey } from './exchange/scoped-key.ts'
 import { decodeStored, encodeAnswer, encodeNotStored } from './exchange/stored-response.ts'
 import type { Answer, HeaderLine } from './exchange/stored-response.ts'
@@ -72,6 +73,7 @@ export type { FingerprintOptions, HttpOptions } from './exchange/options.ts'
 export { problemAnswer, problemKinds } from './exchange/problem.ts'
 export type { ProblemKind } from './exchange/problem.ts'
 export { splitTarget } from './exchange/request-fingerprint.ts'
+export type { AlsoPublished } from './exchange/rules.ts'
 export { scopedKey } from './exchange/scoped-key.ts'
 export {
   decodeStored,
@@ -144,13 +146,17 @@ interface ExchangeSetup<Asked> {
   readonly window: HeaderLine
 }
 
-export function createExchange<Asked, Tx = unknown>(once: Once, options: HttpOptions<Asked>): Exchange<Asked, Tx> {
+export function createExchange<Asked, Tx = unknown>(
+  once: Once,
+  options: HttpOptions<Asked>,
+  also: AlsoPublished = {},
+): Exchange<Asked, Tx> {
   const settings = readHttpOptions(once, options)
   const setup: ExchangeSetup<Asked> = { once, settings, window: ['Idempotency-Window', String(settings.windowSeconds)] }
   return {
     settings,
     concerns: (method, hasKey) => (hasKey || settings.required) && settings.methods.has(method),
-    rules: createRules(settings),
+    rules: createRules(settings, also),
     handle: (asked, run) => handleRequest(setup, asked, run as RunHandler),
   }
 }

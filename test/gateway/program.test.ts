@@ -8,7 +8,8 @@ import { gatewayOptionRows, withBlock } from '../../scripts/docs.ts'
 import { commandOptions } from '../../src/cli/gateway.ts'
 import { gatewayProblems } from '../../src/gateway/proxy.ts'
 import { freePort } from '../servers/free-port.ts'
-import { needsTool } from '../servers/needs.ts'
+import { needs, needsTool } from '../servers/needs.ts'
+import { startPostgres } from '../servers/postgres.ts'
 import { pollUntil } from '../servers/poll.ts'
 import { gatewayArguments, openPlace, type Place } from './programs.ts'
 
@@ -91,6 +92,33 @@ describe('the command line', () => {
         '(0 is any free one) (EADDRINUSE).\n',
     ])
   })
+})
+
+needs('postgres').describe('a database without tables', () => {
+  test('ends it with 1 and the command that makes them, and --migrate makes them', async () => {
+    await using server = await startPostgres()
+    const args = await gatewayArguments('http://127.0.0.1:1', server.url)
+    const { code, stdout, stderr } = await run(args)
+    const shown = server.url.replace(/\/\/[^/]*@/, '//')
+    expect([code, stdout.includes('listening')]).toEqual([1, false])
+    expect(stderr).toContain(`Run: onceonly migrate --store ${shown}, or start the gateway with --migrate`)
+    expect(stderr).not.toContain('await store.migrate()')
+    const gateway = await place.startGateway([...args, '--migrate'])
+    gateway.signal('SIGTERM')
+    expect(await gateway.ended).toBe(0)
+    const again = await place.startGateway(args)
+    again.signal('SIGTERM')
+    expect(await again.ended).toBe(0)
+  })
+})
+
+test('--wait 0 answers a duplicate at once', async () => {
+  const service = await place.startService()
+  const gateway = await place.startGateway(await gatewayArguments(service, 'memory:', ['--wait', '0']))
+  const rules = await fetch(`${gateway.url}/.well-known/idempotency`, { headers: { accept: 'application/json' } })
+  expect(await rules.json()).toMatchObject({ waitMs: 0 })
+  gateway.signal('SIGTERM')
+  expect(await gateway.ended).toBe(0)
 })
 
 test('ONCEONLY_STORE is the store where nothing else names one, and is not printed with its password', async () => {

@@ -23,6 +23,7 @@ export const commandOptions: Readonly<Record<string, Option<unknown>>> = {
 export interface GatewayConfig {
   readonly gateway: Omit<GatewayOptions, 'store' | 'log' | 'clock'>
   readonly store: string
+  readonly migrate: boolean
   readonly cache: string | undefined
   readonly admin: Address | undefined
   readonly logLevel: LogLevel
@@ -48,6 +49,7 @@ export function readConfig(flags: Given, storeOtherwise = 'sqlite:onceonly.db'):
       routes: file?.routes ?? [],
     },
     store: (given['store'] as string | undefined) ?? storeOtherwise,
+    migrate: given['migrate'] === true,
     cache: given['cache'] as string | undefined,
     admin: given['admin'] as Address | undefined,
     logLevel: (given['logLevel'] as LogLevel | undefined) ?? 'info',

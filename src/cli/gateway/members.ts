@@ -99,6 +99,7 @@ const own: Readonly<Record<string, Member>> = {
     '`postgres://…`, `redis://…` (`redis-cluster`, `redis-sentinel`), `mysql://…`, `mongodb://…`, `dynamodb:TABLE`, `memory:`, `sqlite:FILE`. `ONCEONLY_STORE` in the environment keeps a password out of the list of processes.',
     { fallback: 'sqlite:onceonly.db' },
   ),
+  migrate: member('keys', flag, 'Create the tables of the store, or bring them up to date, before the start.'),
   cache: member(
     'keys',
     matching(/^rediss?(?:-cluster|-sentinel)?:\/\//, 'a URL such as redis://127.0.0.1:6379'),

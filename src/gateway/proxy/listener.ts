@@ -6,7 +6,7 @@ import type { Clock } from '../../core/clock.ts'
 import { InDoubtError } from '../../core/errors.ts'
 import type { Once } from '../../core/once.ts'
 import { createExchange, internalError } from '../../http/exchange.ts'
-import type { Delivery, Exchange, HttpOptions, Produced } from '../../http/exchange.ts'
+import type { AlsoPublished, Delivery, Exchange, HttpOptions, Produced } from '../../http/exchange.ts'
 import { concernsNode, exchangeOnNode, sendAnswer } from '../../http/on-node.ts'
 import { createCall } from './call.ts'
 import type { ProxiedCall } from './call.ts'
@@ -67,8 +67,12 @@ export function protectionBy(
   }
 }
 
-export function createProtection(once: Once, options: HttpOptions<ProxiedCall>): Exchange<ProxiedCall> {
-  return proxied(createExchange<ProxiedCall>(once, options), options.leaseMs ?? once.settings.leaseMs)
+export function createProtection(
+  once: Once,
+  options: HttpOptions<ProxiedCall>,
+  also?: AlsoPublished,
+): Exchange<ProxiedCall> {
+  return proxied(createExchange<ProxiedCall>(once, options, also), options.leaseMs ?? once.settings.leaseMs)
 }
 
 /** Answers the call that began. */

@@ -2,25 +2,53 @@
 // them, and our own client reads the window so that it stops retrying before the server forgets.
 
 import { problemKinds } from './problem.ts'
+import type { ProblemKind } from './problem.ts'
 import { rulesPath } from './options.ts'
 import type { HttpSettings } from './options.ts'
 import type { Answer } from './stored-response.ts'
 import { splitTarget } from './request-fingerprint.ts'
 
-/** The rules, when they are asked for. */
+/** What a server publishes besides the rules of one exchange. */
+export interface AlsoPublished {
+  /** Problems that the server answers around the exchange. */
+  readonly problems?: readonly ProblemKind[]
+  /** Routes with rules of their own, the first that fits decides. Without settings a route is not protected. */
+  readonly routes?: readonly PublishedRoute[]
+}
+
+export interface PublishedRoute {
+  readonly path: string
+  /** Undefined: every method. */
+  readonly methods: readonly string[] | undefined
+  readonly settings: HttpSettings<never> | undefined
+}
+
+/** The rules, when they are asked for. The type of a problem leads to a page about that problem. */
 export function createRules(
   settings: HttpSettings<never>,
+  also: AlsoPublished = {},
 ): (method: string, target: string, accept?: string) => Answer | undefined {
-  let json: Answer | undefined
-  let html: Answer | undefined
+  const problems = `${rulesPath}/problems/`
+  const pages = new Map<string, Answer>()
+  let rules: Rules | undefined
   return (method, target, accept = '') => {
     if ((method !== 'GET' && method !== 'HEAD') || !target.includes(rulesPath)) return undefined
     const { path } = splitTarget(target)
-    if (path !== rulesPath && !path.startsWith(`${rulesPath}/problems/`)) return undefined
-    return weightOf(accept, /\bjson$/) > weightOf(accept, /^text\/html$/)
-      ? (json ??= answer('application/json', `${JSON.stringify(rulesOf(settings), undefined, 2)}\n`))
-      : (html ??= answer('text/html; charset=utf-8', page(settings)))
+    if (path !== rulesPath && !path.startsWith(problems)) return undefined
+    const isJson = weightOf(accept, /\bjson$/) > weightOf(accept, /^text\/html$/)
+    rules ??= rulesOf(settings, also)
+    const about = rules.errors.filter(({ code }) => path === `${problems}${code}`)
+    const known = `${isJson} ${about[0]?.code ?? ''}`
+    const made = pages.get(known) ?? answerOf(isJson, rules, about)
+    pages.set(known, made)
+    return made
   }
+}
+
+function answerOf(isJson: boolean, rules: Rules, about: Rules['errors']): Answer {
+  if (!isJson) return answer('text/html; charset=utf-8', about.length > 0 ? problemPage(rules, about) : page(rules))
+  const published = about.length > 0 ? { errors: about } : rules
+  return answer('application/json', `${JSON.stringify(published, undefined, 2)}\n`)
 }
 
 /** How much a media type is wanted, by the most that is said for it (RFC 9110, 12.5.1). What is not named is not wanted. */
@@ -43,7 +71,8 @@ function answer(type: string, text: string): Answer {
   return { status: 200, headers, body: Buffer.from(text) }
 }
 
-interface Rules {
+/** What holds for the requests of one route, or for all of them. */
+interface RouteRules {
   readonly header: string
   readonly methods: readonly string[]
   readonly required: boolean
@@ -56,6 +85,11 @@ interface Rules {
   readonly storedBytesMax: number
   readonly errorPolicy: string
   readonly replayHeader: string
+}
+
+interface Rules extends RouteRules {
+  /** Only where routes have rules of their own. The first that fits decides. */
+  readonly routes?: readonly ({ readonly path: string } & (RouteRules | { readonly protected: false }))[]
   readonly errors: readonly {
     readonly type: string
     readonly code: string
@@ -75,7 +109,32 @@ const policies = {
     'Answers below 400 are stored and replayed; after an error the same request can be sent again and is processed.',
 } as const
 
-function rulesOf(settings: HttpSettings<never>): Rules {
+function rulesOf(settings: HttpSettings<never>, { problems = [], routes = [] }: AlsoPublished): Rules {
+  const own = Object.entries(problemKinds).map(([name, kind]) => {
+    const status = settings.profile === 'stripe' && name === 'keyReused' ? 400 : kind.status
+    return { ...kind, status, base: settings.problemBase }
+  })
+  const others = problems.map((kind) => ({ ...kind, base: `${rulesPath}/problems` }))
+  return {
+    ...routeRules(settings),
+    ...(routes.length > 0 && { routes: routes.map(publishedRoute) }),
+    errors: [...own, ...others].map(({ base, code, status, title, detail, retryable }) => ({
+      type: `${base}/${code}`,
+      code,
+      status,
+      title: title.replace('Idempotency-Key', settings.header),
+      detail,
+      retryable,
+    })),
+  }
+}
+
+function publishedRoute({ path, methods, settings }: PublishedRoute): NonNullable<Rules['routes']>[number] {
+  if (!settings) return { path, ...(methods && { methods }), protected: false }
+  return { path, ...routeRules(settings) }
+}
+
+function routeRules(settings: HttpSettings<never>): RouteRules {
   const format = typeof settings.keyFormat === 'function' ? 'a format of this server' : settings.keyFormat
   return {
     header: settings.header,
@@ -101,14 +160,6 @@ function rulesOf(settings: HttpSettings<never>): Rules {
     storedBytesMax: settings.storedBytesMax,
     errorPolicy: policies[settings.errorPolicy],
     replayHeader: settings.replayHeader,
-    errors: Object.entries(problemKinds).map(([name, { code, status, title, detail, retryable }]) => ({
-      type: `${settings.problemBase}/${code}`,
-      code,
-      status: settings.profile === 'stripe' && name === 'keyReused' ? 400 : status,
-      title: title.replace('Idempotency-Key', settings.header),
-      detail,
-      retryable,
-    })),
   }
 }
 
@@ -127,8 +178,40 @@ function sameRequest({ headers, fingerprint: { omit } }: HttpSettings<never>): s
   return omit.length === 0 ? most : `${most}; of a JSON body, ${omit.join(', ')} may differ`
 }
 
-function page(settings: HttpSettings<never>): string {
-  const rules = rulesOf(settings)
+/** What the type of a problem leads to. Two statuses may share one code. */
+function problemPage({ header }: Rules, about: Rules['errors']): string {
+  const parts = about.map(
+    ({ code, status, title, detail, retryable }) =>
+      `<h1 id="${escape(code)}">${status} ${escape(title)}</h1>
+<p>${escape(detail)}</p>
+<p>Code <code>${escape(code)}</code>. A retry with the same key ${retryable ? 'can lead to an answer' : 'leads to the same answer'}.</p>`,
+  )
+  return `<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>${escape(about[0]!.title)}</title>
+${parts.join('\n')}
+<p><a href="${rulesPath}">The rules of ${escape(header)}</a></p>
+</html>
+`
+}
+
+function routeRow(route: NonNullable<Rules['routes']>[number]): string {
+  const cells =
+    'protected' in route
+      ? ['', 'not protected: a key is ignored', '', '']
+      : [route.methods.join(', '), route.required ? 'yes' : 'no', `${route.windowSeconds} s`, route.fingerprint]
+  return `<tr><td><code>${escape(route.path)}</code>${cells.map((each) => `<td>${escape(each)}`).join('')}`
+}
+
+function routesTable(routes: NonNullable<Rules['routes']>): string {
+  return `<h2>Routes</h2>
+<p>The first route that fits a request decides. Every other request is under the rules above.</p>
+<table><tr><th>Path<th>Methods<th>Required<th>Retention window<th>Same request
+${routes.map(routeRow).join('\n')}
+</table>
+`
+}
+
+function page(rules: Rules): string {
   const rows = rules.errors.map(
     ({ code, status, title, detail, retryable }) =>
       `<tr id="${escape(code)}"><td>${status}<td><code>${escape(code)}</code><td>${escape(title)}. ${escape(detail)}<td>${retryable ? 'yes' : 'no'}`,
@@ -159,7 +242,7 @@ function page(settings: HttpSettings<never>): string {
 <h1>${escape(rules.header)}</h1>
 <p>Send a new random key with every new request and the same key with its retries: it is processed once.</p>
 <dl>${facts.map(([name, fact]) => `<dt>${escape(name)}<dd>${escape(fact)}`).join('\n')}</dl>
-<h2>Errors</h2>
+${rules.routes ? routesTable(rules.routes) : ''}<h2>Errors</h2>
 <table><tr><th>Status<th>Code<th>Meaning<th>Retry
 ${rows.join('\n')}
 </table>

@@ -341,9 +341,27 @@ export const dashboardBugs: readonly SeededBug[] = [
   ]),
 ]
 
+const inPublished = 'test/gateway/published.test.ts'
 const inFound = 'src/gateway/found-outcome.test.ts'
 
 export const programBugs: readonly SeededBug[] = [
+  ...bugsIn('src/gateway/proxy.ts', 'program', [
+    {
+      id: 'problems of the gateway lead to a page that does not mention them',
+      find: '      problems: Object.values(gatewayProblems),\n',
+      replace: '',
+      caughtBy: byTest(
+        inPublished,
+        'the type of every problem leads to a page that describes it, and to the same as JSON',
+      ),
+    },
+    {
+      id: 'the rules are published with the settings of all requests for every route',
+      find: 'settings: protection?.settings }))',
+      replace: 'settings: protection && routes.at(-1)!.protection?.settings }))',
+      caughtBy: byTest(inPublished, 'the rules name the window, the headers and the omitted members of every route'),
+    },
+  ]),
   ...bugsIn('src/gateway/found-outcome.ts', 'program', [
     {
       id: 'a key of a gateway is resolved with a value that no retry can replay',
