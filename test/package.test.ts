@@ -2,7 +2,16 @@
 
 import { execFile, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
@@ -45,17 +54,52 @@ const blocksOf = (text: string): string[] => Array.from(text.matchAll(/```ts\n([
 const blocks = blocksOf(readme)
 const storeBlocks = blocksOf(readFileSync(join(root, 'docs', 'stores.md'), 'utf8'))
 
+async function packedPaths(): Promise<readonly string[]> {
+  const { stdout } = await run('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root })
+  const packed = JSON.parse(stdout) as [{ files: { path: string }[] }] | Record<string, { files: { path: string }[] }>
+  return Object.values(packed)[0]!.files.map(({ path }) => path)
+}
+
 describe('the package', () => {
   test('ships what it needs and nothing else', async () => {
-    const { stdout } = await run('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root })
-    const packed = JSON.parse(stdout) as [{ files: { path: string }[] }] | Record<string, { files: { path: string }[] }>
-    const paths = Object.values(packed)[0]!.files.map(({ path }) => path)
+    const paths = await packedPaths()
     expect(paths).toContain('dist/index.js')
     expect(paths).toContain('dist/index.d.ts')
     expect(paths).toContain('README.md')
     expect(paths).toContain('LICENSE')
     expect(paths.filter((path) => !/^(dist|docs)\/|^[A-Z]+(\.md)?$|^package\.json$/.test(path))).toEqual([])
     expect(paths.filter((path) => /\.test\./.test(path))).toEqual([])
+  })
+
+  test('no source map points at a file that is not shipped', () => {
+    const built = readdirSync(join(root, 'dist'), { recursive: true, encoding: 'utf8' })
+    const maps = built.filter((path) => path.endsWith('.map'))
+    const scripts = built.filter((path) => path.endsWith('.js'))
+    expect(scripts.length).toBeGreaterThan(100)
+    for (const path of maps) {
+      const { sources } = JSON.parse(readFileSync(join(root, 'dist', path), 'utf8')) as { sources: string[] }
+      expect(
+        sources.filter((source) => !existsSync(join(root, 'dist', path, '..', source)) || /\/src\//.test(source)),
+      ).toEqual([])
+    }
+    for (const path of scripts) {
+      const [, map] = /\/\/# sourceMappingURL=(\S+)/.exec(readFileSync(join(root, 'dist', path), 'utf8')) ?? []
+      if (map !== undefined) expect(built).toContain(join(path, '..', map))
+    }
+  })
+
+  test('every relative link in a page that is shipped leads to a file that is shipped', async () => {
+    const paths = await packedPaths()
+    const dead = paths
+      .filter((path) => path.endsWith('.md'))
+      .flatMap((path) =>
+        Array.from(readFileSync(join(root, path), 'utf8').matchAll(/\]\((?!https?:|#)([^)#\s]+)/g), ([, target]) =>
+          join(path, '..', target!),
+        )
+          .filter((target) => !paths.includes(target))
+          .map((target) => `${path} -> ${target}`),
+      )
+    expect(dead).toEqual([])
   })
 
   test('the packed file can be installed in an empty project, as the README says', async () => {

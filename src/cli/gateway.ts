@@ -83,14 +83,18 @@ async function serve(config: GatewayConfig, opened: OpenedStore, log: Log, token
         scope: started.once.scope,
         storeTimeoutMs: started.once.settings.storeTimeoutMs,
         clock: systemClock,
-        onChange: (why) => (why === undefined ? log.say('info', 'ready', {}) : log.say('error', 'not-ready', { why })),
+        onChange: (why) => sayReadiness(log, config, why),
       })
       // With onStoreDown: 'run' a keyed request is served without the store, unprotected.
-      const storeMissing = (): string | undefined =>
-        config.gateway.onStoreDown === 'run' ? undefined : readiness.notReady()
+      const failsOpen = config.gateway.onStoreDown === 'run'
+      const storeMissing = (): string | undefined => (failsOpen ? undefined : readiness.notReady())
       const notReady = (): string | undefined => (started.ready ? storeMissing() : 'it drains')
+      const degraded = (): string | undefined => (failsOpen ? readiness.notReady() : undefined)
       metrics.gauge('onceonly_gateway_ready', 'Whether a keyed request could be served.', () =>
         notReady() === undefined ? 1 : 0,
+      )
+      metrics.gauge('onceonly_gateway_unprotected', 'Whether keyed requests run without the store.', () =>
+        degraded() === undefined ? 0 : 1,
       )
       const running = await startAdmin({
         once: started.once,
@@ -98,6 +102,7 @@ async function serve(config: GatewayConfig, opened: OpenedStore, log: Log, token
         metrics,
         listen: config.admin,
         notReady,
+        degraded,
         sections: [operationsSection(started.once, store)],
         ...(token !== undefined && { token }),
       })
@@ -115,6 +120,11 @@ async function serve(config: GatewayConfig, opened: OpenedStore, log: Log, token
     metrics?.close()
     stopEvents()
   }
+}
+
+function sayReadiness(log: Log, { gateway: { onStoreDown } }: GatewayConfig, why: string | undefined): void {
+  if (why === undefined) log.say('info', 'ready', {})
+  else log.say('error', onStoreDown === 'run' ? 'unprotected' : 'not-ready', { why })
 }
 
 /** What is left to do after the drain (writing outcomes to a store that is slow) has this long. */

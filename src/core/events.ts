@@ -23,6 +23,8 @@ export interface Events {
   /** A duplicate that came while the effect ran: how long it waited, and what for. */
   waited: { durationMs: number; ended: 'verdict' | 'in-flight' }
   doubted: { attempt: number }
+  /** The store was down, and an HTTP request ran without protection (`onStoreDown: 'run'`). `code` is why. */
+  unprotected: { code: ErrorCode }
   /**
    * The store failed; `during` says what was being asked of it, `cause` is the driver's own code where it has one (ECONNREFUSED,
    * 57P01). No message: it would name the key.
@@ -64,6 +66,7 @@ export const eventNames: readonly EventName[] = [
   'expired',
   'waited',
   'doubted',
+  'unprotected',
   'store-failed',
   'data-loss',
   'swept',

@@ -5,7 +5,6 @@ import { createCalls } from './call.ts'
 import type { Op, Result, RunContext } from './call.ts'
 import { createByHand } from './once/by-hand.ts'
 import type { OnceByHand } from './once/by-hand.ts'
-import { keysInDoubt } from './once/reconcile.ts'
 import { run } from './once/run.ts'
 import { startSweeping } from './once/sweeping.ts'
 import { createTransactions } from './once/transaction.ts'
@@ -75,27 +74,6 @@ export type Once<S extends Store = Store, Kind extends ValueKind = Store extends
     : unknown) &
   (S extends StepLedger & Recoverable ? Operations<TxOf<S>, Kind> : unknown)
 
-type Reconcile = OnceByHand<'codec'>['reconcile'] & Operations<unknown, 'codec'>['reconcile']
-
-/** What is in doubt is keys and steps: listed together, and reconciled by the first argument, a function or an operation's name. */
-function withDoubts(
-  context: RunContext,
-  scope: string,
-  byHand: ReturnType<typeof createByHand>,
-  operations: ReturnType<typeof createOperations>,
-): OnceByHand<'codec'> & { readonly reconcile: Reconcile } {
-  const reconcile = (first: never, ...rest: [never]): Promise<unknown> =>
-    typeof first === 'function' ? byHand.reconcile(first, ...rest) : operations.reconcile(first, ...rest)
-  return {
-    ...byHand,
-    reconcile: reconcile as Reconcile,
-    async *inDoubt() {
-      yield* operations.stepsInDoubt()
-      yield* keysInDoubt(context, scope)
-    },
-  }
-}
-
 /**
  * The front door: effects are asked for by key, and each runs once however often it is asked for.
  *
@@ -138,7 +116,7 @@ export function createOnce(options: OnceOptions): Once {
     run: async (id, effect, runOptions = {}) => run(calls, calls.read('run', id, effect, runOptions), effect),
     ...createTransactions(calls),
     ...operations,
-    ...withDoubts(context, scope, createByHand(context, options, settings), operations),
+    ...createByHand(context, options, settings, () => operations.stepsInDoubt()),
     async close() {
       closing.abort()
       await Promise.all(backgroundWork)

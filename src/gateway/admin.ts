@@ -62,6 +62,8 @@ export interface AdminOptions {
   readonly token?: string | undefined
   /** Why no keyed request can be served now, or undefined. */
   notReady(): string | undefined
+  /** Why keyed requests run without protection now (`onStoreDown: 'run'`), or undefined. */
+  degraded?(): string | undefined
   /** More to show: operations, outbox, inbox, sessions. Each is there only if the store has it. */
   readonly sections?: readonly AdminSection[] | undefined
 }
@@ -81,6 +83,7 @@ const rules = {
       : 'an object with host and port',
   token: optional(aString),
   notReady: aFunction,
+  degraded: optional(aFunction),
   sections: optional((value) => (Array.isArray(value) ? undefined : 'a list of sections')),
 }
 
@@ -176,7 +179,7 @@ async function answer(
   }
 }
 
-function plainRoutes({ metrics, notReady, token }: AdminOptions): Record<string, Route> {
+function plainRoutes({ metrics, notReady, degraded, token }: AdminOptions): Record<string, Route> {
   const text = (response: ServerResponse, status: number, body: string): void => {
     response.writeHead(status, { 'Content-Type': 'text/plain; charset=utf-8' }).end(body)
   }
@@ -187,7 +190,9 @@ function plainRoutes({ metrics, notReady, token }: AdminOptions): Record<string,
       ...open,
       // Anybody may ask: the reason, which may name hosts, is on the dashboard and in the log.
       handle: (_request, response) =>
-        notReady() === undefined ? text(response, 200, 'ready\n') : text(response, 503, 'not ready\n'),
+        notReady() !== undefined
+          ? text(response, 503, 'not ready\n')
+          : text(response, 200, degraded?.() === undefined ? 'ready\n' : 'ready, unprotected\n'),
     },
     '/metrics': {
       ...open,

@@ -43,6 +43,7 @@ test.each<[line: string, name: EventName, event: object]>([
   ['onceonly_expired_total 1', 'expired', {}],
   ['onceonly_waits_total{ended="in-flight"} 1', 'waited', { durationMs: 1, ended: 'in-flight' }],
   ['onceonly_doubts_total 1', 'doubted', { attempt: 1 }],
+  ['onceonly_unprotected_total{code="STORE_UNAVAILABLE"} 1', 'unprotected', { code: 'STORE_UNAVAILABLE' }],
   [
     'onceonly_store_failures_total{during="claim",code="STORE_UNAVAILABLE"} 1',
     'store-failed',

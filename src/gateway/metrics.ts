@@ -62,6 +62,7 @@ const counted: { readonly [Name in EventName]?: (event: PublishedEvent<Name>, ad
   expired: (_event, add) => add('onceonly_expired_total'),
   waited: ({ ended }, add) => add('onceonly_waits_total', { ended }),
   doubted: (_event, add) => add('onceonly_doubts_total'),
+  unprotected: ({ code }, add) => add('onceonly_unprotected_total', { code }),
   'store-failed': ({ during, code }, add) => add('onceonly_store_failures_total', { during, code }),
   'data-loss': ({ evidence }, add) => add('onceonly_data_loss_total', { evidence }),
   swept({ tombstoned, forgotten }, add) {
@@ -76,16 +77,17 @@ const helps: Readonly<Record<string, string>> = {
   onceonly_claims_total: 'Effects that began, by how their key was had.',
   onceonly_replays_total: 'Duplicates that were given a stored outcome.',
   onceonly_settles_total: 'Outcomes that were stored.',
-  onceonly_releases_total: 'Keys that were given back, or left to their lease because the outcome is unknown.',
+  onceonly_releases_total: 'Keys that were released, or left to their lease because the outcome is unknown.',
   onceonly_claims_lost_total: 'Attempts that found another one holding their key.',
   onceonly_mismatches_total: 'Keys that came again with another request.',
   onceonly_expired_total: 'Retries that came after their outcome was gone.',
   onceonly_waits_total: 'Duplicates that waited for a running effect, by what ended the wait.',
   onceonly_doubts_total: 'Requests that were refused because an attempt never reported.',
+  onceonly_unprotected_total: 'Requests that ran without protection, because the store was down and the rules say run.',
   onceonly_store_failures_total: 'Calls to the store that failed.',
   onceonly_data_loss_total: 'Times the store was found to have lost what it had acknowledged.',
   onceonly_swept_total: 'Entries that were swept.',
-  onceonly_mended_total: 'Entries that were changed by hand.',
+  onceonly_mended_total: 'Entries that were changed manually.',
   onceonly_gateway_requests_total: 'Requests through the gateway, by what became of them.',
 }
 

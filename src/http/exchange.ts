@@ -44,6 +44,7 @@ import { createOp } from '../core/call.ts'
 import type { Op } from '../core/call.ts'
 import { FinalError, InDoubtError, invalidArgument, NotBegunError, OnceError } from '../core/errors.ts'
 import type { ErrorCode } from '../core/errors.ts'
+import { publish } from '../core/events.ts'
 import type { Key } from '../core/key.ts'
 import type { Once } from '../core/once.ts'
 import type { RunOptions } from '../core/settings.ts'
@@ -388,11 +389,15 @@ async function afterFailure<Asked>(
   const { onStoreDown, transaction } = setup.settings
   const failOpen = onStoreDown === 'run' && !transaction ? rule.unprotected : undefined
   if (failOpen === 'run' && !attempt.produced) {
+    publish('unprotected', attempt.key, { code: error.code })
     attempt.produced = await attempt.run(createContext(unclaimed(attempt.key), undefined, attempt.choice))
     return forward(setup, attempt, [unprotected])
   }
   // The user chose answers over protection: this one is there, only its record is not.
-  if (failOpen === 'forward' && attempt.produced) return forward(setup, attempt, [unprotected])
+  if (failOpen === 'forward' && attempt.produced) {
+    publish('unprotected', attempt.key, { code: error.code })
+    return forward(setup, attempt, [unprotected])
+  }
   if (rule.forward && !transaction && attempt.produced) return forward(setup, attempt)
   const name = error.executed === 'no' ? (rule.rolledBack ?? rule.problem) : rule.problem
   return refuse(setup, name, { retryAfterMs: error.retryAfterMs, retryable: error.retryable })

@@ -69,7 +69,9 @@ for (const [name, start, urlOf] of places) {
         // DynamoDB goes by the clocks of machines, and lets a lease end some seconds late.
         await pollUntil('the leases to be over', async () => (await inDoubt()).length === 16)
         expect(await inDoubt()).toEqual(expected('absent', 'charged', 'later', 'unknown'))
-        const report = await once.reconcile(({ key }) => decided[key.id as keyof typeof decided], { reason: 'a test' })
+        const report = await once.reconcileKeys(({ key }) => decided[key.id as keyof typeof decided], {
+          reason: 'a test',
+        })
         expect(report).toEqual({ resolved: 4, released: 4, kept: 4, left: 4, passed: 0, failed: [], more: false })
         expect(await inDoubt()).toEqual(expected('later', 'unknown'))
         const key = { scope: 'shop/acme', id: 'charged' }

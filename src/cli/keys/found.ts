@@ -3,16 +3,18 @@
 import { readFileSync } from 'node:fs'
 import type { FoundText } from '../../gateway/found-outcome.ts'
 import { flag, text, wrong } from '../arguments.ts'
-import type { Values } from '../arguments.ts'
+import type { Option, Values } from '../arguments.ts'
 
-export const foundOptions = {
+type FromText = 'value' | 'value-file' | 'failure' | 'failure-file' | 'response-file'
+
+export const foundOptions: Readonly<Record<FromText, Option<string>>> & { readonly done: Option<true> } = {
   value: text,
   'value-file': text,
   failure: text,
   'failure-file': text,
   'response-file': text,
   done: flag,
-} as const
+}
 
 export const foundHelp = `  --value JSON          the value that the effect returned, such as '{"receipt":"r1"}'
   --value-file FILE     the same from a file

@@ -14,7 +14,7 @@ import type { Codec, Outcome } from '../outcome.ts'
 import { callStore } from '../timed-call.ts'
 import type { OnceOptions, Settings } from '../settings.ts'
 import type { Entry, Inspectable, Mending, Store } from '../store.ts'
-import { reconcileKeys } from './reconcile.ts'
+import { keysInDoubt, reconcileKeys } from './reconcile.ts'
 import type { DoubtDecision, KeyReconcileOptions, KeyReconciliation } from './reconcile.ts'
 import type { Storable, ValueKind } from '../stored.ts'
 
@@ -73,7 +73,7 @@ export interface OnceByHand<Kind extends ValueKind = 'json'> {
    *
    * const bank = { find: async (id: string) => (id === 'order-42' ? { receipt: 'r1' } : undefined) }
    * const once = createOnce({ store: memoryStore(), scope: 'payments' })
-   * const report = await once.reconcile(
+   * const report = await once.reconcileKeys(
    *   async ({ key }) => {
    *     const charge = await bank.find(key.id)
    *     return charge ? { value: charge } : 'release'
@@ -82,7 +82,7 @@ export interface OnceByHand<Kind extends ValueKind = 'json'> {
    * )
    * ```
    */
-  reconcile(
+  reconcileKeys(
     decide: (doubt: Doubt) => DoubtDecision | Promise<DoubtDecision>,
     options: KeyReconcileOptions,
   ): Promise<KeyReconciliation>
@@ -92,7 +92,8 @@ export function createByHand(
   context: RunContext,
   { scope, codec }: Pick<OnceOptions, 'scope' | 'codec'>,
   settings: Settings,
-): Omit<OnceByHand<'codec'>, 'inDoubt'> {
+  stepsInDoubt: () => AsyncGenerator<Doubt>,
+): OnceByHand<'codec'> {
   const { store, storeCalls } = context
 
   async function inspect(
@@ -136,8 +137,12 @@ export function createByHand(
       return mend(id, { keepMs: forMs }, reason)
     },
     forget: (id, reason) => mend(id, 'forget', reason),
-    reconcile: async (decide, options) =>
-      reconcileKeys({ context, store: inspectable(store, 'reconcile'), scope, encoded }, decide, options),
+    async *inDoubt() {
+      yield* stepsInDoubt()
+      yield* keysInDoubt(context, scope)
+    },
+    reconcileKeys: async (decide, options) =>
+      reconcileKeys({ context, store: inspectable(store, 'reconcileKeys'), scope, encoded }, decide, options),
   }
 }
 

@@ -99,7 +99,7 @@ export async function reconcileKeys(
   decide: (doubt: Doubt) => DoubtDecision | Promise<DoubtDecision>,
   options: KeyReconcileOptions,
 ): Promise<KeyReconciliation> {
-  checkOptions('reconcile', options, rules)
+  checkOptions('reconcileKeys', options, rules)
   const { reason, limit = 1_000, concurrency = 8 } = options
   const tally = { resolved: 0, released: 0, kept: 0, left: 0, passed: 0 }
   const failed: { doubt: Doubt; error: unknown }[] = []
@@ -149,13 +149,13 @@ function mendingOf({ encoded }: ReconcileContext, decision: NonNullable<DoubtDec
   if (decision === 'release') return 'release'
   if (typeof decision !== 'object') {
     throw invalidArgument(
-      `reconcile: expected { value }, { failure }, { keepMs }, 'release' or undefined, got ${JSON.stringify(decision)}`,
+      `reconcileKeys: expected { value }, { failure }, { keepMs }, 'release' or undefined, got ${JSON.stringify(decision)}`,
     )
   }
   if (!('keepMs' in decision)) return { resolve: encoded(decision), retention: retentionOf(entry) }
   const expected = positiveMs(decision.keepMs)
   if (expected === undefined) return { keepMs: decision.keepMs }
-  throw invalidArgument(`reconcile: expected keepMs to be ${expected}, got ${String(decision.keepMs)}`)
+  throw invalidArgument(`reconcileKeys: expected keepMs to be ${expected}, got ${String(decision.keepMs)}`)
 }
 
 function retentionOf(entry: Entry): { keepMs: number; tombstoneMs: number } {

@@ -20,6 +20,8 @@ export interface Counts {
   readonly run: number
   readonly absorbed: number
   readonly failed: number
+  /** Ran without protection: the store was down, and the rules say run. */
+  readonly unprotected: number
 }
 
 export interface Slice extends Counts {
@@ -35,6 +37,8 @@ export interface EventJournal {
   latest(count: number): readonly SeenEvent[]
   totals(): Counts & { readonly takenOver: number; readonly mismatched: number }
   slices(): readonly Slice[]
+  /** The last time that the store was found to have lost data. It is kept for as long as the process runs. */
+  dataLoss(): SeenEvent | undefined
   close(): void
 }
 
@@ -52,13 +56,17 @@ const meaning: Partial<Record<EventName, (event: SeenEvent['event']) => keyof Co
   // One that waited and then got its answer is counted as replayed.
   waited: (event) => ('ended' in event && event.ended === 'in-flight' ? 'absorbed' : undefined),
   'store-failed': () => 'failed',
+  unprotected: () => 'unprotected',
 }
+
+const nothing: Counts = { run: 0, absorbed: 0, failed: 0, unprotected: 0 }
 
 export function startJournal(clock: Clock = systemClock): EventJournal {
   const ring: SeenEvent[] = []
   const byName: Partial<Record<EventName, number>> = {}
-  const totals = { run: 0, absorbed: 0, failed: 0 }
-  let slices: { fromMs: number; run: number; absorbed: number; failed: number }[] = []
+  const totals = { ...nothing }
+  let loss: SeenEvent | undefined
+  let slices: ({ fromMs: number } & Record<keyof Counts, number>)[] = []
   let seen = 0
 
   const sliceAt = (atMs: number): (typeof slices)[number] => {
@@ -66,14 +74,16 @@ export function startJournal(clock: Clock = systemClock): EventJournal {
     const last = slices.at(-1)
     // A clock that was set back goes on in the slice that is open: time in a plot runs one way.
     if (last && last.fromMs >= fromMs) return last
-    const fresh = { fromMs, run: 0, absorbed: 0, failed: 0 }
+    const fresh = { fromMs, ...nothing }
     slices = [...slices.slice(1 - slicesMax), fresh]
     return fresh
   }
   const note = (name: EventName, event: SeenEvent['event']): void => {
     const atMs = clock.now()
     seen += 1
-    ring[(seen - 1) % eventsMax] = { number: seen, atMs, name, event }
+    const noted: SeenEvent = { number: seen, atMs, name, event }
+    ring[(seen - 1) % eventsMax] = noted
+    if (name === 'data-loss') loss = noted
     byName[name] = (byName[name] ?? 0) + 1
     const counted = meaning[name]?.(event)
     if (!counted) return
@@ -93,6 +103,7 @@ export function startJournal(clock: Clock = systemClock): EventJournal {
     latest: (count) => inOrder().slice(-count).toReversed(),
     totals: () => ({ ...totals, takenOver: byName['taken-over'] ?? 0, mismatched: byName.mismatched ?? 0 }),
     slices: () => filled(slices, clock.now()),
+    dataLoss: () => loss,
     close,
   }
 }
@@ -112,6 +123,6 @@ function filled(slices: readonly Slice[], nowMs: number): Slice[] {
   const known = new Map(slices.map((slice) => [slice.fromMs, slice]))
   return Array.from({ length: slicesMax }, (_, index) => {
     const fromMs = lastMs - (slicesMax - 1 - index) * sliceMs
-    return known.get(fromMs) ?? { fromMs, run: 0, absorbed: 0, failed: 0 }
+    return known.get(fromMs) ?? { fromMs, ...nothing }
   })
 }

@@ -35,6 +35,7 @@ interface OverviewOptions {
   readonly once: Once
   readonly store: Store
   readonly notReady: () => string | undefined
+  readonly degraded?: (() => string | undefined) | undefined
   readonly sections?: readonly AdminSection[] | undefined
   readonly clock: Clock
   readonly entries: Entries
@@ -55,7 +56,7 @@ const latestEvents = 12
 const sectionRowsMax = 50
 
 export function overviewOf(options: OverviewOptions): () => Promise<string> {
-  const { once, store, journal, clock, notReady } = options
+  const { once, store, journal, clock, notReady, degraded } = options
   let fromStore: FromStore = { sections: [] }
   let nextMs = 0
   // Nobody waits for it: what this process has seen is shown at once, also when the store is slow or down.
@@ -71,6 +72,8 @@ export function overviewOf(options: OverviewOptions): () => Promise<string> {
       store: store.name,
       scope: once.scope,
       notReady: notReady(),
+      degraded: degraded?.(),
+      dataLoss: journal.dataLoss(),
       countMax,
       totals: journal.totals(),
       slices: journal.slices(),

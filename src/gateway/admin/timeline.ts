@@ -42,6 +42,7 @@ const sentences: Readonly<Partial<Record<EventName, (event: Told) => string>>> =
       ? 'A duplicate came while the effect ran, waited, and was told to ask again.'
       : 'A duplicate came while the effect ran, and waited for its outcome.',
   doubted: () => 'A retry was told that the outcome is in doubt. Nothing ran.',
+  unprotected: () => 'The store was down, and the request ran without protection.',
   'store-failed': (event) => `The store failed (${String(event['during'])}: ${String(event['code'])}).`,
   swept: () => 'A sweep was here.',
   step: (event) => `Step ${String(event['step'])}: ${String(event['state'])}.`,

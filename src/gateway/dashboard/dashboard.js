@@ -28,9 +28,9 @@ function complain(id, error) {
 // ── live ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 function onOverview(overview) {
-  const { totals, waiting, slices, latest, store, scope, countMax, problem, sections, notReady } = overview
-  setText(byId('where'), `${store} store, scope ${scope}${notReady === undefined ? '' : ', not ready'}`)
-  for (const name of ['absorbed', 'run', 'failed']) setText(byId(name), totals[name].toLocaleString())
+  const { totals, waiting, slices, latest, store, scope, countMax, sections, notReady, degraded } = overview
+  setText(byId('where'), `${store} store, scope ${scope}${stateOf(notReady, degraded)}`)
+  for (const name of ['absorbed', 'run', 'unprotected', 'failed']) setText(byId(name), totals[name].toLocaleString())
   for (const name of ['running', 'inDoubt', 'parked', 'open']) {
     const count = waiting?.[name]
     setText(
@@ -40,7 +40,8 @@ function onOverview(overview) {
   }
   byId('doubt-number').classList.toggle('alarm', (waiting?.inDoubt ?? 0) > 0)
   byId('parked-number').classList.toggle('alarm', (waiting?.parked ?? 0) > 0)
-  const trouble = notReady === undefined ? problem : `Not ready: ${notReady}`
+  byId('unprotected-number').classList.toggle('alarm', totals.unprotected > 0)
+  const trouble = troubleOf(overview)
   complain('problem', trouble === undefined ? undefined : new Error(trouble))
   drawPlot(byId('plot'), byId('plot-words'), slices)
   byId('events').replaceChildren(...latest.map(eventItem))
@@ -52,9 +53,40 @@ function onOverview(overview) {
   addScopes(latest.flatMap(({ event }) => event.scope ?? []))
 }
 
+function stateOf(notReady, degraded) {
+  if (notReady !== undefined) return ', not ready'
+  return degraded === undefined ? '' : ', unprotected'
+}
+
+/** The worst of what is wrong now, in words that say what to do. */
+function troubleOf({ notReady, degraded, dataLoss, problem }) {
+  const lost =
+    dataLoss &&
+    `The store lost data that it had acknowledged (${dataLoss.event.evidence}, ${new Date(dataLoss.atMs).toLocaleString()}). ` +
+      (dataLoss.event.quarantined
+        ? 'New keys are refused until a person has looked: onceonly quarantine --store URL.'
+        : 'Retries of lost keys run again.')
+  const state =
+    notReady !== undefined
+      ? `Not ready: ${notReady}`
+      : degraded !== undefined
+        ? `Requests with a key run without protection, because the store is missing: ${degraded}`
+        : undefined
+  const all = [lost, state].filter(Boolean)
+  return all.length > 0 ? all.join(' ') : problem
+}
+
 function eventItem({ atMs, name, event }) {
-  const { scope, keyHash, attempt, how, code } = event
-  const words = [scope, keyHash?.slice(0, 10), attempt === undefined ? '' : `attempt ${attempt}`, how, code]
+  const { scope, keyHash, attempt, how, code, evidence, action } = event
+  const words = [
+    scope,
+    keyHash?.slice(0, 10),
+    attempt === undefined ? '' : `attempt ${attempt}`,
+    how,
+    code,
+    evidence,
+    action,
+  ]
   return make(
     'li',
     {},
@@ -217,7 +249,8 @@ function factsOf(entry, operation) {
 }
 
 function operationFacts({ state, direction, inDoubt }) {
-  const words = direction === 'backward' ? `${state}, going back` : state
+  const isOver = ['completed', 'failed', 'expired'].includes(state)
+  const words = direction === 'backward' && !isOver ? `${state}, going back` : state
   return [
     ['Operation', make('span', { className: `badge ${state === 'unreadable' ? 'parked' : state}` }, words)],
     ...(inDoubt.length > 0 ? [['In doubt', inDoubt.join(', ')]] : []),

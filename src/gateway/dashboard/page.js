@@ -52,6 +52,7 @@ const troubled = new Set([
   'lost',
   'doubted',
   'store-failed',
+  'unprotected',
   'mismatched',
   'lease over',
   'taken over',

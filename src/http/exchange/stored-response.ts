@@ -106,7 +106,7 @@ export function encodeAnswer(answer: Answer, options: KeepOptions): Uint8Array {
 }
 
 /**
- * The value of an HTTP key with this response, for `once.resolve` and `once.reconcile`: every retry gets the response.
+ * The value of an HTTP key with this response, for `once.resolve` and `once.reconcileKeys`: every retry gets the response.
  *
  * @example
  * ```ts

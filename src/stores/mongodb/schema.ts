@@ -6,10 +6,16 @@ import type { MongodbContext } from './requests.ts'
 // Of the names that keys and audit records are kept under, no two may be equal that differ in a byte.
 const collation = { locale: 'simple' }
 
-export const indexes = [
-  { key: { sweepAt: 1 as const }, name: 'onceonly_sweep' },
+interface Index {
+  readonly key: Record<string, 1>
+  readonly name: string
+  readonly expireAfterSeconds?: number
+}
+
+export const indexes: Index[] = [
+  { key: { sweepAt: 1 }, name: 'onceonly_sweep' },
   // MongoDB removes a document when this time has passed. It never decides.
-  { key: { removeAt: 1 as const }, name: 'onceonly_ttl', expireAfterSeconds: 0 },
+  { key: { removeAt: 1 }, name: 'onceonly_ttl', expireAfterSeconds: 0 },
 ]
 
 /** Makes it if it is missing; safe from several processes at once. */

@@ -10,7 +10,7 @@ const inTransaction = 'src/core/once/transaction.test.ts'
 const inAttempt = 'src/core/call/attempt.test.ts'
 
 const inReconcile = 'src/core/once/reconcile.test.ts'
-const keysInDoubt: readonly SeededBug[] = bugsIn('src/core/once/reconcile.ts', 'doubt', [
+const keysInDoubt: readonly SeededBug[] = bugsIn('src/core/once/reconcile.ts', 'claim, lease, fence', [
   {
     id: 'keys in doubt of HTTP are not listed',
     find: `  yield* doubtsIn(context, store, { service: scope })\n`,

@@ -388,6 +388,17 @@ export const programBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/http/exchange.ts', 'program', [
+    {
+      id: 'a request that ran unprotected is no event',
+      find: `    publish('unprotected', attempt.key, { code: error.code })\n    attempt.produced = await`,
+      replace: `    attempt.produced = await`,
+      caughtBy: byTest(
+        'test/gateway/operator-day.test.ts',
+        'an unprotected hour: the store is down, requests run, and everything says that they were not protected',
+      ),
+    },
+  ]),
   ...bugsIn('src/gateway/gateway-key.ts', 'program', [
     {
       id: 'the tenant of a key in doubt is not shown',
