@@ -1,7 +1,7 @@
 // What a gateway publishes: the rules of every route, and a page behind the type of every problem that a client can be answered.
 import { afterEach, expect, test } from 'vitest'
-import { gatewayProblems } from '../../src/gateway/proxy/problem.ts'
-import { problemKinds } from '../../src/http/exchange/problem.ts'
+import { gatewayProblems } from '../../src/gateway/proxy.ts'
+import { problemKinds } from '../../src/http/exchange.ts'
 import { closeAll, startGround } from './ground.ts'
 
 afterEach(closeAll)

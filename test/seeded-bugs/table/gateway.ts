@@ -203,7 +203,7 @@ const keys: readonly SeededBug[] = [
   ...bugsIn('src/gateway/proxy.ts', 'gateway', [
     {
       id: 'the gateway and the service behind it share their keys',
-      find: 'scope: `gateway:${service}`',
+      find: 'scope: gatewayScope(service)',
       replace: 'scope: service',
       caughtBy: byTest(
         inForwarding,
@@ -212,7 +212,7 @@ const keys: readonly SeededBug[] = [
     },
     {
       id: 'two services behind two gateways share their keys',
-      find: 'scope: `gateway:${service}`',
+      find: 'scope: gatewayScope(service)',
       replace: `scope: 'gateway:default'`,
       caughtBy: byTest(inForwarding, 'two gateways in a row, and two services of one store'),
     },

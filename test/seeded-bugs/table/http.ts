@@ -172,7 +172,7 @@ export const httpBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/http/exchange/scoped-key.ts', 'http', [
+  ...bugsIn('src/core/doubt.ts', 'http', [
     {
       id: 'unscoped tenant',
       find: '${service}/${escapePart(tenant)}$',
@@ -185,6 +185,8 @@ export const httpBugs: readonly SeededBug[] = [
       replace: 'return part',
       caughtBy: byTest(inKeyFuzz, 'two owners in one service never share a key'),
     },
+  ]),
+  ...bugsIn('src/http/exchange/scoped-key.ts', 'http', [
     {
       id: 'two services with names too long to be spelt out share their keys',
       find: 'digest([service, tenant, route ??',
