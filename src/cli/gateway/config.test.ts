@@ -32,6 +32,7 @@ describe('the file', () => {
       ...least,
       listen: '0.0.0.0:80',
       store: 'postgres://db/once',
+      migrate: true,
       cache: 'redis://cache',
       admin: '[::1]:8081',
       methods: ['POST', 'PUT'],
@@ -49,6 +50,7 @@ describe('the file', () => {
     })
     expect(config).toEqual({
       store: 'postgres://db/once',
+      migrate: true,
       cache: 'redis://cache',
       admin: { host: '::1', port: 8081 },
       logLevel: 'warn',
