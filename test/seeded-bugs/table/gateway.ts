@@ -394,8 +394,8 @@ export const programBugs: readonly SeededBug[] = [
       find: `    publish('unprotected', attempt.key, { code: error.code })\n    attempt.produced = await`,
       replace: `    attempt.produced = await`,
       caughtBy: byTest(
-        'test/gateway/operator-day.test.ts',
-        'an unprotected hour: the store is down, requests run, and everything says that they were not protected',
+        'src/http/exchange/unprotected.test.ts',
+        'a request that runs without the store is an event, with a hash of its key and the reason',
       ),
     },
   ]),
