@@ -69,7 +69,7 @@ for (const [name, start, urlOf] of places) {
         // DynamoDB goes by the clocks of machines, and lets a lease end some seconds late.
         await pollUntil('the leases to be over', async () => (await inDoubt()).length === 16)
         expect(await inDoubt()).toEqual(expected('absent', 'charged', 'later', 'unknown'))
-        const report = await once.reconcileKeys(({ key }) => decided[key.id as keyof typeof decided], {
+        const report = await once.reconcileKeys(async ({ key }) => decided[key.id as keyof typeof decided], {
           reason: 'a test',
         })
         expect(report).toEqual({ resolved: 4, released: 4, kept: 4, left: 4, passed: 0, failed: [], more: false })

@@ -83,7 +83,7 @@ export interface OnceByHand<Kind extends ValueKind = 'json'> {
    * ```
    */
   reconcileKeys(
-    decide: (doubt: Doubt) => DoubtDecision | Promise<DoubtDecision>,
+    decide: (doubt: Doubt) => Promise<DoubtDecision>,
     options: KeyReconcileOptions,
   ): Promise<KeyReconciliation>
 }

@@ -107,7 +107,7 @@ describe('reconciling keys', () => {
     const here = world()
     const { once, store } = here
     await leaveInDoubt(here, 'charged', 'declined', 'absent', 'later', 'unknown', { scope: 'shop/acme', id: 'order-1' })
-    const report = await once.reconcileKeys(({ key, tenant }) => {
+    const report = await once.reconcileKeys(async ({ key, tenant }) => {
       if (tenant === 'acme') return { value: storedResponse({ status: 201, body: 'receipt' }) }
       if (key.id === 'charged') return { value: { receipt: 'r1' } }
       if (key.id === 'declined') return { failure: new FinalError('declined') }
@@ -134,7 +134,7 @@ describe('reconciling keys', () => {
     const here = world()
     await here.once.run('k', lost, { keepMs: 123_000, tombstoneMs: 456_000 }).catch(() => undefined)
     await here.clock.advance(30_000)
-    await here.once.reconcileKeys(() => ({ value: 1 }), because)
+    await here.once.reconcileKeys(async () => ({ value: 1 }), because)
     const entry = (await here.once.get('k'))!
     expect([entry.expiresAtMs - entry.leaseUntilMs, entry.forgottenAtMs - entry.expiresAtMs]).toEqual([
       123_000, 456_000,
@@ -178,7 +178,10 @@ describe('reconciling keys', () => {
       })
       return entry
     }
-    expect(await once.reconcileKeys(() => ({ value: 'wrong' }), because)).toMatchObject({ resolved: 0, passed: 1 })
+    expect(await once.reconcileKeys(async () => ({ value: 'wrong' }), because)).toMatchObject({
+      resolved: 0,
+      passed: 1,
+    })
     expect(rival).toMatchObject({ is: 'granted' })
     expect(await show({ scope: 'shop', id: 'k' })).toMatchObject({ state: 'running', attempt: 2 })
     expect(await store.audit({ scope: 'shop', id: 'k' })).toEqual([])
@@ -194,14 +197,17 @@ describe('reconciling keys', () => {
       await store.mend(key, 'release', 'another person')
       return entry
     }
-    expect(await once.reconcileKeys(() => ({ value: 'wrong' }), because)).toMatchObject({ resolved: 0, passed: 1 })
+    expect(await once.reconcileKeys(async () => ({ value: 'wrong' }), because)).toMatchObject({
+      resolved: 0,
+      passed: 1,
+    })
     expect(await show({ scope: 'shop', id: 'k' })).toMatchObject({ state: 'open' })
   })
 
   test('a function that throws, and a decision that cannot be carried out, leave their key in doubt and stop no other', async () => {
     const here = world()
     await leaveInDoubt(here, 'a', 'b', 'c', 'd')
-    const report = await here.once.reconcileKeys(({ key }) => {
+    const report = await here.once.reconcileKeys(async ({ key }) => {
       if (key.id === 'a') throw new Error('the bank is down')
       if (key.id === 'b') return 'realease' as never
       return key.id === 'c' ? { keepMs: -1 } : 'release'
@@ -235,10 +241,10 @@ describe('reconciling keys', () => {
 
   test('without a reason, or with an unknown option, nothing is asked', async () => {
     const { once } = world()
-    await expect(once.reconcileKeys(() => undefined, {} as never)).rejects.toThrow(
+    await expect(once.reconcileKeys(async () => undefined, {} as never)).rejects.toThrow(
       'expected reason to be a non-empty string',
     )
-    await expect(once.reconcileKeys(() => undefined, { ...because, limt: 1 } as never)).rejects.toThrow(
+    await expect(once.reconcileKeys(async () => undefined, { ...because, limt: 1 } as never)).rejects.toThrow(
       'did you mean "limit"',
     )
   })

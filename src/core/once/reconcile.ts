@@ -96,7 +96,7 @@ const rules = { reason: aString, limit: optional(positiveInteger), concurrency: 
 
 export async function reconcileKeys(
   given: ReconcileContext,
-  decide: (doubt: Doubt) => DoubtDecision | Promise<DoubtDecision>,
+  decide: (doubt: Doubt) => Promise<DoubtDecision>,
   options: KeyReconcileOptions,
 ): Promise<KeyReconciliation> {
   checkOptions('reconcileKeys', options, rules)
