@@ -7,6 +7,7 @@ const inKeyFuzz = 'test/fuzz/keys.test.ts'
 const inOnce = 'src/core/once.test.ts'
 const inSharedTimers = 'src/core/clock/shared-timers.test.ts'
 const inTransaction = 'src/core/once/transaction.test.ts'
+const inLeaks = 'test/leaks.test.ts'
 const inAttempt = 'src/core/call/attempt.test.ts'
 
 const inReconcile = 'src/core/once/reconcile.test.ts'
@@ -168,6 +169,18 @@ export const coreBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/core/call/waiting.ts', 'claim, lease, fence', [
     {
+      id: 'a duplicate that has its answer leaves its timer',
+      find: '      cancelTimer()\n      leave(',
+      replace: '      leave(',
+      caughtBy: byTest(inLeaks, 'duplicates that wait, and give up waiting, leave no timer and no memory', 'time'),
+    },
+    {
+      id: 'a group of duplicates is kept when all of them have gone',
+      find: '    if (group.members.size === 0 && groups.get(name) === group) groups.delete(name)\n',
+      replace: '',
+      caughtBy: byTest(inLeaks, 'duplicates that wait, and give up waiting, leave no timer and no memory', 'time'),
+    },
+    {
       id: 'a grant is told to every duplicate that waits',
       find: `if (asked.verdict.is !== 'granted') {`,
       replace: `if (asked.verdict.is) {`,
@@ -233,6 +246,12 @@ export const coreBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/core/call/heartbeat.ts', 'claim, lease, fence', [
     {
+      id: 'a heartbeat that is stopped leaves its timer',
+      find: '  return () => {\n    stopped = true\n    cancel()\n',
+      replace: '  return () => {\n    stopped = true\n',
+      caughtBy: byTest(inLeaks, 'calls of once leave no timer and no memory', 'time'),
+    },
+    {
       id: 'a heartbeat that is told that the claim is lost goes on',
       find: `    if (fenced === 'lost') return end('lost')\n`,
       replace: '',
@@ -252,6 +271,12 @@ export const coreBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/core/call/effect.ts', 'claim, lease, fence', [
+    {
+      id: 'an effect that has ended leaves the timer of its deadline',
+      find: '  const end = (how: Ended): void => {\n    cancelTimer()\n',
+      replace: '  const end = (how: Ended): void => {\n',
+      caughtBy: byTest(inLeaks, 'calls of once leave no timer and no memory', 'time'),
+    },
     {
       id: 'an effect that ignores its signal hangs its caller',
       find: `    cancelTimer = clock.schedule(() => ended.resolve({ is: 'hung', thrown: error }), options.graceMs)\n`,
@@ -273,6 +298,12 @@ export const coreBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/core/timed-call.ts', 'claim, lease, fence', [
     {
+      id: 'a call of the store that was answered leaves its timer',
+      find: '    (answer) => {\n      cancel()\n',
+      replace: '    (answer) => {\n',
+      caughtBy: byTest(inLeaks, 'calls of once leave no timer and no memory', 'time'),
+    },
+    {
       id: 'a store that never answers hangs its caller',
       find: 'over = true',
       replace: 'if (!over) return',
@@ -285,6 +316,30 @@ export const coreBugs: readonly SeededBug[] = [
       find: 'const attemptMs = Math.max(settings.attemptMs, (options.leaseMs ?? 0) * leasesPerAttempt)',
       replace: 'const { attemptMs } = settings',
       caughtBy: byTest(inAttempt, 'a call with a lease of its own has a deadline that fits it'),
+    },
+  ]),
+  ...bugsIn('src/core/clock.ts', 'claim, lease, fence', [
+    {
+      id: 'a sleep that is over leaves its listener on the signal',
+      find: "      signal?.removeEventListener('abort', done)\n",
+      replace: '',
+      caughtBy: byTest(
+        inLeaks,
+        'a store that fails leaves nothing of its retries, and a claim that nobody heard of nothing of its release',
+        'time',
+      ),
+    },
+  ]),
+  ...bugsIn('src/core/once.ts', 'claim, lease, fence', [
+    {
+      id: 'what went on in the background is kept for ever',
+      find: 'work.catch(() => {}).finally(() => backgroundWork.delete(tracked))',
+      replace: 'work.catch(() => {})',
+      caughtBy: byTest(
+        inLeaks,
+        'a store that fails leaves nothing of its retries, and a claim that nobody heard of nothing of its release',
+        'time',
+      ),
     },
   ]),
   ...bugsIn('src/core/once/sweeping.ts', 'claim, lease, fence', [

@@ -259,6 +259,14 @@ export const httpBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/http/on-node/connection.ts', 'http', [
+    {
+      id: 'a connection keeps every request that came over it',
+      find: '      line.watches.splice(line.watches.indexOf(watch), 1)\n',
+      replace: '',
+      caughtBy: byTest('test/leaks.test.ts', 'a connection that is kept alive keeps nothing of its requests', 'time'),
+    },
+  ]),
   ...bugsIn('src/http/on-node.ts', 'http', [
     {
       id: 'a request line of HTTP/2.0 is taken for a request over HTTP/2',
