@@ -174,6 +174,9 @@ function reportCosts(kind: Kind, costs: Costs): void {
     for (const peer of here.filter((server) => server !== ours)) {
       report({ id: 'P8', what: `${what} / ${peer.name}`, measured: ratio(costs, ours, peer), atMost: 1 })
     }
+    for (const peer of here.filter((server) => server !== ours)) {
+      report({ id: 'P8', what: `${what}, ${peer.name} / bare Fastify`, measured: ratio(costs, peer, bare!) })
+    }
     const shown = [bare!, ...here].map((server) => {
       const against = server === bare ? '' : ` (${ratio(costs, server, bare!).toFixed(2)}×)`
       return `${server.name} ${median(costs.get(server)!).toFixed(0)} µs${against}`

@@ -1,11 +1,12 @@
-// npm run bench: every target that stands, or those that are named (npm run bench -- postgres).
+// npm run bench: every target that stands, or those that are named (npm run bench -- postgres). What was measured goes to
+// bench/results/latest.json; node scripts/figures.ts writes it into the docs.
 
 import { benchGateway } from './gateway.ts'
 import { benchHttp } from './http.ts'
 import { benchOperations } from './operations.ts'
 import { benchPostgres } from './postgres.ts'
 import { benchRedis } from './redis.ts'
-import { summarize } from './report.ts'
+import { reportedFrom, summarize, writeResults } from './report.ts'
 import { benchRetention } from './retention.ts'
 import { benchSqlite } from './sqlite.ts'
 
@@ -28,5 +29,12 @@ if (unknown.length > 0) {
 process.stdout.write(
   'Ratios of variants interleaved in one run; absolute figures mean nothing on a shared machine.\n\n',
 )
-for (const [name, part] of Object.entries(parts)) if (asked.length === 0 || asked.includes(name)) await part()
+let reported = 0
+for (const [name, part] of Object.entries(parts)) {
+  if (asked.length > 0 && !asked.includes(name)) continue
+  await part()
+  const figures = reportedFrom(reported)
+  reported += figures.length
+  if (figures.length > 0) writeResults(name, figures)
+}
 summarize()

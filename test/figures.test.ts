@@ -1,11 +1,25 @@
-// Figures that can be counted stand in docs/guarantees.md as they are today.
+// No figure is typed: what can be counted stands in docs/guarantees.md as it is today, and what was measured stands in the docs as the
+// bench recorded it.
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
+import { measuredPages, withFigures, withoutFigures } from '../scripts/figures.ts'
 import { contractSize } from '../scripts/guarantees.ts'
 
+const read = (page: string): string => readFileSync(join(import.meta.dirname, '../docs', page), 'utf8')
+
 test('docs/guarantees.md says how many cases and broken stores there are (npm run guarantees writes it)', () => {
-  const page = readFileSync(join(import.meta.dirname, '../docs/guarantees.md'), 'utf8')
-  expect(page).toContain(`<!-- figures: contract -->${contractSize}<!-- /figures: contract -->`)
+  expect(read('guarantees.md')).toContain(`<!-- figures: contract -->${contractSize}<!-- /figures: contract -->`)
+})
+
+describe.each(Object.keys(measuredPages))('docs/%s', (page) => {
+  test('has the figures that the bench recorded (npm run figures writes them)', () => {
+    expect(read(page)).toBe(withFigures(page, read(page)))
+  })
+
+  test('has no ratio, no time and no volume typed into its text', () => {
+    const typed = /\d(?:\.\d+)?×|\d+\.\d+ (?:times|of (?:the|its))|\d µs|\d [kM]?B of WAL|p99 (?:is|of) \d/g
+    expect([...withoutFigures(read(page)).matchAll(typed)].map(([text]) => text)).toEqual([])
+  })
 })
