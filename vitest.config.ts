@@ -39,7 +39,7 @@ export default defineConfig({
         test: {
           name: 'servers',
           include: servers,
-          exclude: quick,
+          exclude: ['**/node_modules/**', ...quick],
           pool: 'forks',
           testTimeout: 180_000,
           hookTimeout: 180_000,

@@ -5,6 +5,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { brokenStores, storeContractCases } from '../src/testing/index.ts'
+import { percent, readScore } from '../test/mutants/score.ts'
 
 const root = join(import.meta.dirname, '..')
 const page = join(root, 'docs/guarantees.md')
@@ -126,6 +127,28 @@ function simulationLine(what: string, { seed, seconds, counts, failed }: Simulat
 /** test/figures.test.ts compares it with the page. */
 export const contractSize: string = `${storeContractCases.length} cases and ${brokenStores.length} broken stores`
 
+/** Every file that was audited, with what is left alive in it. test/figures.test.ts compares it with the page. */
+export function mutantTable(): string {
+  const audited = Object.entries(readScore())
+  if (audited.length === 0) return 'No file was audited yet.'
+  const sum = (of: (each: (typeof audited)[number][1]) => number): number =>
+    audited.reduce((total, [, each]) => total + of(each), 0)
+  const row = (name: string, [killed, survived, equivalent]: readonly number[], share: number): string =>
+    `| ${[name, number(killed), number(survived), number(equivalent), `${share} %`].join(' | ')} |`
+  return [
+    '| | killed | survived | equivalent | killed, of what is not equivalent |',
+    '|---|---:|---:|---:|---:|',
+    ...audited.map(([file, each]) =>
+      row(`\`${file}\``, [each.killed, each.survived.length, each.equivalent], percent([each])),
+    ),
+    row(
+      'all that were audited',
+      [sum((each) => each.killed), sum((each) => each.survived.length), sum((each) => each.equivalent)],
+      percent(audited.map(([, each]) => each)),
+    ),
+  ].join('\n')
+}
+
 const words = (name: string): string => name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)
 
 function rewrite(text: string, marker: string, figures: string | undefined): string {
@@ -152,6 +175,7 @@ function main(): void {
     `${bugs.caught} of ${bugs.caught + bugs.missed} caught${bugs.skipped > 0 ? `, ${bugs.skipped} skipped for want of a server` : ''}`
   text = rewrite(text, 'figures: seeded bugs', caught)
   text = rewrite(text, 'figures: contract', contractSize)
+  text = rewrite(text, 'figures: mutants', mutantTable())
   for (const [name, faults] of Object.entries(torture ? faultsOf(torture) : {}))
     text = rewrite(text, `faults: ${name}`, faults)
   writeFileSync(page, text)

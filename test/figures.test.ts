@@ -5,12 +5,16 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { measuredPages, withFigures, withoutFigures } from '../scripts/figures.ts'
-import { contractSize } from '../scripts/guarantees.ts'
+import { contractSize, mutantTable } from '../scripts/guarantees.ts'
 
 const read = (page: string): string => readFileSync(join(import.meta.dirname, '../docs', page), 'utf8')
 
 test('docs/guarantees.md says how many cases and broken stores there are (npm run guarantees writes it)', () => {
   expect(read('guarantees.md')).toContain(`<!-- figures: contract -->${contractSize}<!-- /figures: contract -->`)
+})
+
+test('docs/guarantees.md has the mutants of the last audit (npm run guarantees writes them)', () => {
+  expect(read('guarantees.md')).toContain(`<!-- figures: mutants -->\n\n${mutantTable()}\n\n<!-- /figures: mutants -->`)
 })
 
 describe.each(Object.keys(measuredPages))('docs/%s', (page) => {

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { manualClock } from '../testing/manual-clock.ts'
-import { deriveKey, hashKey, key, keyOf, newId } from './key.ts'
+import { checkKey, deriveKey, hashKey, key, keyOf, newId } from './key.ts'
 import { systemRandom } from './clock.ts'
 
 const uuid = (version: number): RegExp =>
@@ -82,4 +82,22 @@ test('a new id is a UUIDv7 that sorts by time', async () => {
 test('a hashed key shows neither scope nor id', () => {
   expect(hashKey(key('payments', 'secret'))).toMatch(/^[0-9a-f]{32}$/)
   expect(hashKey(key('payments', 'secret'))).not.toBe(hashKey(key('payments', 'secret2')))
+})
+
+test('what is derived from a key is the same in every version: other systems have it stored', () => {
+  const order = key('payments', 'order-42')
+  expect(keyOf('payments', ['order-42', 'refund', 2, true]).id).toBe('a5dde85b-9902-8bdb-baae-0b74b71f197f')
+  expect(deriveKey(order, 'charge')).toBe('5f312b5e-3425-87d2-a175-a9b135087242')
+  expect(hashKey(order)).toBe('76374bf4e90962668e587680d206c6e9')
+})
+
+test.each<[refused: string, call: () => unknown]>([
+  ['expected scope to be a string, got null', () => key(null as never, 'id')],
+  ['expected id to be a string, got an array', () => key('scope', [] as never)],
+  ['expected id to be a string, got number', () => key('scope', 5 as never)],
+  ['expected the name of a derived key to be 1 to 255 bytes of UTF-8, got 0', () => deriveKey(key('a', 'b'), '')],
+  ['expected part 1 of a key to be well-formed Unicode', () => keyOf('s', ['a', '\ud800'])],
+  ['expected a key with scope and id, got null', () => checkKey(null as never)],
+])('the refusal says what was expected and what came: %s', (message, call) => {
+  expect(call).toThrow(expect.objectContaining({ code: 'INVALID_ARGUMENT', message: expect.stringContaining(message) }))
 })

@@ -1,0 +1,86 @@
+// What became of the mutants of each file: test/mutants/score.json, which is committed. A file that was audited again replaces
+// its row.
+
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { equivalents } from './equivalents.ts'
+import type { Equivalent } from './equivalents.ts'
+
+const page = join(import.meta.dirname, 'score.json')
+
+/** The part of the report of StrykerJS that counts (mutation-testing-report-schema). */
+export interface Report {
+  readonly files: Readonly<Record<string, { readonly source: string; readonly mutants: readonly Mutant[] }>>
+}
+
+interface Position {
+  readonly line: number
+  readonly column: number
+}
+
+interface Mutant {
+  readonly mutatorName: string
+  readonly replacement: string
+  readonly status: 'Killed' | 'Timeout' | 'Survived' | 'NoCoverage' | 'Ignored' | 'CompileError' | 'RuntimeError'
+  readonly location: { readonly start: Position; readonly end: Position }
+}
+
+export interface Survivor {
+  readonly line: string
+  readonly from: string
+  readonly to: string
+}
+
+/** What became of the mutants of one file. `killed` includes those that were stopped because they ran too long. */
+export interface FileScore {
+  readonly killed: number
+  readonly equivalent: number
+  readonly survived: readonly Survivor[]
+  /** Texts of messages, and what is made once when the file is loaded. */
+  readonly ignored: number
+}
+
+export type Score = Readonly<Record<string, FileScore>>
+
+export function readScore(): Score {
+  return JSON.parse(readFileSync(page, 'utf8')) as Score
+}
+
+export function writeScore(report: Report): Score {
+  const score: Record<string, FileScore> = { ...readScore() }
+  for (const [file, { source, mutants }] of Object.entries(report.files)) {
+    const alive = mutants
+      .filter(({ status }) => status === 'Survived' || status === 'NoCoverage')
+      .map((mutant) => survivorOf(source, mutant))
+    const survived = alive.filter((each) => !equivalents.some((known) => isKnown(known, file, each)))
+    const count = (...statuses: Mutant['status'][]): number =>
+      mutants.filter(({ status }) => statuses.includes(status)).length
+    score[file] = {
+      killed: count('Killed', 'Timeout', 'RuntimeError'),
+      equivalent: alive.length - survived.length,
+      survived,
+      ignored: count('Ignored'),
+    }
+  }
+  const sorted = Object.fromEntries(Object.entries(score).sort(([a], [b]) => (a < b ? -1 : 1)))
+  writeFileSync(page, `${JSON.stringify(sorted, null, 2)}\n`)
+  return sorted
+}
+
+function survivorOf(source: string, { location: { start, end }, replacement }: Mutant): Survivor {
+  const line = source.split('\n')[start.line - 1]!
+  const from =
+    start.line === end.line ? line.slice(start.column - 1, end.column - 1) : `${line.slice(start.column - 1)} …`
+  return { line: line.trim(), from, to: replacement.replaceAll(/\s+/g, ' ').slice(0, 200) }
+}
+
+function isKnown(known: Equivalent, file: string, { line, from, to }: Survivor): boolean {
+  return known.file === file && line.includes(known.line) && from.startsWith(known.from) && to === known.to
+}
+
+/** Killed, of those that are not equivalent, in per cent. */
+export function percent(scores: readonly FileScore[]): number {
+  const killed = scores.reduce((sum, each) => sum + each.killed, 0)
+  const alive = scores.reduce((sum, each) => sum + each.survived.length, 0)
+  return killed + alive === 0 ? 100 : Math.floor((1_000 * killed) / (killed + alive)) / 10
+}
