@@ -86,3 +86,33 @@ test('a shared object is not a cycle', () => {
 test('an object whose prototype has no constructor is refused like every other that is not plain', () => {
   expect(() => fingerprint(Object.create(Object.create(null) as object))).toThrow(/not a plain object/)
 })
+
+test('a fingerprint is the same in every version: entries have it stored', () => {
+  expect(fingerprint('a')).toBe('Z7VYw38N10zgYCBS6RUmYfBECNdY576d2kHyAdwLbGc')
+  expect(fingerprint(Buffer.from('a'))).toBe('6UuN5k7TYWkwIdN7KPpZsYYOor3QvJ3juXqhLL759-4')
+  expect(fingerprint({ b: 1, a: [null, true, 'x'] })).toBe('2X0eJnM9hJS8EtqPC-fGS8dirnkdJIAWzb70dp63gEA')
+  expect(fingerprint(undefined)).toBe('_PM9--E8I1S_DhsGP5-0InR6Rs7gC3QgvO_yuBRXs0U')
+  expect(fingerprint(null)).toBe('r40XMYlPTIDbCOTk0MNw1yBnnmF14WptG7t-SOcwEJg')
+})
+
+const nested = (levels: number): unknown => Array.from({ length: levels }).reduce<unknown>((inner) => ({ inner }), 1)
+
+test('canonical JSON takes what JSON would: dates by their own form, no undefined members, objects without a prototype', () => {
+  expect(canonicalJson({ at: new Date(0) })).toBe('{"at":"1970-01-01T00:00:00.000Z"}')
+  expect(canonicalJson({ toJSON: 'a member like others' })).toBe('{"toJSON":"a member like others"}')
+  expect(canonicalJson({ a: undefined, b: 1 })).toBe('{"b":1}')
+  expect(canonicalJson(Object.assign(Object.create(null) as object, { a: 1 }))).toBe('{"a":1}')
+  expect(() => canonicalJson(nested(500))).not.toThrow()
+})
+
+test.each<[refused: string, value: unknown]>([
+  ['the value is nested deeper than 500 levels', nested(501)],
+  ['the value is nested deeper than 500 levels', Array.from({ length: 501 }).reduce<unknown>((inner) => [inner], 1)],
+  ['function at $.a[1].b has no JSON form', { a: [0, { b: () => {} }] }],
+  ['NaN at $[0] has no JSON form', [Number.NaN]],
+  ['the string at $.a has a lone surrogate', { a: '\ud800' }],
+  ['the value at $.a is a Map, not a plain object', { a: new Map() }],
+  ['is an object with a prototype of its own, not a plain object', Object.create(Object.create(null) as object)],
+])('canonical JSON refuses by name and place: %s', (message, value) => {
+  expect(() => canonicalJson(value)).toThrow(message)
+})

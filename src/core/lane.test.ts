@@ -124,3 +124,18 @@ test('a caller that asks again as soon as it is answered is served', async () =>
   })
   await Promise.all(callers)
 })
+
+test('what arrives while a batch is gathered belongs to it', async () => {
+  const gathered = Promise.withResolvers<void>()
+  const { ask, batches, asked } = slowLane({ gather: () => gathered.promise })
+  const answers = [ask(1)]
+  await setImmediate()
+  answers.push(ask(2))
+  await setImmediate()
+  expect(asked()).toEqual([])
+  gathered.resolve()
+  await setImmediate()
+  expect(asked()).toEqual([[1, 2]])
+  batches[0]!.end()
+  expect(await Promise.all(answers)).toEqual([2, 4])
+})

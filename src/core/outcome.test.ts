@@ -1,0 +1,116 @@
+// What is stored of an outcome, byte by byte: entries outlive the version that wrote them.
+
+import { describe, expect, test } from 'vitest'
+import { FinalError } from './errors.ts'
+import { key } from './key.ts'
+import { decodeOutcome, encodeOutcome, failureOf } from './outcome.ts'
+import type { Codec, Outcome } from './outcome.ts'
+
+const subject = key('payments', '42')
+const stored = (outcome: Outcome, codec?: Codec): string =>
+  Buffer.from(encodeOutcome(outcome, codec).bytes).toString('latin1')
+const read = (text: string, codec?: Codec): Outcome => decodeOutcome(Buffer.from(text, 'latin1'), codec, subject)
+const value = (of: unknown): Outcome => ({ kind: 'value', value: of })
+const failure = (message: string, data?: unknown): Outcome => ({
+  kind: 'failure',
+  error: new FinalError(message, data === undefined ? {} : { data }),
+})
+
+/** Turns every byte, so that nothing of it can be read in the clear. */
+const turning: Codec = {
+  encode: (each) => Buffer.from(JSON.stringify(each)).map((byte) => byte ^ 1),
+  decode: (bytes) => JSON.parse(Buffer.from(bytes.map((byte) => byte ^ 1)).toString()) as unknown,
+}
+
+test.each<[text: string, outcome: Outcome]>([
+  ['j{"a":[1,null,"x"]}', value({ a: [1, null, 'x'] })],
+  ['jnull', value(null)],
+  ['u', value(undefined)],
+  ['b\u0000\u00ff', value(new Uint8Array([0, 255]))],
+  ['f{"message":"declined"}', failure('declined')],
+  ['f{"message":"declined","data":{"code":51}}', failure('declined', { code: 51 })],
+  ['nit was too large', { kind: 'not-stored', reason: 'it was too large' }],
+])('%j is what is stored, and what is read', (text, outcome) => {
+  expect(stored(outcome)).toBe(text)
+  expect(read(text)).toEqual(outcome)
+})
+
+test('a codec has a letter of its own for values and for failures, and gets both', () => {
+  expect(stored(value({ a: 1 }), turning)[0]).toBe('c')
+  expect(stored(failure('no', 5), turning)[0]).toBe('e')
+  for (const outcome of [value({ a: 1 }), failure('no', 5)])
+    expect(read(stored(outcome, turning), turning)).toEqual(outcome)
+})
+
+test.each<[why: string, text: string]>([
+  ['it was written with a codec, and none is given', 'c{}'],
+  ['it was written with a codec, and none is given', 'e{}'],
+  ['it begins with byte none', ''],
+  ['it begins with byte 120', 'x'],
+  ['it holds a failure without a message', 'f{}'],
+  ['it holds a failure without a message', 'fnull'],
+])('what cannot be read says why, with the key: %s', (why, text) => {
+  expect(() => read(text)).toThrow(
+    expect.objectContaining({
+      code: 'OUTCOME_UNREADABLE',
+      message: expect.stringMatching(new RegExp(`payments/42 cannot be read: ${why}`)),
+      cause: expect.any(Error),
+    }),
+  )
+})
+
+describe('a value that cannot be stored says what it is, where it stands and what to do', () => {
+  const cyclic: { self?: unknown } = {}
+  cyclic.self = cyclic
+  test.each<[reason: string, value: unknown]>([
+    ['a function cannot be stored', () => {}],
+    ['a symbol cannot be stored', Symbol('x')],
+    ['a function in "f" cannot be stored', { f: () => {} }],
+    ['a symbol in "s" cannot be stored', { s: Symbol('x') }],
+    ['a BigInt cannot be stored as JSON; give a codec', 5n],
+    ['a BigInt in "n" cannot be stored as JSON; give a codec', { n: 5n }],
+    ['NaN in "n" cannot be stored as JSON', { n: Number.NaN }],
+    ['a Map in "m" cannot be stored as JSON: return [...map], or give a codec', { m: new Map() }],
+    ['a Float64Array in "f" cannot be stored as JSON: return a Uint8Array by itself', { f: new Float64Array(1) }],
+    ['a DataView cannot be stored as JSON', new DataView(new ArrayBuffer(1))],
+  ])('%s', (reason, of) => {
+    const { outcome } = encodeOutcome(value(of), undefined)
+    expect(outcome).toMatchObject({ kind: 'not-stored', reason: expect.stringContaining(reason) })
+  })
+
+  test('and the reason is cut, however long it is', () => {
+    const codec: Codec = { ...turning, encode: () => expect.fail('x'.repeat(2_000)) }
+    const { bytes, outcome } = encodeOutcome(value(1), codec)
+    expect(outcome).toMatchObject({ kind: 'not-stored' })
+    expect(bytes.length).toBe(501)
+  })
+})
+
+test.each<[name: string, value: unknown, text: string]>([
+  ['a date in its own form', { at: new Date(0) }, 'j{"at":"1970-01-01T00:00:00.000Z"}'],
+  ['what says itself how it is stored', { toJSON: () => 'itself' }, 'j"itself"'],
+  [
+    'a class by its members',
+    new (class Paid {
+      cents = 5
+    })(),
+    'j{"cents":5}',
+  ],
+  ['an object without a prototype', Object.assign(Object.create(null) as object, { a: 1 }), 'j{"a":1}'],
+  ['no undefined members', { a: undefined, b: null }, 'j{"b":null}'],
+])('JSON is stored as JSON.stringify writes it: %s', (_, of, text) => {
+  expect(stored(value(of))).toBe(text)
+})
+
+test('a value as deep as any is stored whole', () => {
+  const deep = Array.from({ length: 300 }).reduce<unknown>((inner) => [inner], 'bottom')
+  expect(stored(value(deep))).toBe(`j${JSON.stringify(deep)}`)
+})
+
+test('a throw that is stored keeps its message, and the error itself as the cause', () => {
+  const thrown = new TypeError('declined')
+  expect(failureOf(thrown)).toMatchObject({ name: 'FinalError', message: 'declined', cause: thrown })
+  expect(failureOf('a text')).toMatchObject({ message: 'a text', cause: 'a text' })
+  const final = new FinalError('as it is')
+  expect(failureOf(final)).toBe(final)
+})
