@@ -164,6 +164,20 @@ const requests: readonly SeededBug[] = [
 ]
 
 const keys: readonly SeededBug[] = [
+  ...bugsIn('src/gateway/metrics.ts', 'gateway', [
+    {
+      id: 'requests whose key has expired are not counted',
+      find: "  expired: (_event, add) => add('onceonly_expired_total'),\n",
+      replace: '',
+      caughtBy: byTest('src/gateway/metrics.test.ts', 'onceonly_expired_total 1 after expired'),
+    },
+    {
+      id: 'requests in doubt are not counted',
+      find: "  doubted: (_event, add) => add('onceonly_doubts_total'),\n",
+      replace: '',
+      caughtBy: byTest('src/gateway/metrics.test.ts', 'onceonly_doubts_total 1 after doubted'),
+    },
+  ]),
   ...bugsIn('src/gateway/request-log.ts', 'gateway', [
     {
       id: 'claims that are lost are not in the log',
