@@ -42,6 +42,14 @@ test('a codec has a letter of its own for values and for failures, and gets both
     expect(read(stored(outcome, turning), turning)).toEqual(outcome)
 })
 
+test('a codec gets a failure with its message, and with data only where there are some', () => {
+  const got: unknown[] = []
+  const codec: Codec = { ...turning, encode: (each) => (got.push(each), turning.encode(each)) }
+  encodeOutcome(failure('no'), codec)
+  encodeOutcome(failure('no', null), codec)
+  expect(got).toStrictEqual([{ message: 'no' }, { message: 'no', data: null }])
+})
+
 test.each<[why: string, text: string]>([
   ['it was written with a codec, and none is given', 'c{}'],
   ['it was written with a codec, and none is given', 'e{}'],

@@ -26,4 +26,18 @@ export const equivalents: readonly Equivalent[] = [
     to: 'false',
     why: 'A text has at least as many bytes as characters, so the next condition refuses it, too. This one only makes that cheap.',
   },
+  {
+    file: `src/core/call/attempt.ts`,
+    line: `stopHeartbeat()`,
+    from: `stopHeartbeat()`,
+    to: `;`,
+    why: `Whoever holds a key calls stop() when it is done, which stops the heartbeat, too. Here it only stops a little earlier.`,
+  },
+  {
+    file: `src/core/call/heartbeat.ts`,
+    line: `return end('silent')`,
+    from: `'silent'`,
+    to: `""`,
+    why: `The listener compares with 'lost' only.`,
+  },
 ]

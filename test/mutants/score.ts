@@ -31,40 +31,54 @@ export interface Survivor {
   readonly to: string
 }
 
-/** What became of the mutants of one file. `killed` includes those that were stopped because they ran too long. */
-export interface FileScore {
+/** What became of the mutants of one file, as it is written down. */
+interface AuditedFile {
+  /** Includes those that were stopped because they ran too long. */
   readonly killed: number
-  readonly equivalent: number
-  readonly survived: readonly Survivor[]
+  /** Those that no test noticed, equivalents among them. */
+  readonly alive: readonly Survivor[]
   /** Texts of messages, and what is made once when the file is loaded. */
   readonly ignored: number
 }
 
+/** The same with the equivalents of today's list told apart. */
+export interface FileScore {
+  readonly killed: number
+  readonly equivalent: number
+  readonly survived: readonly Survivor[]
+}
+
 export type Score = Readonly<Record<string, FileScore>>
 
+export function readAudits(): Readonly<Record<string, AuditedFile>> {
+  return JSON.parse(readFileSync(page, 'utf8')) as Record<string, AuditedFile>
+}
+
 export function readScore(): Score {
-  return JSON.parse(readFileSync(page, 'utf8')) as Score
+  return Object.fromEntries(
+    Object.entries(readAudits()).map(([file, { killed, alive }]) => {
+      const survived = alive.filter((each) => !equivalents.some((known) => isKnown(known, file, each)))
+      return [file, { killed, survived, equivalent: alive.length - survived.length }]
+    }),
+  )
 }
 
 export function writeScore(report: Report): Score {
-  const score: Record<string, FileScore> = { ...readScore() }
+  const audits: Record<string, AuditedFile> = { ...readAudits() }
   for (const [file, { source, mutants }] of Object.entries(report.files)) {
-    const alive = mutants
-      .filter(({ status }) => status === 'Survived' || status === 'NoCoverage')
-      .map((mutant) => survivorOf(source, mutant))
-    const survived = alive.filter((each) => !equivalents.some((known) => isKnown(known, file, each)))
     const count = (...statuses: Mutant['status'][]): number =>
       mutants.filter(({ status }) => statuses.includes(status)).length
-    score[file] = {
+    audits[file] = {
       killed: count('Killed', 'Timeout', 'RuntimeError'),
-      equivalent: alive.length - survived.length,
-      survived,
+      alive: mutants
+        .filter(({ status }) => status === 'Survived' || status === 'NoCoverage')
+        .map((mutant) => survivorOf(source, mutant)),
       ignored: count('Ignored'),
     }
   }
-  const sorted = Object.fromEntries(Object.entries(score).sort(([a], [b]) => (a < b ? -1 : 1)))
+  const sorted = Object.fromEntries(Object.entries(audits).sort(([a], [b]) => (a < b ? -1 : 1)))
   writeFileSync(page, `${JSON.stringify(sorted, null, 2)}\n`)
-  return sorted
+  return readScore()
 }
 
 function survivorOf(source: string, { location: { start, end }, replacement }: Mutant): Survivor {
@@ -74,7 +88,7 @@ function survivorOf(source: string, { location: { start, end }, replacement }: M
   return { line: line.trim(), from, to: replacement.replaceAll(/\s+/g, ' ').slice(0, 200) }
 }
 
-function isKnown(known: Equivalent, file: string, { line, from, to }: Survivor): boolean {
+export function isKnown(known: Equivalent, file: string, { line, from, to }: Survivor): boolean {
   return known.file === file && line.includes(known.line) && from.startsWith(known.from) && to === known.to
 }
 

@@ -191,11 +191,12 @@ test('a caller waits for one store time-out from its settle on, however long its
 })
 
 test.each([
-  ['an outcome that is too large', 'OUTCOME_NOT_STORED', 2],
-  ['an entry that cannot be read', 'OUTCOME_UNREADABLE', 1],
-] as const)('what a store refuses for good is not asked again: %s', async (_, code, asked) => {
+  ['an outcome that is too large', 'OUTCOME_NOT_STORED', {}, 2],
+  ['one that is too large and left nothing', 'OUTCOME_NOT_STORED', { executed: 'no' }, 2],
+  ['an entry that cannot be read', 'OUTCOME_UNREADABLE', {}, 1],
+] as const)('what a store refuses for good is not asked again: %s', async (_, code, details, asked) => {
   const { clock, data, process } = world()
-  const settle = vi.fn(() => Promise.reject(new OnceError(code, { message: 'refused' })))
+  const settle = vi.fn(() => Promise.reject(new OnceError(code, { message: 'refused', ...details })))
   const told = codeOf(process({ store: { ...memoryStore({ data }), settle } }).run('42', () => 'charged'))
   await clock.advance(0)
   expect(await told).toBe(code)
@@ -454,4 +455,13 @@ test('a failure whose claim was lost is told as lost, with the failure as its ca
   const declined = new TypeError('declined')
   const lost = process({ store, onThrow: 'store' }).run('42', () => Promise.reject(declined))
   await expect(lost).rejects.toMatchObject({ code: 'CLAIM_LOST', cause: declined })
+})
+
+test('an effect that hangs is in doubt when it is given up, and not released: it may still do anything', async () => {
+  const { clock, process } = world()
+  const once = process({ leaseMs: 1_000, attemptMs: 2_000, onTakeover: 'refuse', waitMs: 0 })
+  const hung = codeOf(once.run('42', () => new Promise<string>(() => {})))
+  await clock.advance(3_000)
+  expect(await hung).toBe('DEADLINE_PASSED')
+  expect(await codeOf(once.run('42', () => 'second'))).toBe('IN_DOUBT')
 })
