@@ -322,9 +322,9 @@ test('a hung effect is told with its key, its attempt and its deadline', async (
 
 describe('a heartbeat', () => {
   /** A holder whose extensions the test answers, and what it has been told. */
-  async function holder(options: Partial<OnceOptions>, extend: Store['extend']) {
+  async function holder(options: Partial<OnceOptions>, extendBy: (clock: ManualClock) => Store['extend']) {
     const { clock, data, process } = world()
-    const spied = vi.fn(extend)
+    const spied = vi.fn(extendBy(clock))
     const work = Promise.withResolvers<string>()
     const seen: { signal?: AbortSignal } = {}
     const once = process({ leaseMs: 3_000, ...options, store: { ...memoryStore({ data }), extend: spied } })
@@ -336,9 +336,9 @@ describe('a heartbeat', () => {
 
   test('comes at every third of the lease, counted from when it asked, though answers are slow', async () => {
     const askedAtMs: number[] = []
-    const at = await holder({ storeTimeoutMs: 5_000 }, () => {
-      askedAtMs.push(at.clock.elapsed())
-      return new Promise((resolve) => at.clock.schedule(() => resolve('done'), 400))
+    const at = await holder({ storeTimeoutMs: 5_000 }, (clock) => () => {
+      askedAtMs.push(clock.elapsed())
+      return new Promise((resolve) => void clock.schedule(() => resolve('done'), 400))
     })
     await at.clock.advance(6_500)
     expect(askedAtMs).toEqual([1_000, 2_000, 3_000, 4_000, 5_000, 6_000])
@@ -348,7 +348,7 @@ describe('a heartbeat', () => {
 
   test('that fails is repeated, and only a lease without any success ends the attempt', async () => {
     let calls = 0
-    const at = await holder({}, async () => {
+    const at = await holder({}, () => async () => {
       if (++calls % 2 === 1) throw new Error('ECONNRESET')
       return 'done'
     })
@@ -360,7 +360,7 @@ describe('a heartbeat', () => {
 
   test('counts the lease from its last success: a failure does not prolong it', async () => {
     let calls = 0
-    const at = await holder({}, async () => {
+    const at = await holder({}, () => async () => {
       if (++calls > 1) throw new Error('ECONNRESET')
       return 'done'
     })
@@ -371,7 +371,7 @@ describe('a heartbeat', () => {
   })
 
   test('gives an extension that hangs no more time than the lease has left', async () => {
-    const at = await holder({ storeTimeoutMs: 60_000 }, () => new Promise(() => {}))
+    const at = await holder({ storeTimeoutMs: 60_000 }, () => () => new Promise(() => {}))
     await at.clock.advance(2_999)
     expect(at.signal.aborted).toBe(false)
     await at.clock.advance(1)
@@ -379,7 +379,7 @@ describe('a heartbeat', () => {
   })
 
   test('asks nothing more when it has heard that the claim is lost', async () => {
-    const at = await holder({}, async () => 'lost')
+    const at = await holder({}, () => async () => 'lost')
     await at.clock.advance(60_000)
     expect(at.extend).toHaveBeenCalledTimes(1)
     expect(at.signal.aborted).toBe(true)
@@ -387,7 +387,7 @@ describe('a heartbeat', () => {
 
   test('whose answer comes after the settle asks nothing more', async () => {
     const answer = Promise.withResolvers<'done'>()
-    const at = await holder({}, () => answer.promise)
+    const at = await holder({}, () => () => answer.promise)
     await at.clock.advance(1_000)
     at.work.resolve('first')
     await at.first

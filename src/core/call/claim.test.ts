@@ -39,7 +39,7 @@ describe('a claim that nobody heard of', () => {
     const deaf: Store = {
       ...store,
       claim: async (...args) => (await store.claim(...args), Promise.reject(new Error('ECONNRESET'))),
-      release: async (claim, how) => {
+      release: async (_claim, how) => {
         expect(how).toBe('forget')
         releasedAtMs.push(clock.elapsed())
         if (answer === 'down') throw new Error('ECONNRESET')
