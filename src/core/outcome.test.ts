@@ -110,7 +110,7 @@ test.each<[name: string, value: unknown, text: string]>([
   expect(stored(value(of))).toBe(text)
 })
 
-test('a value as deep as any is stored whole', () => {
+test('a deep value is stored whole', () => {
   const deep = Array.from({ length: 300 }).reduce<unknown>((inner) => [inner], 'bottom')
   expect(stored(value(deep))).toBe(`j${JSON.stringify(deep)}`)
 })
