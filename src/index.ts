@@ -22,6 +22,7 @@ export type {
   OnceByHand,
   OnceRunner,
   OnceTransactions,
+  OnceWithin,
   Op,
   Result,
   ShownEntry,

@@ -16,6 +16,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { startDynamodb } from './servers/dynamodb.ts'
 import { needs } from './servers/needs.ts'
 import { startPostgres } from './servers/postgres.ts'
 import type { RunningPostgres } from './servers/postgres.ts'
@@ -236,6 +237,18 @@ test("the README's Express app replays as written", async () => {
     server.close()
   })`
   expect(await snippet('readme-express', `${block}\n${tail}`)).toBe('true true 422')
+})
+
+needs('dynamodb').describe('examples on DynamoDB', () => {
+  test('dynamodb-transaction: twenty-one asks, one transfer, and a refused one moves nothing', async () => {
+    await using server = await startDynamodb()
+    const shown = await node([join(root, 'examples', 'dynamodb-transaction.ts')], {
+      DYNAMODB_URL: server.url,
+      AWS_ACCESS_KEY_ID: 'onceonly',
+      AWS_SECRET_ACCESS_KEY: 'onceonly',
+    })
+    expect(JSON.parse(shown)).toEqual({ asked: 21, cents: [400, 600], refused: 'COMMIT_REFUSED' })
+  })
 })
 
 needs('postgres').describe('examples on PostgreSQL', () => {

@@ -18,15 +18,18 @@ import { memoryStore } from 'onceonly/memory'
 import { sqliteStore } from 'onceonly/sqlite'
 import type { SqliteStore } from 'onceonly/sqlite'
 import { redisStore } from 'onceonly/redis'
+import { dynamodbStore } from 'onceonly/dynamodb'
 import type { IncomingMessage } from 'node:http'
 declare const client: Parameters<typeof redisStore>[0]['client']
 declare const codec: Codec
 const memory = createOnce({ store: memoryStore(), scope: 'shop' })
 const sqlite = createOnce({ store: sqliteStore({ path: 'x.db' }), scope: 'shop' })
 const redis = createOnce({ store: redisStore({ client }), scope: 'shop' })
+declare const aws: Parameters<typeof dynamodbStore>[0]['client']
+const dynamodb = createOnce({ store: dynamodbStore({ client: aws, table: 'onceonly' }), scope: 'shop' })
 const coded = createOnce({ store: sqliteStore({ path: 'x.db' }), scope: 'shop', codec })
-export type Used = [Codec, Once, Result<1>, Storable<1>, Stored<1>, SqliteStore, IncomingMessage, typeof memory, typeof sqlite, typeof redis, typeof coded]
-export { memory, sqlite, redis, coded }
+export type Used = [Codec, Once, Result<1>, Storable<1>, Stored<1>, SqliteStore, IncomingMessage, typeof memory, typeof sqlite, typeof redis, typeof dynamodb, typeof coded]
+export { memory, sqlite, redis, dynamodb, coded }
 `
 
 /** A snippet, and the error that it must have. Without one it must compile. */
@@ -250,6 +253,17 @@ const snippets: readonly [name: string, code: string, error?: RegExp][] = [
   ['Redis has no within', `redis.within`, /Property 'within' does not exist/],
   ['Redis has no operation', `redis.operation`, /Property 'operation' does not exist/],
   ['Redis has no worker', `redis.recover`, /Property 'recover' does not exist/],
+  [
+    'DynamoDB has transactions whose tx collects',
+    `await dynamodb.transaction('a', (tx) => { tx.put({ TableName: 't', Item: { id: { S: 'a' } } }) })`,
+  ],
+  ['DynamoDB has no within', `dynamodb.within`, /Property 'within' does not exist/],
+  ['DynamoDB has no operation', `dynamodb.operation`, /Property 'operation' does not exist/],
+  [
+    'what DynamoDB collects has the form of TransactWriteItems',
+    `await dynamodb.transaction('a', (tx) => { tx.put({ TableName: 't', Key: { id: { S: 'a' } } }) })`,
+    /'Key' does not exist in type 'TransactPut'/,
+  ],
   ['the tx of a transaction is the store’s', `await sqlite.transaction('a', (tx) => { tx.exec('select 1') })`],
   [
     'any Once is a Once',

@@ -49,10 +49,36 @@ export interface DynamodbCancellationReason {
 
 /** One of the caller's own writes, in the SDK's form; it goes to DynamoDB as it is. */
 export interface TransactWriteItem {
-  readonly Put?: object | undefined
-  readonly Update?: object | undefined
-  readonly Delete?: object | undefined
-  readonly ConditionCheck?: object | undefined
+  readonly Put?: TransactPut | undefined
+  readonly Update?: TransactUpdate | undefined
+  readonly Delete?: TransactDelete | undefined
+  readonly ConditionCheck?: TransactCheck | undefined
+}
+
+interface TransactCondition {
+  readonly TableName: string | undefined
+  readonly ConditionExpression?: string | undefined
+  readonly ExpressionAttributeNames?: Readonly<Record<string, string>> | undefined
+  readonly ExpressionAttributeValues?: Readonly<Record<string, object>> | undefined
+  readonly ReturnValuesOnConditionCheckFailure?: 'ALL_OLD' | 'NONE' | undefined
+}
+
+/** `Put` of TransactWriteItems, and so on: attribute values are the SDK's own, `{ S: 'text' }`. */
+export interface TransactPut extends TransactCondition {
+  readonly Item: Readonly<Record<string, object>> | undefined
+}
+
+export interface TransactUpdate extends TransactCondition {
+  readonly Key: Readonly<Record<string, object>> | undefined
+  readonly UpdateExpression: string | undefined
+}
+
+export interface TransactDelete extends TransactCondition {
+  readonly Key: Readonly<Record<string, object>> | undefined
+}
+
+export interface TransactCheck extends TransactDelete {
+  readonly ConditionExpression: string | undefined
 }
 
 export interface DynamodbRead {

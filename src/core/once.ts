@@ -8,23 +8,28 @@ import type { OnceByHand } from './once/by-hand.ts'
 import { run } from './once/run.ts'
 import { startSweeping } from './once/sweeping.ts'
 import { createTransactions } from './once/transaction.ts'
-import type { OnceTransactions, Within, WithinSync } from './once/transaction.ts'
+import type { OnceTransactions, OnceWithin, Within, WithinSync } from './once/transaction.ts'
 import type { Key } from './key.ts'
 import { createOperations, unfinishedKeepMs } from './operations.ts'
 import type { Operations } from './operations.ts'
 import type { Codec } from './outcome.ts'
 import { readOnceOptions } from './settings.ts'
 import type { OnceOptions, RunOptions, Settings } from './settings.ts'
-import type { Began, Inspectable, Recoverable, StepLedger, Store, SyncTransactional } from './store.ts'
+import type { Began, Collector, Inspectable, Recoverable, StepLedger, Store, SyncTransactional } from './store.ts'
 import type { Storable, Stored, ValueKind } from './stored.ts'
 
 export type { Op, Result } from './call.ts'
 export type { FoundOutcome, OnceByHand, ShownEntry } from './once/by-hand.ts'
 export type { DoubtDecision, KeyReconcileOptions, KeyReconciliation } from './once/reconcile.ts'
-export type { OnceTransactions, Within, WithinSync } from './once/transaction.ts'
+export { hasTransactions } from './once/transaction.ts'
+export type { OnceTransactions, OnceWithin, Within, WithinSync } from './once/transaction.ts'
 
 /** What the store's transactions are written with. `never` for a store that has none. */
-export type TxOf<S> = S extends { begin(...args: never): Promise<Began<infer Tx>> } ? Tx : never
+export type TxOf<S> = S extends { begin(...args: never): Promise<Began<infer Tx>> }
+  ? Tx
+  : S extends { collect(...args: never): Collector<infer Tx, unknown> }
+    ? Tx
+    : never
 /** Every kind of transaction that the store can join. */
 export type ForeignTxOf<S> =
   | (S extends { within(tx: infer Tx): unknown } ? Tx : never)
@@ -64,13 +69,9 @@ export type Once<S extends Store = Store, Kind extends ValueKind = Store extends
   Kind
 > &
   (S extends Inspectable ? OnceByHand<Kind> : unknown) &
-  (S extends { begin(...args: never): unknown }
-    ? OnceTransactions<
-        TxOf<S>,
-        ForeignTxOf<S>,
-        S extends SyncTransactional<never> ? WithinSync<Kind> : Within<Kind>,
-        Kind
-      >
+  ([TxOf<S>] extends [never] ? unknown : OnceTransactions<TxOf<S>, Kind>) &
+  (S extends { within(...args: never): unknown }
+    ? OnceWithin<ForeignTxOf<S>, S extends SyncTransactional<never> ? WithinSync<Kind> : Within<Kind>>
     : unknown) &
   (S extends StepLedger & Recoverable ? Operations<TxOf<S>, Kind> : unknown)
 

@@ -140,6 +140,25 @@ export interface SyncInTransaction {
   undoClaim(claim: Claim): void
 }
 
+/**
+ * A store without transactions that stay open, which can settle together with writes that an effect has collected: all of them are
+ * written, or none. The key is held by its lease meanwhile. `Tx` is what an effect collects with.
+ */
+export interface Collecting<Tx, Collected = unknown> {
+  collect(key: Key): Collector<Tx, Collected>
+  /**
+   * As `settle`, with what was collected. COMMIT_REFUSED when a condition of the caller's writes does not hold: nothing was
+   * written, and the claim still holds the key.
+   */
+  settleWith(claim: Claim, outcome: Uint8Array, retention: Retention, collected: Collected): Promise<Fenced>
+}
+
+export interface Collector<Tx, Collected> {
+  readonly tx: Tx
+  /** The effect has ended: what it writes with `tx` from now on reaches nobody. */
+  end(): Collected
+}
+
 /** Expiry: strips entries that became tombstones of what they hold and deletes tombstones that are over. */
 export interface Sweepable {
   /** One bounded step, safe from several machines; running entries are never touched. */

@@ -19,7 +19,7 @@ import {
 } from '../core/options.ts'
 import type { Fitness } from '../core/fitness.ts'
 import type { Rule } from '../core/options.ts'
-import type { Claim, Fenced, Inspectable, Migratable, Retention, Store, Sweepable } from '../core/store.ts'
+import type { Collecting, Inspectable, Migratable, Store, Sweepable } from '../core/store.ts'
 import { claim } from './dynamodb/claims.ts'
 import type { DynamodbClient, TransactWriteItem } from '../clients/dynamodb.ts'
 import { call } from './dynamodb/requests.ts'
@@ -30,9 +30,19 @@ import { audit, list, mend, show } from './dynamodb/inspection.ts'
 import { sweep } from './dynamodb/sweep.ts'
 import type { SweepCursor } from './dynamodb/sweep.ts'
 import { migrate, tableSchema } from './dynamodb/schema.ts'
-import { extend, release, settle, settleWith } from './dynamodb/writes.ts'
+import { collect, settleWith } from './dynamodb/transactions.ts'
+import type { DynamodbTransaction } from './dynamodb/transactions.ts'
+import { extend, release, settle } from './dynamodb/writes.ts'
 
-export type { DynamodbClient, TransactWriteItem } from '../clients/dynamodb.ts'
+export type {
+  DynamodbClient,
+  TransactCheck,
+  TransactDelete,
+  TransactPut,
+  TransactUpdate,
+  TransactWriteItem,
+} from '../clients/dynamodb.ts'
+export type { DynamodbTransaction } from './dynamodb/transactions.ts'
 
 export interface DynamodbStoreOptions {
   /** `new DynamoDB({ region })` of @aws-sdk/client-dynamodb: a DynamoDBClient that has the operations as methods. */
@@ -56,20 +66,12 @@ export interface DynamodbStoreOptions {
   readonly clock?: Clock
 }
 
-export interface DynamodbStore extends Store, Sweepable, Inspectable, Migratable {
-  /**
-   * Settle in one TransactWriteItems with writes of the caller's own: all of it is written, or nothing. The nearest that
-   * DynamoDB has to a transaction with the effect in it, as the effect's writes must all be known at its end. A condition of
-   * the caller's items that does not hold is thrown as the SDK has it, its CancellationReasons in the order of the items, and
-   * the key is still held.
-   */
-  settleWith(
-    claim: Claim,
-    outcome: Uint8Array,
-    retention: Retention,
-    items: readonly TransactWriteItem[],
-  ): Promise<Fenced>
-}
+/**
+ * DynamoDB has no transaction that stays open. `once.transaction` gives the effect a `tx` that collects items, and settles in one
+ * TransactWriteItems with them. `settleWith` is the same for a caller who claims by hand.
+ */
+export interface DynamodbStore
+  extends Store, Collecting<DynamodbTransaction, readonly TransactWriteItem[]>, Sweepable, Inspectable, Migratable {}
 
 // Machines that keep their time (NTP, chrony) differ by milliseconds; seconds are a machine that has just woken. A crash is
 // taken over this much later than its lease would have it, which is little beside 30 s.
@@ -135,6 +137,7 @@ export function dynamodbStore(options: DynamodbStoreOptions): DynamodbStore {
     extend: (held, leaseMs) => told('extend', 'unknown', extend(context, held, leaseMs)),
     settle: (held, outcome, retention) => told('settle', 'unknown', settle(context, held, outcome, retention)),
     release: (held, how) => told('release', 'unknown', release(context, held, how)),
+    collect,
     settleWith: (held, outcome, retention, items) => settleWith(context, held, outcome, retention, items),
     async sweep(given) {
       checkOptions('sweep', given, { limit: positiveInteger })

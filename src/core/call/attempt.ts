@@ -34,7 +34,8 @@ export interface HeldKey {
   readonly claim: Claim
   /** Run the effect under the lease and the attempt's deadline. Once at most. Never rejects. */
   run(effect: (op: Op) => unknown): Promise<Ended>
-  settle(outcome: Uint8Array, retention: Retention): Promise<Fenced>
+  /** `by` is the store unless the outcome is written together with something. */
+  settle(outcome: Uint8Array, retention: Retention, by?: Pick<Store, 'settle'>): Promise<Fenced>
   release(how: 'open' | 'forget'): Promise<Fenced>
   /** A write of an operation, which goes on after it or ends with it. */
   advance(change: Change, store: StepLedger): Promise<Advanced>
@@ -94,7 +95,7 @@ export function holdKey(context: RunContext, claim: Claim, settings: Settings): 
     claim,
     // A heartbeat that outlives its handler would wedge the key.
     run: (work) => effect.run(work, stopHeartbeat),
-    settle: (outcome, retention) => writeLast('settle', () => store.settle(claim, outcome, retention)),
+    settle: (outcome, retention, by = store) => writeLast('settle', () => by.settle(claim, outcome, retention)),
     release: (how) => writeLast('release', () => store.release(claim, how)),
     advance: (change, ledger) =>
       (change.becomes.to === 'running' ? write : writeLast)('advance', () => ledger.advance(claim, change)),
@@ -164,11 +165,11 @@ async function persist<Result extends Advanced>(
 }
 
 /**
- * The store has refused the write (an outcome too large for it) and would do so again. An error that says that nothing was executed
+ * The store has refused the write (an outcome too large for it, a condition of the caller's) and would do so again. An error that says that nothing was executed
  * (a server that is unfit) is no refusal: after an effect that cannot be true, and the server may become fit again.
  */
 function isRefusal({ code, executed, retryable }: OnceError): boolean {
-  return !retryable && (executed !== 'no' || code === 'OUTCOME_NOT_STORED')
+  return !retryable && (executed !== 'no' || code === 'OUTCOME_NOT_STORED' || code === 'COMMIT_REFUSED')
 }
 
 async function repeat<T>(

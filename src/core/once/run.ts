@@ -8,8 +8,14 @@ import { publish } from '../events.ts'
 import { failureOf } from '../outcome.ts'
 import type { Outcome } from '../outcome.ts'
 import type { Settings } from '../settings.ts'
+import type { Store } from '../store.ts'
 
-export async function run<T>(calls: Calls, call: Call, effect: (op: Op) => T | Promise<T>): Promise<Result<T>> {
+export async function run<T>(
+  calls: Calls,
+  call: Call,
+  effect: (op: Op) => T | Promise<T>,
+  plan: (ended: Ended) => EndPlan = (ended) => planFor(ended, call.settings),
+): Promise<Result<T>> {
   const { context } = calls
   const { clock, store } = context
   const startedMs = clock.elapsed()
@@ -22,9 +28,9 @@ export async function run<T>(calls: Calls, call: Call, effect: (op: Op) => T | P
   await stillHeld(context, verdict.claim, call.settings, askedMs)
   const held = holdKey(context, verdict.claim, call.settings)
   try {
-    const plan = planFor(await held.run(effect), call.settings)
-    if (plan.do === 'settle') return await settle(calls, call, held, plan)
-    throw await release(calls, call, held, plan)
+    const end = plan(await held.run(effect))
+    if (end.do === 'settle') return await settle(calls, call, held, end)
+    throw await release(calls, call, held, end)
   } finally {
     held.stop()
     calls.wake(call)
@@ -32,11 +38,17 @@ export async function run<T>(calls: Calls, call: Call, effect: (op: Op) => T | P
 }
 
 /** What to do with the key, now that the effect has ended. */
-type EndPlan =
-  | { readonly do: 'settle'; readonly outcome: Outcome; readonly thrown?: unknown }
+export type EndPlan =
+  | {
+      readonly do: 'settle'
+      readonly outcome: Outcome
+      readonly thrown?: unknown
+      /** What writes the outcome. The store itself unless it is written together with something. */
+      readonly by?: Pick<Store, 'settle'>
+    }
   | { readonly do: 'open' | 'forget' | 'left-to-lease'; readonly thrown: unknown }
 
-function planFor(ended: Ended, settings: Settings): EndPlan {
+export function planFor(ended: Ended, settings: Settings): EndPlan {
   if (ended.is === 'returned') return { do: 'settle', outcome: { kind: 'value', value: ended.value } }
   const { thrown } = ended
   // It still runs somewhere and may still do anything: only the lease can end it.
@@ -57,22 +69,41 @@ async function settle<T>(
 ): Promise<Result<T>> {
   const { clock } = calls.context
   const { attempt } = held.claim
+  const { retention } = call.request
   const startedMs = clock.elapsed()
   let stored = calls.encode(plan.outcome)
   let fenced
   try {
-    fenced = await held.settle(stored.bytes, call.request.retention)
+    fenced = await held.settle(stored.bytes, retention, plan.by)
   } catch (error) {
+    if (error instanceof OnceError && error.code === 'COMMIT_REFUSED') throw await refused(calls, call, held, error)
     // Too large for this store: that it ran is kept at least, so that it never runs again.
     if (!(error instanceof OnceError) || error.code !== 'OUTCOME_NOT_STORED') throw error
     stored = calls.encode({ kind: 'not-stored', reason: error.message })
-    fenced = await held.settle(stored.bytes, call.request.retention)
+    fenced = await held.settle(stored.bytes, retention, plan.by)
   }
   if (fenced === 'lost') throw claimLost(held.claim, call.settings, { cause: plan.thrown })
   const { outcome } = stored
   publish('settled', call.key, { attempt, kind: outcome.kind, durationMs: clock.elapsed() - startedMs })
   if (outcome.kind === 'failure') throw plan.thrown
   return { value: valueOf(call.key, outcome) as T, replayed: false, attempt }
+}
+
+/**
+ * The store refused what was to be written with the outcome, and nothing was written: the key is free at once. If the key is not
+ * ours any more, an earlier try of the same write may have landed, so "nothing" is not said.
+ */
+async function refused(calls: Calls, call: Call, held: HeldKey, error: OnceError): Promise<OnceError> {
+  const { clock } = calls.context
+  const startedMs = clock.elapsed()
+  const fenced = await held.release('forget').catch(() => 'done' as const)
+  if (fenced === 'lost') return claimLost(held.claim, call.settings, { cause: error })
+  publish('released', call.key, {
+    attempt: held.claim.attempt,
+    how: 'forget',
+    durationMs: clock.elapsed() - startedMs,
+  })
+  return error
 }
 
 /** Returns the error to throw: the user's own, even if the release failed. The lease frees the key anyway. */

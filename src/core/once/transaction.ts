@@ -3,6 +3,7 @@
 
 import { claim, createOp, startEffect, valueOf } from '../call.ts'
 import type { Asking, Call, Calls, Ended, Op, Result, RunContext } from '../call.ts'
+import { collecting, isCollecting } from './collecting.ts'
 import { backoffMs, countedBackoffs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import { FinalError, invalidArgument, OnceError } from '../errors.ts'
@@ -45,25 +46,30 @@ export interface WithinSync<Kind extends ValueKind = 'json'> extends Within<Kind
   ): Result<Stored<T, Kind>>
 }
 
-/** What `Once` has on a store with transactions. `Tx` is the store's own, `Foreign` is every kind that it can join. */
-export interface OnceTransactions<Tx, Foreign, Joined, Kind extends ValueKind = 'json'> {
+/** What `Once` has on a store with transactions of its own, written with `Tx`. */
+export interface OnceTransactions<Tx, Kind extends ValueKind = 'json'> {
   /** Effect and record in one transaction of the store: they commit together or not at all. */
   transaction<T>(
     id: string | Key,
     effect: ((tx: Tx, op: Op) => T | Promise<T>) & Storable<T, Kind>,
     options?: RunOptions,
   ): Promise<Result<Stored<T, Kind>>>
-  /** The same in a transaction that the caller opened and will end. */
+}
+
+/** What `Once` has on a store that can join a transaction. `Foreign` is every kind that it can join. */
+export interface OnceWithin<Foreign, Joined> {
+  /** Effect and record in a transaction that the caller opened and will end. */
   within(tx: Foreign): Joined
 }
 
-type AnyTransactions = OnceTransactions<unknown, unknown, WithinSync<'codec'>, 'codec'>
+type AnyTransactions = OnceTransactions<unknown, 'codec'> & OnceWithin<unknown, WithinSync<'codec'>>
 
 export function createTransactions(calls: Calls): AnyTransactions {
   const { store } = calls.context
   return {
     async transaction(id, effect, options = {}) {
       const call = calls.read('transaction', id, effect, options)
+      if (isCollecting(store)) return collecting(calls, call, store, effect)
       return transaction(calls, call, transactional(store, 'transaction'), effect)
     },
     within: (tx) => ({
@@ -338,9 +344,15 @@ function undoneAsNotStored(key: Key, reason: string): OnceError {
 
 function transactional(store: Store, what: string): Transactional<unknown> {
   if ('begin' in store && 'within' in store) return store as Store & Transactional<unknown>
-  throw new OnceError('UNSUPPORTED', {
-    message: `${what}: the ${store.name} store has no transactions. Use run(), or a store that has: sqlite, postgres, mysql.`,
-  })
+  const message = isCollecting(store)
+    ? `${what}: the ${store.name} store cannot join a transaction. Use transaction(), whose tx collects what to write.`
+    : `${what}: the ${store.name} store has no transactions. Use run(), or a store that has: sqlite, postgres, mysql.`
+  throw new OnceError('UNSUPPORTED', { message })
+}
+
+/** Whether `once.transaction` works on this store. */
+export function hasTransactions(store: Store): boolean {
+  return 'begin' in store || isCollecting(store)
 }
 
 function syncTransactional(store: Store): SyncTransactional<unknown> {

@@ -2,6 +2,7 @@
 // the server, not leak one tenant's response to another in production.
 
 import { invalidArgument } from '../../core/errors.ts'
+import { hasTransactions } from '../../core/once.ts'
 import type { Once } from '../../core/once.ts'
 import { checkOptions, optional } from '../../core/options.ts'
 import { fingerprintTable, httpTable } from './option-table.ts'
@@ -112,7 +113,7 @@ export function readHttpOptions<Asked>(once: Once, options: HttpOptions<Asked>):
   if (options.fingerprint?.omit && options.fingerprint.body !== 'jcs') {
     throw invalidArgument('idempotency: fingerprint.omit needs fingerprint.body to be "jcs"')
   }
-  if (options.transaction && !('begin' in once.store)) {
+  if (options.transaction && !hasTransactions(once.store)) {
     throw invalidArgument(`idempotency: transaction: true needs a store with transactions, got ${once.store.name}`)
   }
   return withDefaults(once, options)

@@ -1,5 +1,4 @@
-// What went wrong, in our words. Invariant: everything that leaves the store is an OnceError, except what the caller's own
-// items of `settleWith` were refused for.
+// What went wrong, in our words. Invariant: everything that leaves the store is an OnceError.
 
 import { OnceError } from '../../core/errors.ts'
 import { errorNameOf } from '../../clients/dynamodb.ts'
@@ -22,6 +21,11 @@ const throttling = [
 
 // What DynamoDB says when the request itself is wrong, or we may not make it: the same request would fail again.
 const lasting = ['ValidationException', 'AccessDeniedException', 'UnrecognizedClientException']
+
+/** DynamoDB has refused the request itself: nothing was written. Of a transaction, a table of the caller's may be missing. */
+export function isLasting(error: unknown): boolean {
+  return [...lasting, 'ResourceNotFoundException'].includes(errorNameOf(error))
+}
 
 export function storeError(error: unknown, during: string, executed: 'no' | 'unknown'): OnceError {
   if (error instanceof OnceError) return error

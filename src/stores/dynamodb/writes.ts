@@ -2,16 +2,13 @@
 // update that is refused is told what is there, and so recognises itself when it had landed before (a retry of the SDK).
 
 import { stateOf } from '../../core/entry.ts'
-import { invalidArgument, OnceError } from '../../core/errors.ts'
-import { describeKey } from '../../core/key.ts'
 import type { Claim, Fenced, Retention } from '../../core/store.ts'
 import { call } from './requests.ts'
-import { cancellationOf, refusedBy } from '../../clients/dynamodb.ts'
-import type { TransactWriteItem, DynamodbUpdate } from '../../clients/dynamodb.ts'
+import { refusedBy } from '../../clients/dynamodb.ts'
+import type { DynamodbUpdate, StoredDynamodbItem } from '../../clients/dynamodb.ts'
 import type { DynamodbContext } from './requests.ts'
 import { entryOf, momentOf, number } from './entries.ts'
 import type { DynamodbMoment, DynamodbEntry } from './entries.ts'
-import { isPassing, messageOf, storeError } from './errors.ts'
 import { storeOutcome } from './outcomes.ts'
 import { endingNow, forgetting, leaseEndingAt, opening, updateOf } from './updates.ts'
 import type { ItemChange, Where } from './updates.ts'
@@ -49,56 +46,8 @@ export async function release(context: DynamodbContext, claim: Claim, how: 'open
   return how === 'forget' && !stateOf(written.seen, moment.sure) ? 'done' : 'lost'
 }
 
-/** Settle together with the caller's own writes: all of them, or none. */
-export async function settleWith(
-  context: DynamodbContext,
-  claim: Claim,
-  outcome: Uint8Array,
-  retention: Retention,
-  items: readonly TransactWriteItem[],
-): Promise<Fenced> {
-  // DynamoDB takes 100 in one transaction, and the entry is one of them.
-  if (!Array.isArray(items) || items.length === 0 || items.length > 99) {
-    throw invalidArgument(
-      `settleWith: expected 1 to 99 items, got ${Array.isArray(items) ? items.length : typeof items}`,
-    )
-  }
-  const moment = momentOf(context)
-  const change = await settling(context, claim, outcome, retention, moment).catch((error: unknown) => {
-    throw storeError(error, 'settle', 'unknown')
-  })
-  const own = { Update: updateOf(context.table, claim.key, change, heldBy(claim, moment)) }
-  try {
-    // Ours comes last, so that the reasons of a refusal have the places of the caller's items.
-    await call(context, (options) => context.client.transactWriteItems({ TransactItems: [...items, own] }, options))
-    return 'done'
-  } catch (error) {
-    return afterCancellation(error, claim, moment)
-  }
-}
-
-function afterCancellation(error: unknown, claim: Claim, moment: DynamodbMoment): Fenced {
-  const reasons = cancellationOf(error)
-  const own = reasons?.at(-1)
-  if (own?.Code === 'ConditionalCheckFailed') {
-    return isOwn(own.Item && entryOf(own.Item), claim, 'settled', moment) ? 'done' : 'lost'
-  }
-  // A condition of the caller's own did not hold: that is the caller's to understand, in the SDK's words.
-  if (reasons && !reasons.every(isPassing)) throw error
-  const name = describeKey(claim.key)
-  if (reasons) {
-    throw new OnceError('TRANSACTION_CONFLICT', {
-      message: `Another transaction was at the items of ${name}, or the table is throttled. Nothing was written. Call settleWith again.`,
-      cause: error,
-    })
-  }
-  throw new OnceError('OUTCOME_UNKNOWN', {
-    message: `Whether the outcome of ${name} and the items beside it were written is not known: ${messageOf(error)}. Call settleWith again.`,
-    cause: error,
-  })
-}
-
-async function settling(
+/** What a settle makes of the entry, once what lies apart of the outcome is there. */
+export async function settling(
   context: DynamodbContext,
   claim: Claim,
   bytes: Uint8Array,
@@ -114,7 +63,7 @@ async function settling(
 }
 
 // The lease decides when others may try; token and fence decide who may write. Hence nothing about the lease here.
-function heldBy(claim: Claim, moment: DynamodbMoment): Where {
+export function heldBy(claim: Claim, moment: DynamodbMoment): Where {
   const { condition, values } = heldByToken(claim, moment)
   return { condition: `${condition} AND #fence = :fence`, values: { ...values, ':fence': number(claim.fence) } }
 }
@@ -142,6 +91,11 @@ async function update(
     if (!refused) throw error
     return { seen: refused.item && entryOf(refused.item) }
   }
+}
+
+/** The entry that a settle was refused for is the one that the same settle has written before. */
+export function settledBy(item: StoredDynamodbItem | undefined, claim: Claim, moment: DynamodbMoment): boolean {
+  return isOwn(item && entryOf(item), claim, 'settled', moment)
 }
 
 function isOwn(

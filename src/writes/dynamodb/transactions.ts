@@ -3,7 +3,12 @@
 
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 import { cancellationOf } from '../../clients/dynamodb.ts'
-import type { DynamodbCancellationReason, DynamodbClient, TransactWriteItem } from '../../clients/dynamodb.ts'
+import type {
+  DynamodbCancellationReason,
+  DynamodbClient,
+  TransactPut,
+  TransactWriteItem,
+} from '../../clients/dynamodb.ts'
 import { conditional, expressionOf, itemOf, sameValue } from './expressions.ts'
 import { versionColumn } from '../requests.ts'
 import type { AddOnce, Answers, AppendOnce, Row, WriteName } from '../writes.ts'
@@ -54,7 +59,7 @@ export async function appendTransaction(
   return failed(reasons[0]) && there ? 'already' : 'conflict'
 }
 
-function newItem(table: string, key: Row, more: Row): object {
+function newItem(table: string, key: Row, more: Row): TransactPut {
   return {
     TableName: table,
     Item: itemOf({ ...key, ...more }),

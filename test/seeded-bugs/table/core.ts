@@ -55,9 +55,9 @@ export const coreBugs: readonly SeededBug[] = [
     },
     {
       id: 'the answer is given before the outcome is settled',
-      find: '  try {\n    fenced = await held.settle(stored.bytes, call.request.retention)',
+      find: '  try {\n    fenced = await held.settle(stored.bytes, retention, plan.by)',
       replace:
-        "  try {\n    fenced = 'done' as string\n    void held.settle(stored.bytes, call.request.retention).catch(() => {})",
+        "  try {\n    fenced = 'done' as string\n    void held.settle(stored.bytes, retention, plan.by).catch(() => {})",
       caughtBy: bySimulation('answer-after-settle'),
     },
     {

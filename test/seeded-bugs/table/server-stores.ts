@@ -557,6 +557,7 @@ export const mysqlBugs: readonly SeededBug[] = [
 ]
 
 const inDynamodb = 'src/stores/dynamodb/contract.test.ts'
+const inTransactions = 'src/stores/dynamodb/transactions.test.ts'
 export const dynamodbBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/dynamodb/writes.ts', 'stores', [
     {
@@ -573,6 +574,64 @@ export const dynamodbBugs: readonly SeededBug[] = [
       caughtBy: byTest(
         inDynamodb,
         'a claim that comes again after its entry is over does not revive the old holder',
+        'dynamodb',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/dynamodb/transactions.ts', 'transactions', [
+    {
+      id: 'dynamodb: a commit that another attempt has overtaken is reported as done',
+      find: `settledBy(own.Item, claim, moment) ? 'done' : 'lost'`,
+      replace: `settledBy(own.Item, claim, moment) ? 'done' : 'done'`,
+      caughtBy: byTest(inTransactions, 'whose claim was taken over is CLAIM_LOST and writes nothing', 'dynamodb'),
+    },
+    {
+      id: 'dynamodb: a commit whose reply was lost is reported as lost',
+      find: `settledBy(own.Item, claim, moment) ? 'done' : 'lost'`,
+      replace: `settledBy(own.Item, claim, moment) ? 'lost' : 'lost'`,
+      caughtBy: byTest(
+        inTransactions,
+        'repeated with its token is done, and the items are not written again',
+        'dynamodb',
+      ),
+    },
+    {
+      id: 'dynamodb: what an effect collects after its end is not refused',
+      find: '      hasEnded = true\n',
+      replace: '',
+      caughtBy: byTest(
+        inTransactions,
+        'an effect that hangs is given up: nothing is written, what it collects later is refused, and the key is free',
+        'dynamodb',
+      ),
+    },
+  ]),
+  ...bugsIn('src/core/once/collecting.ts', 'transactions', [
+    {
+      id: 'collecting: a failure is stored with the writes that led to it',
+      find: `ended.is === 'returned' && usual.do === 'settle'`,
+      replace: `usual.do === 'settle'`,
+      caughtBy: byTest(inTransactions, 'a failure that is the answer is stored without the items', 'dynamodb'),
+    },
+    {
+      id: 'collecting: an effect that threw leaves its attempt behind',
+      find: `if (ended.is === 'hung' || usual.do === 'open') return`,
+      replace: `if (ended.is === 'hung') return`,
+      caughtBy: byTest(
+        inTransactions,
+        'an effect that throws writes nothing and leaves no trace: another request may use the key',
+        'dynamodb',
+      ),
+    },
+  ]),
+  ...bugsIn('src/core/once/run.ts', 'transactions', [
+    {
+      id: 'collecting: a refused commit keeps its key until the lease ends',
+      find: `await held.release('forget').catch(() => 'done' as const)`,
+      replace: `await Promise.resolve('done' as string)`,
+      caughtBy: byTest(
+        inTransactions,
+        'a condition that does not hold is COMMIT_REFUSED, writes nothing, and the key is free at once',
         'dynamodb',
       ),
     },
