@@ -11,7 +11,7 @@ import { addTransaction, appendTransaction } from './dynamodb/transactions.ts'
 import { conditional, expressionOf, itemOf, sameValue } from './dynamodb/expressions.ts'
 import { eachWrite, requestChecks, scalar } from './requests.ts'
 import { restless } from './steps.ts'
-import type { Answers, CompareAndSet, InsertOnce, Row, Upsert, UpsertIfNewer, Writes } from './writes.ts'
+import type { Answers, CompareAndSet, InsertOnce, Row, Upsert, UpsertIf, UpsertIfNewer, Writes } from './writes.ts'
 
 /** `new DynamoDB({ region })` of @aws-sdk/client-dynamodb, 3.363 or later (the first to tell what a condition failed on). */
 export type DynamodbWritesClient = Pick<DynamodbClient, 'putItem' | 'updateItem' | 'transactWriteItems'>
@@ -54,6 +54,7 @@ export function dynamodbWrites(client: DynamodbWritesClient, options: DynamodbWr
     insertOnce: (table, request) => insertOnce(client, table, request),
     upsert: (table, request) => upsert(client, table, request),
     upsertIfNewer: (table, request) => upsertIfNewer(client, table, request),
+    upsertIf: (table, request) => upsertIf(client, table, request),
     compareAndSet: (table, request) => compareAndSet(client, table, request),
     addOnce: (table, request) => addTransaction(client, table, request),
     appendOnce: (table, request) => appendTransaction(client, table, request, options.eventIdTable),
@@ -112,6 +113,23 @@ async function upsertIfNewer(
     if (inserted === 'applied') return 'applied'
   }
   throw restless('upsertIfNewer', table)
+}
+
+async function upsertIf(
+  client: DynamodbWritesClient,
+  table: string,
+  { key, expect, set, setOnInsert }: UpsertIf,
+): Promise<Answers['upsertIf']> {
+  for (let round = 0; round < rounds.write; round++) {
+    const attempt = await update(client, table, key, set, ({ present, absent, holds, not, all, any }) => {
+      const meets = all([holds(expect), not(holds(set))])
+      return setOnInsert ? all([present(key), meets]) : any([absent(key), meets])
+    })
+    if (attempt.done) return 'applied'
+    if (attempt.item) return holdsAll(attempt.item, set) ? 'already' : 'conflict'
+    if ((await insertOnce(client, table, { key, set: { ...setOnInsert, ...set } })) === 'applied') return 'applied'
+  }
+  throw restless('upsertIf', table)
 }
 
 async function compareAndSet(

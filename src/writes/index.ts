@@ -23,6 +23,7 @@ export type {
   Row,
   SyncWrites,
   Upsert,
+  UpsertIf,
   UpsertIfNewer,
   Value,
   WriteName,

@@ -16,6 +16,7 @@ import type {
   InsertOnce,
   Row,
   Upsert,
+  UpsertIf,
   UpsertIfNewer,
   Writes,
 } from './writes.ts'
@@ -61,7 +62,7 @@ const check = requestChecks({ table: collectionName, value: mongodbValue, marks:
 export function mongodbWrites(database: MongodbWritesDatabase, options: MongodbWritesOptions = {}): Writes {
   checkGiven('mongodbWrites', { database }, { database: withMethods('collection') })
   checkGiven('mongodbWrites', options, { session: () => undefined })
-  const writes = { insertOnce, upsert, upsertIfNewer, compareAndSet, addOnce, appendOnce }
+  const writes = { insertOnce, upsert, upsertIfNewer, upsertIf, compareAndSet, addOnce, appendOnce }
   return eachWrite<Writes>((name) => async (table, request) => {
     check(name, table, request)
     const documents = documentsOf(database.collection(table) as MongodbCollection, options)
@@ -141,6 +142,25 @@ async function upsertIfNewer(
     if (!(await documents.has(equal(key)))) throw refused.duplicate
   }
   throw restless('upsertIfNewer', table)
+}
+
+async function upsertIf(
+  documents: Documents,
+  { key, expect, set, setOnInsert }: UpsertIf,
+  table: string,
+): Promise<Answers['upsertIf']> {
+  for (let round = 0; round < rounds.write; round++) {
+    const updated = await documents.update({ $and: [equal(key), equal(expect)] }, { $set: set })
+    if (updated.modifiedCount > 0) return 'applied'
+    if (await documents.has({ $and: [equal(key), equal(set)] })) return 'already'
+    // One look for both: between two of them a document could become the one that was meant.
+    if (await documents.has({ $and: [equal(key), { $nor: [equal(expect), equal(set)] }] })) return 'conflict'
+    const refused = await documents.insert({ ...key, ...setOnInsert, ...set })
+    if (!refused) return 'applied'
+    // A duplicate of something else than the key is for the caller to know. One of the key is looked at in the next round.
+    if (!(await documents.has(equal(key)))) throw refused.duplicate
+  }
+  throw restless('upsertIf', table)
 }
 
 async function compareAndSet(

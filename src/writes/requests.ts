@@ -91,6 +91,7 @@ function optionsOf(name: WriteName, { value, marks, table }: WriteRules): Readon
     insertOnce: { key, set: maybe },
     upsert: { key, set: some, setOnInsert: maybe },
     upsertIfNewer: { key, set: maybe, setOnInsert: maybe, newer: rowOf(notNull(value), 'one') },
+    upsertIf: { key, expect: some, set: some, setOnInsert: maybe },
     compareAndSet: { key, expect: some, set: some },
     addOnce: { key, add: rowOf(added, 'some'), once },
     appendOnce: { key, stream: key, after: version, set: maybe, version: optional(columnName) },
@@ -105,6 +106,7 @@ const sideBySide: Readonly<Record<WriteName, readonly string[]>> = {
   insertOnce: ['key', 'set'],
   upsert: ['key', 'set', 'setOnInsert'],
   upsertIfNewer: ['key', 'set', 'setOnInsert', 'newer'],
+  upsertIf: ['key', 'set', 'setOnInsert'],
   compareAndSet: ['key', 'set'],
   addOnce: ['key', 'add'], // and the field of the mark, where it lies in the same document
   appendOnce: ['key', 'stream', 'set'],
@@ -112,7 +114,7 @@ const sideBySide: Readonly<Record<WriteName, readonly string[]>> = {
 
 const writeNames = Object.keys(sideBySide) as WriteName[]
 
-/** All six, each made from its name. */
+/** All seven, each made from its name. */
 export function eachWrite<All>(make: (name: WriteName) => (table: string, request: never) => unknown): All {
   return Object.fromEntries(writeNames.map((name) => [name, make(name)])) as All
 }

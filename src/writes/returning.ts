@@ -8,7 +8,17 @@ import { assignments, names, values, where } from './statement.ts'
 import type { SqlStatement } from '../clients/sql-statement.ts'
 import { answerOf, restless } from './steps.ts'
 import type { SqlWrites, WriteSteps } from './steps.ts'
-import type { AddOnce, Answers, AppendOnce, CompareAndSet, InsertOnce, Row, Upsert, UpsertIfNewer } from './writes.ts'
+import type {
+  AddOnce,
+  Answers,
+  AppendOnce,
+  CompareAndSet,
+  InsertOnce,
+  Row,
+  Upsert,
+  UpsertIf,
+  UpsertIfNewer,
+} from './writes.ts'
 
 /** What the two do differently. */
 export interface ReturningDialect {
@@ -22,6 +32,7 @@ export function returningWrites({ addOnce, appendConflicts }: ReturningDialect):
     insertOnce,
     upsert,
     upsertIfNewer,
+    upsertIf,
     compareAndSet,
     addOnce,
     appendOnce: (table, request) => appendOnce(table, request, appendConflicts),
@@ -65,6 +76,25 @@ function* upsertIfNewer(
     if (answer) return answer
   }
   throw restless('upsertIfNewer', table)
+}
+
+function* upsertIf(table: string, { key, expect, set, setOnInsert }: UpsertIf): WriteSteps<Answers['upsertIf']> {
+  const row = { ...key, ...setOnInsert, ...set }
+  for (let round = 0; round < rounds.write; round++) {
+    const written = yield sql`
+      insert into ${name(table)} as kept (${names(row)}) values (${values(row)})
+      on conflict (${names(key)}) do update set ${fromExcluded(set)}
+      where ${holds(expect, 'kept')} and (${differsFromExcluded(set)})
+      returning 'applied' as answer`
+    if (answerOf(written)) return 'applied'
+    // Others may have brought the row to what is expected since: then it is written in the next round.
+    const found = yield sql`
+      select case when ${holds(set)} then 'already' when ${holds(expect)} then 'again' else 'conflict' end as answer
+      from ${name(table)} where ${where(key)}`
+    const answer = answerOf<Answers['upsertIf'] | 'again'>(found)
+    if (answer && answer !== 'again') return answer
+  }
+  throw restless('upsertIf', table)
 }
 
 function* compareAndSet(table: string, { key, expect, set }: CompareAndSet): WriteSteps<Answers['compareAndSet']> {
@@ -114,9 +144,10 @@ function differsFromExcluded(row: Row): SqlStatement {
 }
 
 /** With null equal to null. */
-function holds(row: Row): SqlStatement {
+function holds(row: Row, of?: 'kept'): SqlStatement {
+  const column = (each: string): SqlStatement => (of ? sql`kept.${name(each)}` : name(each))
   return join(
-    Object.entries(row).map(([column, value]) => sql`${name(column)} is not distinct from ${value}`),
+    Object.entries(row).map(([each, value]) => sql`${column(each)} is not distinct from ${value}`),
     ' and ',
   )
 }

@@ -1,4 +1,4 @@
-// The contract of the naturally idempotent writes: what can be asked, and what is answered. Every backend gives the same six.
+// The contract of the naturally idempotent writes: what can be asked, and what is answered. Every backend gives the same seven.
 // Invariant: an answer other than 'applied' or 'appended' means that this call changed nothing.
 //
 // Decisions, and what they cost:
@@ -46,6 +46,16 @@ export interface UpsertIfNewer {
   readonly newer: Row
 }
 
+export interface UpsertIf {
+  readonly key: Row
+  /** What a row that is there must hold. It may name columns of `set`. */
+  readonly expect: Row
+  /** Written to a new row, and to one that holds `expect`. */
+  readonly set: Row
+  /** Written only when the row is new. */
+  readonly setOnInsert?: Row | undefined
+}
+
 export interface CompareAndSet {
   readonly key: Row
   /** What the row must hold now. */
@@ -80,6 +90,7 @@ export interface Requests {
   readonly insertOnce: InsertOnce
   readonly upsert: Upsert
   readonly upsertIfNewer: UpsertIfNewer
+  readonly upsertIf: UpsertIf
   readonly compareAndSet: CompareAndSet
   readonly addOnce: AddOnce
   readonly appendOnce: AppendOnce
@@ -92,6 +103,8 @@ export interface Answers {
   readonly upsert: 'applied' | 'already'
   /** already: this very version is there. stale: a newer one is. */
   readonly upsertIfNewer: 'applied' | 'already' | 'stale'
+  /** already: the row holds `set`. conflict: a row is there that holds neither `set` nor `expect`. */
+  readonly upsertIf: 'applied' | 'already' | 'conflict'
   /** already: the row holds `set`. conflict: it holds neither `set` nor `expect`. */
   readonly compareAndSet: 'applied' | 'already' | 'conflict' | 'missing'
   /** already: the event was counted before. missing: there is no such counter, and the event was not marked. */

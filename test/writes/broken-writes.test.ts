@@ -40,6 +40,34 @@ const wrong: readonly [what: string, write: WriteName, body: Wrong][] = [
   ['REPLACE for an upsert', 'upsert', insertWith('replace')],
   ['REPLACE whatever the version', 'upsertIfNewer', insertWith('replace')],
   [
+    'an upsert that does not look at what is expected',
+    'upsertIf',
+    (database, table, { key, set, setOnInsert }) => {
+      const row = { ...key, ...setOnInsert, ...set }
+      const excluded = Object.keys(set!).map((name) => `${name} = excluded.${name}`)
+      const insert = `insert into ${table} (${columns(row)}) values (${holes(row)})`
+      run(database, `${insert} on conflict (${columns(key!)}) do update set ${excluded.join(', ')}`, row)
+      return 'applied'
+    },
+  ],
+  ['an insert that takes whatever row is there for the one that it meant', 'upsertIf', insertWith('insert or ignore')],
+  [
+    'a read, and then a write of what was read',
+    'upsertIf',
+    async (database, table, { key, expect: expected, set, setOnInsert }) => {
+      const found = database
+        .prepare(`select * from ${table} where ${assigned(key!)}`)
+        .all(...(Object.values(key!) as never[]))[0] as Record<string, unknown> | undefined
+      const holds = (row: object): boolean => Object.entries(row).every(([name, value]) => found?.[name] === value)
+      await new Promise((resolve) => setTimeout(resolve))
+      if (found && holds(set!)) return 'already'
+      if (found && !holds(expected!)) return 'conflict'
+      if (found) run(database, `update ${table} set ${assigned(set!)} where ${assigned(key!)}`, set!, key!)
+      else insertWith('replace')(database, table, { key: key!, set: { ...setOnInsert, ...set } as never })
+      return 'applied'
+    },
+  ],
+  [
     'an update that does not look at what is expected',
     'compareAndSet',
     (database, table, { key, set }) => {

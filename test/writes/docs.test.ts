@@ -31,11 +31,9 @@ needs('postgres').describe('PostgreSQL', () => {
     const pool = createPool(url)
     await pool.query(block('PostgreSQL', 'sql'))
     const said = await programs.run('postgres', block('PostgreSQL', 'ts'), [], { DATABASE_URL: url })
-    expect(said).toBe('applied applied already applied applied stale applied applied already appended')
+    expect(said).toBe('applied applied already applied applied stale applied conflict applied applied already appended')
     const { rows } = await pool.query('select * from orders')
-    expect(rows).toEqual([
-      { id: 'order-1', state: 'payment_pending', name: 'Ada Lovelace', version: '2', total: '500' },
-    ])
+    expect(rows).toEqual([{ id: 'order-1', state: 'payment_pending', name: 'Ada King', version: '2', total: '500' }])
     await pool.end()
   })
 })
@@ -88,7 +86,7 @@ describe('the table of answers', () => {
     answers: Array.from(union!.matchAll(/'(\w+)'/g), (match) => match[1]!),
   }))
 
-  test('there are six writes', () => expect(declared).toHaveLength(6))
+  test('there are seven writes', () => expect(declared).toHaveLength(7))
 
   test.each(declared)('has the answers of $name', ({ name, answers }) => {
     const line = text.split('\n').find((each) => each.startsWith(`| \`${name}(`))!

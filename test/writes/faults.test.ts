@@ -23,13 +23,14 @@ async function everything(writes: Writes): Promise<string[]> {
   return [
     await writes.insertOnce('things', { key, set: { visits: 0 } }),
     await writes.upsertIfNewer('things', { key, newer: { version: 1 } }),
+    await writes.upsertIf('things', { key, expect: { name: null }, set: { name: 'paid' } }),
     await writes.addOnce('things', count),
     await writes.appendOnce('events', event),
   ]
 }
 
-const applied = ['applied', 'applied', 'applied', 'appended']
-const already = ['already', 'already', 'already', 'already']
+const applied = ['applied', 'applied', 'applied', 'applied', 'appended']
+const already = ['already', 'already', 'already', 'already', 'already']
 
 needs('postgres').describe('PostgreSQL', () => {
   test('the answer to COMMIT is lost; the whole transaction again finds everything there', async () => {

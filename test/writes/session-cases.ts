@@ -45,6 +45,25 @@ export const sessionCases: readonly SessionCase[] = [
     repeated: 'already',
   },
   {
+    name: 'upsertIf of a new row',
+    call: (writes) =>
+      writes.upsertIf('things', {
+        key: { id: 'b' },
+        expect: { name: 'old' },
+        set: { name: 'new' },
+        setOnInsert: { version: 1 },
+      }),
+    first: 'applied',
+    repeated: 'already',
+  },
+  {
+    name: 'upsertIf of an old row',
+    call: (writes) =>
+      writes.upsertIf('things', { key, expect: { name: 'old' }, set: { name: 'new' }, setOnInsert: { version: 9 } }),
+    first: 'applied',
+    repeated: 'already',
+  },
+  {
     name: 'compareAndSet',
     call: (writes) => writes.compareAndSet('things', { key, expect: { name: 'old' }, set: { name: 'new' } }),
     first: 'applied',

@@ -19,6 +19,7 @@ import type {
   InsertOnce,
   Row,
   Upsert,
+  UpsertIf,
   UpsertIfNewer,
   Value,
 } from '../writes.ts'
@@ -27,6 +28,7 @@ export const mysqlStatements: SqlWrites = {
   insertOnce,
   upsert,
   upsertIfNewer,
+  upsertIf,
   compareAndSet,
   addOnce: (table, request) => inTransaction(addOnce(table, request)),
   appendOnce,
@@ -103,6 +105,26 @@ function* upsertIfNewer(
   return written.insertId === marks.older ? 'stale' : 'applied'
 }
 
+// MySQL assigns from left to right, and a condition on columns that are assigned would read the new ones. So the upsert inserts, or
+// locks the row that is there and changes nothing. The update that follows is a compareAndSet. Outside of a transaction another
+// writer may come between the two: then the compareAndSet says what that one left.
+function* upsertIf(table: string, { key, expect, set, setOnInsert }: UpsertIf): WriteSteps<Answers['upsertIf']> {
+  for (let round = 0; round < rounds.write; round++) {
+    const locked = yield onDuplicate(table, {
+      key,
+      row: { ...key, ...setOnInsert, ...set },
+      set: [],
+      guard: where(key),
+      left: sql`case when ${where(key)} then ${mark('same')} else ${mark('otherRow')} end`,
+    })
+    refuseOtherRow('upsertIf', table, locked)
+    if (locked.insertId !== marks.same) return 'applied'
+    const answer = yield* compareAndSet(table, { key, expect, set })
+    if (answer !== 'missing') return answer
+  }
+  throw restless('upsertIf', table)
+}
+
 interface OnDuplicate {
   readonly key: Row
   readonly row: Row
@@ -119,7 +141,7 @@ function onDuplicate(table: string, { key, row, set, guard, left }: OnDuplicate)
   const changes = set.map(([column, value]) => sql`${name(column)} = if(${guard}, ${value}, ${name(column)})`)
   return sql`
     insert into ${name(table)} (${names(row)}) values (${values(row)})
-    on duplicate key update ${first} = if(last_insert_id(${left}) = 0, ${first}, ${first}), ${join(changes, ', ')}`
+    on duplicate key update ${join([sql`${first} = if(last_insert_id(${left}) = 0, ${first}, ${first})`, ...changes], ', ')}`
 }
 
 function refuseOtherRow(write: string, table: string, { insertId }: WriteResult): void {

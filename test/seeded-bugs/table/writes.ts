@@ -6,6 +6,7 @@ import type { SeededBug } from '../bug.ts'
 const inSqlite = 'src/writes/sqlite.test.ts'
 const inMachine = 'src/writes/state-machine.test.ts'
 const newer = 'upsertIfNewer: newer is applied, the same is there, older is stale, and nothing goes back'
+const conditional = 'upsertIf: a new row, the expected one, the same again, and neither'
 const swapped = 'compareAndSet: applied, already, conflict, missing'
 const counted = 'addOnce counts an event once, and several columns at once'
 const appended = 'appendOnce: an event once, at the version that was expected'
@@ -23,6 +24,18 @@ const everywhere: readonly SeededBug[] = [
       find: `      where kept.\${name(column)} is null or kept.\${name(column)} < excluded.\${name(column)}\n`,
       replace: '',
       caughtBy: byTest(inSqlite, newer),
+    },
+    {
+      id: 'upsertIf: a row is written whatever it holds',
+      find: "where ${holds(expect, 'kept')} and (${differsFromExcluded(set)})",
+      replace: 'where (${differsFromExcluded(set)})',
+      caughtBy: byTest(inSqlite, conditional),
+    },
+    {
+      id: 'upsertIf: what neither holds is told as already there',
+      find: `then 'again' else 'conflict' end`,
+      replace: `then 'again' else 'already' end`,
+      caughtBy: byTest(inSqlite, conditional),
     },
     {
       id: 'upsertIfNewer: what is stale is told as already there',
@@ -105,6 +118,12 @@ const onServers: readonly SeededBug[] = [
       caughtBy: byTest('test/writes/mysql.test.ts', newer, 'mariadb'),
     },
     {
+      id: 'mysql: upsertIf takes a row that is there for a new one',
+      find: "if (locked.insertId !== marks.same) return 'applied'",
+      replace: "if (locked.insertId !== marks.otherRow) return 'applied'",
+      caughtBy: byTest('test/writes/mysql.test.ts', conditional, 'mariadb'),
+    },
+    {
       id: 'mysql: an event is counted although it was marked before',
       find: `  if (duplicate) return 'already'\n`,
       replace: '',
@@ -129,7 +148,25 @@ const onServers: readonly SeededBug[] = [
       caughtBy: byTest('test/writes/dynamodb.test.ts', newer, 'dynamodb'),
     },
   ]),
+  ...bugsIn('src/writes/dynamodb.ts', 'writes', [
+    {
+      id: 'dynamodb: upsertIf writes an item whatever it holds',
+      find: 'const meets = all([holds(expect), not(holds(set))])',
+      replace: 'const meets = not(holds(set))',
+      caughtBy: byTest('test/writes/dynamodb.test.ts', conditional, 'dynamodb'),
+    },
+  ]),
   ...bugsIn('src/writes/mongodb.ts', 'writes', [
+    {
+      id: 'mongodb: upsertIf looks twice, and a document that came between is a conflict',
+      find: '{ $nor: [equal(expect), equal(set)] }',
+      replace: '{ $nor: [equal(expect)] }',
+      caughtBy: byTest(
+        'test/writes/mongodb.test.ts',
+        'upsertIf: of a hundred that want the same one is applied, whether the row is new or there',
+        'mongodb',
+      ),
+    },
     {
       id: 'mongodb: the same version is written again',
       find: '{ [field]: { $lt: version } }',

@@ -39,6 +39,10 @@ export function valuesAreOnlyValues(subject: Subject): void {
       expect(await run((writes) => writes.compareAndSet('things', swap)), value).toBe('applied')
       expect(await run((writes) => writes.compareAndSet('things', swap)), value).toBe('already')
       expect(await run((writes) => writes.upsert('things', { key, set: { name: value } }))).toBe('applied')
+      const put = { key, expect: { name: value }, set: { name: `${value}?` }, setOnInsert: { note: value } }
+      expect(await run((writes) => writes.upsertIf('things', put)), value).toBe('applied')
+      expect(await run((writes) => writes.upsertIf('things', put)), value).toBe('already')
+      expect(await run((writes) => writes.upsert('things', { key, set: { name: value } }))).toBe('applied')
       expect(await row(id)).toMatchObject({ id, name: value })
     }
   })
@@ -63,6 +67,12 @@ export function valuesAreOnlyValues(subject: Subject): void {
         writes.compareAndSet('things', { key: { id: 'a' }, expect: { name: given }, set: { name: 'lost' } }),
       )
       await expect(swap).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+      for (const more of [{ expect: { name: given } }, { setOnInsert: { note: given } }]) {
+        const put = run((writes) =>
+          writes.upsertIf('things', { key: { id: 'a' }, expect: { name: 'kept' }, set: { name: 'lost' }, ...more }),
+        )
+        await expect(put).rejects.toMatchObject({ code: 'INVALID_ARGUMENT' })
+      }
     }
     expect(await row()).toMatchObject({ name: 'kept' })
   })
@@ -89,6 +99,7 @@ export function namesAreOnlyNames(subject: Subject): void {
         (writes: Writes) => writes.upsert('things', { key: { id: 'a' }, set: { [name]: 'b' } }),
         (writes: Writes) => writes.upsertIfNewer('things', { key: { id: 'a' }, newer: { [name]: 1 } }),
         (writes: Writes) => writes.compareAndSet('things', { key: { id: 'a' }, expect: { [name]: 1 }, set: { name } }),
+        (writes: Writes) => writes.upsertIf('things', { key: { id: 'a' }, expect: { [name]: 1 }, set: { name } }),
         (writes: Writes) => writes.addOnce('things', { key: { id: 'a' }, add: { [name]: 1 }, once: once('e') }),
         (writes: Writes) =>
           writes.appendOnce('events', { key: { event_id: 'e' }, stream: { s: 's' }, after: 0, version: name }),

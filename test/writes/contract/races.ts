@@ -29,6 +29,35 @@ export function racingUpserts(subject: Subject): void {
     expect(counted(answers)).toEqual({ applied: 1, already: 99 })
   })
 
+  can('upsertIf: of a hundred that want the same one is applied, whether the row is new or there', async () => {
+    const put = (from: string, name: string, note: string): Promise<string> =>
+      insist(() =>
+        run((writes) =>
+          writes.upsertIf('things', { key: { id: 'a' }, expect: { name: from }, set: { name }, setOnInsert: { note } }),
+        ),
+      )
+    const born = await together(100, (index) => put('none', 'pending', `caller ${index}`))
+    expect(counted(born)).toEqual({ applied: 1, already: 99 })
+    expect((await row())!['note']).toBe(`caller ${born.indexOf('applied')}`)
+    expect(counted(await together(100, () => put('pending', 'paid', 'late')))).toEqual({ applied: 1, already: 99 })
+  })
+
+  can('upsertIf: of changes that exclude each other one is applied', async () => {
+    await insert({ name: 'pending' })
+    const answers = await together(20, (index) =>
+      insist(() =>
+        run((writes) =>
+          writes.upsertIf('things', {
+            key: { id: 'a' },
+            expect: { name: 'pending' },
+            set: { name: index % 2 ? 'paid' : 'failed' },
+          }),
+        ),
+      ),
+    )
+    expect(counted(answers)).toEqual({ applied: 1, already: 9, conflict: 10 })
+  })
+
   can('upsertIfNewer: versions that arrive in any order and twice leave the newest', async () => {
     const seed = Date.now()
     const random = seededRandom(seed)

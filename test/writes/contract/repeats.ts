@@ -71,6 +71,63 @@ export function repeatedVersions(subject: Subject): void {
     expect(await row()).toMatchObject({ note: 'born', version: '2' })
   })
 
+  can('upsertIf: a new row, the expected one, the same again, and neither', async () => {
+    const put = (expect: string | null, name: string, note = 'born'): Promise<string> =>
+      run((writes) =>
+        writes.upsertIf('things', { key: { id: 'a' }, expect: { name: expect }, set: { name }, setOnInsert: { note } }),
+      )
+    expect(await put('pending', 'paid')).toBe('applied')
+    expect(await put('pending', 'paid', 'again')).toBe('already')
+    expect(await put('pending', 'failed', 'again')).toBe('conflict')
+    expect(await put(null, 'failed', 'again')).toBe('conflict')
+    expect(await row()).toMatchObject({ name: 'paid', note: 'born' })
+    expect(await put('paid', 'refunded', 'again')).toBe('applied')
+    expect(await put('paid', 'refunded', 'again')).toBe('already')
+    expect(await row()).toMatchObject({ name: 'refunded', note: 'born' })
+  })
+
+  can(
+    'upsertIf: what is set may be what is expected, several columns at once, and without columns for new rows',
+    async () => {
+      const put = (from: number, to: number): Promise<string> =>
+        run((writes) =>
+          writes.upsertIf('things', {
+            key: { id: 'a' },
+            expect: { version: from, name: `v${from}` },
+            set: { version: to, name: `v${to}`, visits: 10 * to },
+          }),
+        )
+      expect([await put(1, 1), await put(1, 1), await put(2, 3), await put(1, 2)]).toEqual([
+        'applied',
+        'already',
+        'conflict',
+        'applied',
+      ])
+      expect(await row()).toMatchObject({ version: '2', name: 'v2', visits: '20' })
+      // Half of what is expected is not enough.
+      await run((writes) => writes.upsert('things', { key: { id: 'a' }, set: { name: 'v9' } }))
+      expect(await put(2, 3)).toBe('conflict')
+      expect(await row()).toMatchObject({ version: '2', name: 'v9', visits: '20' })
+    },
+  )
+
+  can('upsertIf: null is expected and set like any value', async () => {
+    const put = (from: string | null, to: string | null): Promise<string> =>
+      run((writes) => writes.upsertIf('things', { key: { id: 'a' }, expect: { name: from }, set: { name: to } }))
+    const answers = []
+    for (const [from, to] of [
+      [null, 'one'],
+      ['one', null],
+      ['one', null],
+      [null, 'two'],
+      [null, 'three'],
+    ] as const) {
+      answers.push(await put(from, to))
+    }
+    expect(answers).toEqual(['applied', 'applied', 'already', 'applied', 'conflict'])
+    expect(await row()).toMatchObject({ name: 'two' })
+  })
+
   can('upsertIfNewer tells versions apart that no double can', async () => {
     const put = (version: bigint): Promise<string> =>
       run((writes) => writes.upsertIfNewer('things', { key: { id: 'a' }, newer: { version } }))

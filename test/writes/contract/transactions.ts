@@ -10,12 +10,14 @@ export function insideTransactions(subject: Subject): void {
     await insert({ visits: 1 })
     const failing = run(async (writes) => {
       await writes.insertOnce('things', { key: { id: 'b' } })
+      await writes.upsertIf('things', { key: { id: 'c' }, expect: { name: 'x' }, set: { name: 'y' } })
       await writes.addOnce('things', { key: { id: 'a' }, add: { visits: 1 }, once: once('e') })
       await writes.appendOnce('events', { key: { event_id: 'e' }, stream: { stream: 's' }, after: 0 })
       throw new Error('taken back')
     })
     await expect(failing).rejects.toThrow('taken back')
     expect(await row('b')).toBeUndefined()
+    expect(await row('c')).toBeUndefined()
     expect(await row()).toMatchObject({ visits: '1' })
     expect(await add('e')).toBe('applied')
     expect(await append('e', 0)).toBe('appended')
@@ -28,6 +30,10 @@ export function insideTransactions(subject: Subject): void {
       expect(await writes.insertOnce('things', { key })).toBe('already')
       expect(await writes.upsertIfNewer('things', { key, newer: { version: 1 } })).toBe('applied')
       expect(await writes.upsertIfNewer('things', { key, newer: { version: 0 } })).toBe('stale')
+      const paid = { key, expect: { name: null }, set: { name: 'paid' } }
+      expect(await writes.upsertIf('things', paid)).toBe('applied')
+      expect(await writes.upsertIf('things', paid)).toBe('already')
+      expect(await writes.upsertIf('things', { ...paid, set: { name: 'failed' } })).toBe('conflict')
       const count = { key, add: { visits: 1 }, once: once('e') }
       expect(await writes.addOnce('things', count)).toBe('applied')
       expect(await writes.addOnce('things', count)).toBe('already')
@@ -63,6 +69,7 @@ export function otherConstraints(subject: Subject): void {
       (writes: Writes) => writes.insertOnce('things', { key: { id: 'a' }, set }),
       (writes: Writes) => writes.upsert('things', { key: { id: 'a' }, set }),
       (writes: Writes) => writes.upsertIfNewer('things', { key: { id: 'a' }, set, newer: { version: 1 } }),
+      (writes: Writes) => writes.upsertIf('things', { key: { id: 'a' }, expect: { name: 'kept' }, set }),
     ]) {
       await expect(run<string>(work)).rejects.toThrow()
     }
