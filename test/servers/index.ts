@@ -8,11 +8,24 @@ import { mongodb } from './mongodb.ts'
 import { mysql } from './mysql.ts'
 import { pgbouncer } from './pgbouncer.ts'
 import { postgres } from './postgres.ts'
+import { prisma } from './prisma.ts'
 import { redis } from './redis.ts'
 import type { Found, Missing } from './server.ts'
 import { spin } from './spin.ts'
 
-export const servers = { postgres, pgbouncer, redis, mariadb, mysql, dynamodb, mongodb, spin, chromium, faketime }
+export const servers = {
+  postgres,
+  pgbouncer,
+  redis,
+  mariadb,
+  mysql,
+  dynamodb,
+  mongodb,
+  spin,
+  chromium,
+  faketime,
+  prisma,
+}
 
 export type ServerName = keyof typeof servers
 

@@ -13,13 +13,24 @@ export const endedState = 'OO002'
 /** Another transaction had the lock for longer than lock_timeout. */
 export const lockNotAvailable = '55P03'
 
+interface WrappedError {
+  readonly code?: unknown
+  /** Prisma: `code` up to version 6, the error of its driver since version 7. */
+  readonly meta?: {
+    readonly code?: unknown
+    readonly driverAdapterError?: { readonly cause?: { readonly originalCode?: unknown } }
+  }
+  readonly cause?: unknown
+}
+
 /** The SQLSTATE of an error of any of the clients, which may sit in a wrapper's cause (Drizzle) or meta (Prisma). */
 export function sqlStateOf(error: unknown): string | undefined {
   let current = error
   // Wrappers of wrappers exist, circles too.
   for (let depth = 0; depth < 5 && typeof current === 'object' && current !== null; depth++) {
-    const { code, meta, cause } = current as { code?: unknown; meta?: { code?: unknown }; cause?: unknown }
-    for (const candidate of [meta?.code, code]) {
+    const { code, meta, cause } = current as WrappedError
+    // Prisma's own codes (P2034) look like an SQLSTATE, so what the server said comes first.
+    for (const candidate of [meta?.driverAdapterError?.cause?.originalCode, meta?.code, code]) {
       // Node's own codes (EPIPE) have five characters, too; an SQLSTATE has a digit in it.
       if (typeof candidate === 'string' && /^(?=.*\d)[0-9A-Z]{5}$/.test(candidate)) return candidate
     }

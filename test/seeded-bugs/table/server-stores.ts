@@ -209,6 +209,16 @@ export const postgresBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/stores/postgres/errors.ts', 'stores', [
     {
+      id: 'postgres: a code of Prisma is taken for what the server said',
+      find: '[meta?.driverAdapterError?.cause?.originalCode, meta?.code, code]',
+      replace: '[meta?.code, code]',
+      caughtBy: byTest(
+        'src/stores/postgres/prisma.test.ts',
+        'Prisma: a serialization failure is a conflict, however it is wrapped; others are not',
+        'postgres',
+      ),
+    },
+    {
       id: 'postgres: a server that shuts down at COMMIT is taken at its word that nothing was committed',
       find: `/^(40|23|25|22|42|54|55|P0|OO)/`,
       replace: `/^(40|23|25|22|42|54|55|57|P0|OO)/`,
