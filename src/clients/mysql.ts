@@ -90,6 +90,17 @@ export function connectionsOf<Client>(given: MysqlPool | MysqlCallbackPool): Mys
   }
 }
 
+interface MysqlPoolConfig {
+  readonly config?: { readonly connectionLimit?: unknown }
+}
+
+/** How many connections the pool can have. Undefined where it does not say. A pool of mysql2/promise has the other inside. */
+export function poolSizeOf(pool: MysqlPool | MysqlCallbackPool): number | undefined {
+  const inner = (pool as { readonly pool?: MysqlPoolConfig }).pool ?? (pool as MysqlPoolConfig)
+  const limit = inner.config?.connectionLimit
+  return typeof limit === 'number' ? limit : undefined
+}
+
 async function query(client: Pick<MysqlConnection, 'query'>, sql: string): Promise<MysqlRow[]> {
   return rowsOf(first(await client.query({ sql, rowsAsArray: false })))
 }

@@ -79,6 +79,12 @@ export function connectionsOf<Client>(pool: PgPool | PostgresJs): PostgresConnec
   return has(pool, 'unsafe') ? postgresJsConnections(pool as PostgresJs) : pgConnections(pool as PgPool)
 }
 
+/** How many connections the pool can have. Undefined where it does not say: both libraries have it in their options. */
+export function poolSizeOf(pool: PgPool | PostgresJs): number | undefined {
+  const max = (pool as { readonly options?: { readonly max?: unknown } }).options?.max
+  return typeof max === 'number' ? max : undefined
+}
+
 function pgConnections<Client>(pool: PgPool): PostgresConnections<Client> {
   return {
     run: async (statements) => resultsOf(await pool.query(statements.join(';\n'))),

@@ -22,7 +22,8 @@ import type {
   Transactional,
   TransactionalSteps,
 } from '../core/store.ts'
-import { connectionsOf, sessionOf } from '../clients/mysql.ts'
+import { watchingLent } from '../clients/lent-connections.ts'
+import { connectionsOf, poolSizeOf, sessionOf } from '../clients/mysql.ts'
 import type {
   MysqlCallbackPool,
   MysqlConnections,
@@ -119,7 +120,8 @@ export function mysqlStore<Pool extends MysqlPool | MysqlCallbackPool>(
   checkOptions('mysqlStore', options, rules)
   type Client = MysqlClientOf<Pool>
   const { clock = systemClock, durability = 'full', table = 'onceonly' } = options
-  const connections: MysqlConnections<Client> = connectionsOf<Client>(options.pool)
+  const size = poolSizeOf(options.pool)
+  const connections: MysqlConnections<Client> = watchingLent(connectionsOf<Client>(options.pool), { clock, size })
   const ready = readiness(table, durability)
   const context: MysqlContext<Client> = { table, clock, connections, ready }
   const single = (statement: string, what: string): Promise<readonly MysqlRow[]> =>

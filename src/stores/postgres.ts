@@ -46,7 +46,8 @@ import type {
   Transactional,
   TransactionalSteps,
 } from '../core/store.ts'
-import { connectionsOf, firstAnswer, postgresTransactionOf } from '../clients/postgres.ts'
+import { watchingLent } from '../clients/lent-connections.ts'
+import { connectionsOf, firstAnswer, poolSizeOf, postgresTransactionOf } from '../clients/postgres.ts'
 import type {
   PgPool,
   PgPoolClient,
@@ -149,7 +150,8 @@ export function postgresStore<Pool extends PgPool | PostgresJs>(
   type Client = PostgresClientOf<Pool>
   const { clock = systemClock, durability = 'full', periodMs, schema, table = 'onceonly' } = options
   const names = { table, schema }
-  const connections: PostgresConnections<Client> = connectionsOf<Client>(options.pool)
+  const size = poolSizeOf(options.pool)
+  const connections: PostgresConnections<Client> = watchingLent(connectionsOf<Client>(options.pool), { clock, size })
   const context: PostgresContext<Client> = { names, clock, connections, ready: readiness(names, durability) }
   const batched = batching(context)
   const runAlone = alone(context)

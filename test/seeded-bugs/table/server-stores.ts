@@ -10,6 +10,9 @@ const twoLives = 'of two lives of a token that write at once, the old one is los
 const lateStep = 'a step of a holder whose claim came again after its operation was forgotten does not begin'
 const swept =
   'after a sweep nothing of the input, the steps and the result of an expired operation is left in the tables'
+const inSmallPool = 'src/stores/postgres/small-pool.test.ts'
+const wholePool = 'pg: effects that wait for each other are told the cause and the cure, and the pool is whole'
+
 export const postgresBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/postgres/schema.sql.ts', 'stores', [
     {
@@ -205,6 +208,14 @@ export const postgresBugs: readonly SeededBug[] = [
         'a key whose lease is over is taken over: next attempt, new token, greater fence',
         'postgres',
       ),
+    },
+  ]),
+  ...bugsIn('src/clients/lent-connections.ts', 'stores', [
+    {
+      id: 'pools: a wait for connections that the store itself holds ends without a word',
+      find: 'if (!areAllLent()) return',
+      replace: 'if (size !== -1) return',
+      caughtBy: byTest(inSmallPool, wholePool, 'postgres'),
     },
   ]),
   ...bugsIn('src/stores/postgres/errors.ts', 'stores', [
