@@ -121,9 +121,9 @@ async function upsertIf(
   { key, expect, set, setOnInsert }: UpsertIf,
 ): Promise<Answers['upsertIf']> {
   for (let round = 0; round < rounds.write; round++) {
-    const attempt = await update(client, table, key, set, ({ present, absent, holds, not, all, any }) => {
-      const meets = all([holds(expect), not(holds(set))])
-      return setOnInsert ? all([present(key), meets]) : any([absent(key), meets])
+    const attempt = await update(client, table, key, set, (build) => {
+      const meets = build.all([build.holds(expect), build.not(build.holds(set))])
+      return setOnInsert ? build.all([build.present(key), meets]) : build.any([build.absent(key), meets])
     })
     if (attempt.done) return 'applied'
     if (attempt.item) return holdsAll(attempt.item, set) ? 'already' : 'conflict'

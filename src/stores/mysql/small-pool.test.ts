@@ -1,4 +1,4 @@
-// A pool of two connections, and effects that need two each: the wait ends with the cause and the cure.
+// A pool of two connections, and effects that need two each: the wait ends with the cause and the cure, and the pool is whole.
 
 import { createPool as createCallbackPool } from 'mysql2'
 import { createPool } from 'mysql2/promise'

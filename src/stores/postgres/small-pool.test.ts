@@ -1,4 +1,4 @@
-// A pool of two connections, and effects that need two each: the wait ends with the cause and the cure.
+// A pool of two connections, and effects that need two each: the wait ends with the cause and the cure, and the pool is whole.
 
 import postgres from 'postgres'
 import { afterAll, beforeAll } from 'vitest'

@@ -151,8 +151,8 @@ const onServers: readonly SeededBug[] = [
   ...bugsIn('src/writes/dynamodb.ts', 'writes', [
     {
       id: 'dynamodb: upsertIf writes an item whatever it holds',
-      find: 'const meets = all([holds(expect), not(holds(set))])',
-      replace: 'const meets = not(holds(set))',
+      find: 'const meets = build.all([build.holds(expect), build.not(build.holds(set))])',
+      replace: 'const meets = build.not(build.holds(set))',
       caughtBy: byTest('test/writes/dynamodb.test.ts', conditional, 'dynamodb'),
     },
   ]),
