@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { sqliteWrites, type WriteName } from '../../src/writes/index.ts'
 import { namesAreOnlyNames, valuesAreOnlyValues } from './contract/hostile.ts'
 import { racingChanges, racingUpserts } from './contract/races.ts'
-import { repeatedChanges, repeatedUpserts, repeatedVersions } from './contract/repeats.ts'
+import { repeatedChanges, repeatedConditions, repeatedUpserts, repeatedVersions } from './contract/repeats.ts'
 import { subjectOf } from './contract/subject.ts'
 import { insideTransactions, otherConstraints } from './contract/transactions.ts'
 import { sqliteGround, type Handle } from './sqlite-ground.ts'
@@ -106,7 +106,8 @@ async function failures(replaced: { name: WriteName; body: Wrong } | undefined):
   const cases: [string, () => Promise<void>][] = []
   const once = (event: string) => ({ table: 'marks', key: { event_id: event } })
   const subject = subjectOf({ ground: () => ground, cannot: {}, once }, (name, body) => void cases.push([name, body]))
-  for (const add of [repeatedUpserts, repeatedVersions, repeatedChanges, racingUpserts, racingChanges]) add(subject)
+  for (const add of [repeatedUpserts, repeatedVersions, repeatedConditions, repeatedChanges]) add(subject)
+  for (const add of [racingUpserts, racingChanges]) add(subject)
   for (const add of [valuesAreOnlyValues, namesAreOnlyNames, insideTransactions, otherConstraints]) add(subject)
   const failed: string[] = []
   for (const [name, body] of cases) await body().catch(() => failed.push(name))

@@ -2,7 +2,7 @@
 import { describe } from 'vitest'
 import { namesAreOnlyNames, valuesAreOnlyValues } from './contract/hostile.ts'
 import { racingChanges, racingUpserts } from './contract/races.ts'
-import { repeatedChanges, repeatedUpserts, repeatedVersions } from './contract/repeats.ts'
+import { repeatedChanges, repeatedConditions, repeatedUpserts, repeatedVersions } from './contract/repeats.ts'
 import { subjectOf, type WritesContract } from './contract/subject.ts'
 import { insideTransactions, otherConstraints } from './contract/transactions.ts'
 
@@ -11,6 +11,7 @@ export function writesContract(contract: WritesContract): void {
   describe('a write that is repeated', () => {
     repeatedUpserts(subject)
     repeatedVersions(subject)
+    repeatedConditions(subject)
     repeatedChanges(subject)
   })
   describe('many callers at once', () => {
