@@ -128,17 +128,18 @@ function overlapCases<Tx>({ clientNames }: ClientTransactionCases, ground: Clien
   test.each(clientNames)('%s: of two runs that overlap in it the second is refused when it begins', async (name) => {
     const once = createOnce({ store: ground.store(), scope: 'overlapping' })
     await named(ground, name).run(async (tx, addEffect) => {
-      const slow = Promise.withResolvers<string>()
+      const slow = Promise.withResolvers<void>()
       const begun = Promise.withResolvers<void>()
-      const first = once.within(tx).run('first', async () => {
+      const first = once.within(tx).run('first', async (): Promise<string> => {
         begun.resolve()
         await addEffect('first')
-        return slow.promise
+        await slow.promise
+        throw new Error('the first is undone')
       })
       await begun.promise
       const second = once.within(tx).run('second', async () => void (await addEffect('refused')))
       await expect(second).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'no' })
-      slow.reject(new Error('the first is undone'))
+      slow.resolve()
       await expect(first).rejects.toThrow('the first is undone')
       await once.within(tx).run('second', async () => void (await addEffect('second')))
     })
