@@ -8,6 +8,7 @@ import { backoffMs, backoffs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import { FinalError, NotBegunError, OnceError } from '../errors.ts'
 import { fingerprint } from '../fingerprint.ts'
+import { follow } from '../signals.ts'
 import { deriveKey, describeKey } from '../key.ts'
 import type { Key } from '../key.ts'
 import { createAskedSteps, createReturning, Rewind, Stopped } from './asked.ts'
@@ -281,19 +282,20 @@ export function contextOf({ journal, op }: RunningSteps, part: string): StepCont
 async function limited<T>(context: RunningSteps, name: string, step: StoredStep<T>): Promise<T> {
   const plain = contextOf(context, `step:${name}`)
   if (step.timeoutMs === undefined) return step.run(plain)
-  const over = new AbortController()
+  const { controller, unfollow } = follow(plain.signal)
   const late = Promise.withResolvers<never>()
   const cancel = context.runtime.clock.schedule(() => {
     const error = new Error(`step "${name}" did not end within its timeoutMs of ${step.timeoutMs}`)
-    over.abort(error)
+    controller.abort(error)
     late.reject(error)
   }, step.timeoutMs)
-  const signal = AbortSignal.any([over.signal, plain.signal])
   try {
     const { key, token, fence, attempt } = plain
+    const { signal } = controller
     return await Promise.race([(async () => step.run({ key, token, fence, attempt, signal }))(), late.promise])
   } finally {
     cancel()
+    unfollow()
   }
 }
 

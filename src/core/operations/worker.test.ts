@@ -12,7 +12,9 @@ import {
 import type { Body, Shop } from '../../../test/operations/shop.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import { FinalError } from '../errors.ts'
-import type { OperationOptions } from './operation.ts'
+import type { OnceError } from '../errors.ts'
+import { partsOf } from './operation.ts'
+import type { DefinedOperation, Operation, OperationOptions } from './operation.ts'
 
 describe('the worker', () => {
   test('a worker finishes what a dead process began, though no client retries', async () => {
@@ -256,7 +258,12 @@ describe('what no caller has asked for', () => {
 
   test.each(expired)('resume begins no operation that has expired since it looked: %s', async (_what, options) => {
     const late = await expiresAfterShow(options)
-    await late.checkout.resume('1').catch(() => {})
+    const parts = partsOf(late.checkout as Operation<never, unknown> as DefinedOperation)
+    // Looked at before any worker comes, which would see to what had begun by mistake.
+    const resumed = await parts.resumed('1', {}).catch((error: Error) => (error as OnceError).code)
+    expect(resumed).toBe(options.tombstoneMs > 0 ? 'EXPIRED' : false)
+    const entry = await parts.store.show({ scope: late.checkout.scope, id: '1' })
+    expect(entry?.state).toBe(options.tombstoneMs > 0 ? 'tombstone' : undefined)
     const worker = late.once.recover([late.checkout], { everyMs: 1_000 })
     await late.here.clock.advance(700_000)
     expect(late.charge).toHaveBeenCalledTimes(2)

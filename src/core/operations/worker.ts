@@ -7,6 +7,7 @@ import { invalidArgument } from '../errors.ts'
 import { isDefined, partsOf } from './operation.ts'
 import type { Operation, OperationParts } from './operation.ts'
 import { checkGiven, optional, positiveInteger, positiveMs } from '../options.ts'
+import { follow } from '../signals.ts'
 import { callStore } from '../timed-call.ts'
 import type { DueOperation } from '../store.ts'
 
@@ -42,8 +43,8 @@ export function startRecovery(
   checkGiven('recover', options, { everyMs: optional(positiveMs), concurrency: optional(positiveInteger) })
   const { everyMs = 1_000, concurrency = 8 } = options
   const turns = operations.map(watched)
-  const stopping = new AbortController()
-  const signal = AbortSignal.any([stopping.signal, runtime.closing])
+  const { controller: stopping, unfollow } = follow(runtime.closing)
+  const { signal } = stopping
   const running = new Set<Promise<void>>()
 
   const begin = (operation: Watched, found: DueOperation): void => {
@@ -79,7 +80,7 @@ export function startRecovery(
     await Promise.all(running)
   }
 
-  const working = work()
+  const working = work().finally(unfollow)
   runtime.background(working)
   return {
     async stop() {

@@ -7,6 +7,7 @@ const inMemory = 'src/stores/memory/contract.test.ts'
 const inSteps = 'src/core/operations/steps.test.ts'
 const inUndo = 'src/core/operations/undo.test.ts'
 const inDoubts = 'src/core/operations/doubts.test.ts'
+const inLeaks = 'src/core/leaks.test.ts'
 const inWorker = 'src/core/operations/worker.test.ts'
 export const operationBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/operations/undo.ts', 'operations', [
@@ -124,12 +125,57 @@ export const operationBugs: readonly SeededBug[] = [
       caughtBy: byTest(inSteps, 'a step asked with another fingerprint is a MISMATCH, and runs nothing'),
     },
   ]),
+  ...bugsIn('src/core/operations/steps.ts', 'operations', [
+    {
+      id: 'the signal of a step with a timeoutMs is kept for ever',
+      find: '    const { signal } = controller',
+      replace: '    const signal = AbortSignal.any([controller.signal, plain.signal])',
+      caughtBy: byTest(
+        inLeaks,
+        'after a step that ends within its timeoutMs, no timer, no listener and nothing that it was given is left',
+      ),
+    },
+    {
+      id: 'a step that ended still listens to the signal of its attempt',
+      find: '    cancel()\n    unfollow()',
+      replace: '    cancel()',
+      caughtBy: byTest(
+        inLeaks,
+        'steps that ended leave no listener at the signal of their attempt, however many there were',
+      ),
+    },
+  ]),
+  ...bugsIn('src/core/operations/worker.ts', 'operations', [
+    {
+      id: 'a worker that was stopped still listens for close',
+      find: 'work().finally(unfollow)',
+      replace: 'work()',
+      caughtBy: byTest(
+        inLeaks,
+        'after a worker that is stopped, no timer, no listener and nothing that it was given is left',
+      ),
+    },
+  ]),
+  ...bugsIn('src/core/clock.ts', 'operations', [
+    {
+      id: 'a sleep that is over leaves its listener',
+      find: `signal?.removeEventListener('abort', done)`,
+      replace: 'void signal',
+      caughtBy: byTest(inLeaks, 'a sweeper waits with one timer and one listener, however often it has swept'),
+    },
+  ]),
   ...bugsIn('src/core/operations/resume.ts', 'operations', [
     {
       id: 'a worker goes on with a life that it began itself',
       find: `    if (enlisted.verdict.how === 'fresh') {`,
       replace: `    if (enlisted.verdict.how !== enlisted.verdict.how) {`,
       caughtBy: byTest(inWorker, 'a worker begins no operation that has expired since it looked: nothing is left'),
+    },
+    {
+      id: 'a person who resumes an operation that is gone begins it',
+      find: `  if (verdict.how === 'fresh') {`,
+      replace: `  if (verdict.how !== verdict.how) {`,
+      caughtBy: byTest(inWorker, 'resume begins no operation that has expired since it looked: nothing is left'),
     },
     {
       id: 'what a dead worker began by mistake is kept for ever',
