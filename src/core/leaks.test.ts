@@ -33,7 +33,7 @@ afterEach(() => void vi.unstubAllGlobals())
 
 function openGround() {
   const { clock, process } = openShop()
-  const once = process()
+  const once = process({ sweepEveryMs: false })
   let step: Step<unknown> | undefined
   const body: Body = (op) => {
     const { run, ...options } = step!

@@ -4,8 +4,11 @@ import { expect, test } from 'vitest'
 import { simulations } from './simulations.ts'
 
 const found: Readonly<Record<string, readonly number[]>> = {
-  operations: [25_234_511, 25_233_161, 25_257_388, 77_134_681, 904_410_140, 77_111_373, 1_477_093_878],
-  redis: [616_170_405, 930_103_663],
+  operations: [
+    25_234_511, 25_233_161, 25_257_388, 77_134_681, 904_410_140, 77_111_373, 1_477_093_878, 1_719_397_972,
+    1_023_287_342, 1_324_128_293,
+  ],
+  redis: [616_170_405, 930_103_663, 1_155_269_070],
 }
 
 const seeds = Object.entries(found).flatMap(([what, all]) => all.map((seed) => ({ what, seed })))

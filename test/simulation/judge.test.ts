@@ -6,8 +6,8 @@ import type { OperationHistory } from './world/operations/checker.ts'
 
 const name = 'shop/operations/checkout\n0'
 
-/** A life that a claim began, in which nothing ran, and of which nothing is left but that it expired. */
-function expiredLife(input: Uint8Array | undefined): OperationHistory {
+/** A life that a claim began, in which nothing ran, and that a worker has thrown away. */
+function discardedLife(input: Uint8Array | undefined): OperationHistory {
   const request = {
     token: 'one',
     fingerprint: 'this',
@@ -27,10 +27,9 @@ function expiredLife(input: Uint8Array | undefined): OperationHistory {
     request,
     answer: { is: 'granted', how: 'fresh', claim },
   }
-  const end = { state: 'expired', text: '', results: {}, atMs: Infinity }
   return {
     store: { ...emptyHistory(), operations: [claimed] },
-    operations: [{ key: name, life: 1, lifeFence: 7, steps: [], end }],
+    operations: [{ key: name, life: 1, lifeFence: 7, steps: [], isDiscarded: true }],
     invocations: [],
     ledger: [],
     records: [],
@@ -38,12 +37,12 @@ function expiredLife(input: Uint8Array | undefined): OperationHistory {
   }
 }
 
-test('a life that no caller asked for may expire, as nothing ran in it', () => {
-  expect(checkOperations(expiredLife(undefined))).toEqual([])
+test('a life that no caller asked for may be thrown away, as nothing ran in it', () => {
+  expect(checkOperations(discardedLife(undefined))).toEqual([])
 })
 
-test('a life that a caller asked for may not expire before it has ended', () => {
-  expect(checkOperations(expiredLife(Buffer.from('1')))).toEqual([
-    { assertion: 'operation-ends', key: name, message: 'it is expired when all is over' },
+test('a life that a caller asked for may not be thrown away', () => {
+  expect(checkOperations(discardedLife(Buffer.from('1')))).toEqual([
+    { assertion: 'operation-ends', key: name, message: 'it was thrown away, and a caller had asked' },
   ])
 })

@@ -288,7 +288,8 @@ function deploy(stage: Stage, { process: index, downMs }: Deploy): void {
   life.arrive(0, () => {
     void once.close().then(() => {
       stage.closing.delete(name)
-      if (process.life === life) crash(stage, process, downMs)
+      // What else happens in this turn happens before the process has ended.
+      stage.world.after(0, () => process.life === life && crash(stage, process, downMs))
     })
   })
 }
@@ -358,7 +359,11 @@ function askNow(stage: Stage, { life, checkout }: Running, planned: PlannedReque
     startedAtMs: world.now(),
   }
   history.answers.push(answer)
-  life.whenOver(() => answer.is === undefined && again())
+  life.whenOver(() => {
+    if (answer.is !== undefined) return
+    answer.died = true
+    again()
+  })
   const id = `${operation}`
   const work: Promise<unknown> =
     how === 'run'
@@ -600,8 +605,6 @@ async function finishAll(stage: Stage, running: Running): Promise<void> {
       const name = keyString(keyFor(index))
       const entry = server.data.entries.get(name)
       if (entry?.wrote === 'settle' || presentOf(stage, index)?.isLeft) continue
-      // What a worker began by mistake, and another has seen to, expires by itself.
-      if (entry && !entry.input && server.data.operations.get(name)?.settled) continue
       // A claim that was taken back unheard leaves what was recorded with it to the next worker, which dismisses it.
       if (!entry && !server.data.operations.has(name)) continue
       isOver = false
@@ -617,9 +620,16 @@ async function finishAll(stage: Stage, running: Running): Promise<void> {
   }
 }
 
-/** A request that the network delivers once more may begin a life after everything else is over, and a worker must be there. */
-function isUnderWay({ history }: Stage): boolean {
-  return history.store.operations.some(({ repeated, decidedAtMs }) => repeated && decidedAtMs === undefined)
+/**
+ * A request that comes late, or that the network delivers once more, may begin a life after everything else is over, and a worker
+ * must be there.
+ */
+function isUnderWay({ history, plan, world }: Stage): boolean {
+  return (
+    plan.requests.some(({ atMs }) => atMs >= world.now()) ||
+    history.answers.some(({ is, died }) => is === undefined && !died) ||
+    history.store.operations.some(({ repeated, decidedAtMs }) => repeated && decidedAtMs === undefined)
+  )
 }
 
 /** The last life of the operation. */
@@ -639,6 +649,10 @@ function tellEnd(stage: Stage, operation: OperationRecord): void {
     const cause = by === undefined ? undefined : operations[by]
     if (!after && cause?.call === 'mend') operation.isForgotten = true
     if (after?.wrote !== 'settle' || !after.outcome || operation.end) continue
+    if (after.keepMs + after.tombstoneMs === 0) {
+      operation.isDiscarded = true
+      continue
+    }
     operation.end = endOf(stage, decodeOutcome(after.outcome, codecOf(stage), key('shop', 'any')), atMs)
   }
 }

@@ -201,7 +201,7 @@ async function readStatus(context: OperationContext, subject: Key): Promise<Oper
   if (!entry) return undefined
   const ledger = await readLedger(context, subject)
   // Without a ledger the entry was forgotten after `show`: put together, the two would tell a state that the operation never was
-  // in. Without an input no caller has asked for it: a worker has begun it by mistake, and it expires.
+  // in. Without an input no caller has asked for it: a worker has begun it by mistake, and the next one forgets it.
   const isUnfinished = entry.state !== 'settled' && entry.state !== 'tombstone'
   if (isUnfinished && !(ledger && entry.input)) return undefined
   return statusOf(entry, ledger, context.once.codec)

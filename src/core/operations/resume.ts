@@ -18,11 +18,12 @@ import {
 } from './attempt.ts'
 import type { OperationContext } from './attempt.ts'
 import type { Journal } from './journal.ts'
+import { encodeOutcome } from '../outcome.ts'
 import { storable } from './records.ts'
 import type { StepRecord } from './records.ts'
 import { checkLookup } from './step.ts'
 import { checkGiven } from '../options.ts'
-import type { Entry, Ledger } from '../store.ts'
+import type { Claim, Entry, Ledger, Verdict } from '../store.ts'
 
 export interface ResumeOptions {
   /** By the name of the step: it took effect and this is its result, or it did not. */
@@ -41,11 +42,7 @@ export async function recover(
   const call = continuingCall(context, entry)
   try {
     const enlisted = await enlist(context, { ...call, settings: { ...call.settings, waitMs: 0 } })
-    if (enlisted.is !== 'granted') return 'over'
-    if (enlisted.verdict.how === 'fresh') {
-      await forgetUnasked(context, enlisted.verdict.claim)
-      return 'over'
-    }
+    if (enlisted.is !== 'granted' || !(await isAskedFor(context, enlisted.verdict))) return 'over'
     await carryOut(context, call, enlisted)
   } catch (error) {
     // How the attempt ended is recorded, and there is no caller.
@@ -55,29 +52,59 @@ export async function recover(
   return 'recovered'
 }
 
+type Granted = Verdict & { readonly is: 'granted' }
+
 function hasInput(entry: Entry): entry is Entry & { readonly input: Uint8Array } {
   return entry.input !== undefined
 }
 
 /**
- * A worker has begun this life by mistake, and died before it could forget it. No caller has asked for it, so nothing runs: it
- * gets the retention of something finished, instead of that of something that must not be lost.
+ * Whether a caller has asked for the life that was granted. It may be another one than this process has seen: that one expired or
+ * was forgotten since, and a claim of a worker began this one by mistake, now or before. Then nothing of it is left.
  */
+async function isAskedFor(context: OperationContext, { claim, how }: Granted): Promise<boolean> {
+  if (how === 'fresh') {
+    await forgetUnasked(context, claim)
+    return false
+  }
+  const entry = await inStore(context, 'recover', claim.key, () => context.store.show(claim.key)).catch(
+    (error: unknown) => {
+      context.runtime.background(inStore(context, 'release', claim.key, () => context.store.release(claim, 'open')))
+      throw error
+    },
+  )
+  // What this process has lost meanwhile, its first write will tell.
+  if (!entry || entry.fence !== claim.fence || hasInput(entry)) return true
+  await endUnasked(context, claim)
+  return false
+}
+
+/** A later attempt cannot be forgotten. One that is settled and kept for no time is gone at once. */
+async function endUnasked(context: OperationContext, claim: Claim): Promise<void> {
+  const { bytes } = encodeOutcome({ kind: 'not-stored', reason: 'no caller asked for it' }, context.once.codec)
+  const becomes = { to: 'settled', outcome: bytes, retention: { keepMs: 0, tombstoneMs: 0 } } as const
+  await inStore(context, 'release', claim.key, () => context.store.advance(claim, { records: [], becomes }))
+}
+
+/** A worker has begun this life by mistake, and died before it could forget it. No caller has asked for it, so nothing runs. */
 async function expireUnasked(context: OperationContext, entry: Entry): Promise<'busy' | 'over'> {
-  const { runtime, settings, store } = context
-  const { key, fingerprint, version } = entry
+  const { runtime, store } = context
+  const { key } = entry
   if (entry.state === 'running') return 'busy'
   // A key of `once.run` in this scope is no operation.
   if (!(await readLedger(context, key))) return 'over'
-  const { leaseMs, keepMs, tombstoneMs } = settings
-  const request = { fingerprint, leaseMs, retention: { keepMs, tombstoneMs }, version, onExpired: 'refuse' } as const
+  const { request } = continuingCall(context, { ...entry, input: noInput })
   const verdict = await inStore(context, 'recover', key, () =>
-    store.claim(key, { ...request, onTakeover: 'run', token: runtime.random.uuid() }),
+    store.claim(key, { ...request, version: entry.version, token: runtime.random.uuid() }),
   )
   if (verdict.is === 'busy') return 'busy'
-  if (verdict.is === 'granted') await forgetUnasked(context, verdict.claim)
-  return 'over'
+  if (verdict.is !== 'granted' || !(await isAskedFor(context, verdict))) return 'over'
+  // A caller has asked for it since, and its attempt has ended.
+  await inStore(context, 'release', key, () => store.release(verdict.claim, 'open'))
+  return 'busy'
 }
+
+const noInput = new Uint8Array(0)
 
 /** False when there is nothing to resume: the operation is over, or never was. */
 export async function resume(context: OperationContext, subject: Key, options: ResumeOptions): Promise<boolean> {
@@ -91,10 +118,7 @@ export async function resume(context: OperationContext, subject: Key, options: R
     if (verdict.is !== 'settled') context.calls.answer(call, verdict, 0)
     return false
   }
-  if (verdict.how === 'fresh') {
-    await forgetUnasked(context, verdict.claim)
-    return false
-  }
+  if (!(await isAskedFor(context, verdict))) return false
   const { held, ledger } = await hold(context, { is: 'granted', verdict, askedMs })
   try {
     const { journal } = await readRecorded(context, held, { ledger, input: entry.input })

@@ -11,10 +11,14 @@ import {
 } from '../../../test/operations/shop.ts'
 import type { Body, Shop } from '../../../test/operations/shop.ts'
 import { memoryStore } from '../../stores/memory.ts'
+import type { MemoryStore } from '../../stores/memory.ts'
 import { FinalError } from '../errors.ts'
 import type { OnceError } from '../errors.ts'
 import { partsOf } from './operation.ts'
 import type { DefinedOperation, Operation, OperationOptions } from './operation.ts'
+import { fingerprint } from '../fingerprint.ts'
+import type { Entry } from '../store.ts'
+import { unfinishedKeepMs } from './attempt.ts'
 
 describe('the worker', () => {
   test('a worker finishes what a dead process began, though no client retries', async () => {
@@ -202,8 +206,19 @@ describe('what no caller has asked for', () => {
     breakRelease(isBroken: boolean): void
   }
 
+  /** What happens after the operation has expired, and before the process that looked hears what it has seen. */
+  type Meanwhile = (here: Shop, store: MemoryStore, seen: Entry) => Promise<void>
+
+  /** A worker's claim that the network delivers late: it brings no input. Its lease ends, and no process has heard of it. */
+  const beginUnasked: Meanwhile = async (here, store, { key, fingerprint, version }) => {
+    const retention = { keepMs: unfinishedKeepMs, tombstoneMs: 0 }
+    const request = { fingerprint, version, retention, leaseMs: 1_000, onTakeover: 'run', onExpired: 'refuse' } as const
+    expect(await store.enlist(key, { ...request, token: 'late' })).toMatchObject({ is: 'granted', how: 'fresh' })
+    await here.clock.advance(2_000)
+  }
+
   /** An operation that failed once. The process that looks at it next is so late that it has ended elsewhere and has expired. */
-  async function expiresAfterShow(options: OperationOptions): Promise<Late> {
+  async function expiresAfterShow(options: OperationOptions, meanwhile?: Meanwhile): Promise<Late> {
     const here = openShop()
     const charge = vi.fn(() => {
       if (charge.mock.calls.length === 1) throw new Error('down')
@@ -224,6 +239,7 @@ describe('what no caller has asked for', () => {
           isFirst = false
           await elsewhere.run('1', {})
           await here.clock.advance(2_000)
+          if (entry) await meanwhile?.(here, store, entry)
         }
         return entry
       },
@@ -240,6 +256,17 @@ describe('what no caller has asked for', () => {
     await here.clock.advance(7_200_000)
     await memoryStore({ data: here.data }).sweep({ limit: 100 })
     return here.data.entries.size + here.data.operations.size
+  }
+
+  const unseen: Omit<Entry, 'key' | 'fingerprint'> = {
+    state: 'open',
+    attempt: 1,
+    fence: 1,
+    version: 1,
+    firstClaimedAtMs: 0,
+    leaseUntilMs: 0,
+    expiresAtMs: 0,
+    forgottenAtMs: 0,
   }
 
   const expired = [
@@ -268,6 +295,72 @@ describe('what no caller has asked for', () => {
     await late.here.clock.advance(700_000)
     expect(late.charge).toHaveBeenCalledTimes(2)
     expect(await leftOver(late)).toBe(0)
+    await worker.stop()
+  })
+
+  test('a worker that has seen one life of an operation does not run another one that no caller asked for', async () => {
+    const late = await expiresAfterShow({ keepMs: 1_000, tombstoneMs: 0 }, beginUnasked)
+    const worker = late.once.recover([late.checkout], { everyMs: 1_000 })
+    await late.here.clock.advance(700_000)
+    expect(late.charge).toHaveBeenCalledTimes(2)
+    expect(await leftOver(late)).toBe(0)
+    await worker.stop()
+  })
+
+  test('a person who has seen one life of an operation does not resume another one that no caller asked for', async () => {
+    const late = await expiresAfterShow({ keepMs: 1_000, tombstoneMs: 0 }, beginUnasked)
+    const parts = partsOf(late.checkout as Operation<never, unknown> as DefinedOperation)
+    expect(await parts.resumed('1', {})).toBe(false)
+    expect(await parts.store.show({ scope: late.checkout.scope, id: '1' })).toBe(undefined)
+    expect(await leftOver(late)).toBe(0)
+  })
+
+  test('what no caller asked for is gone as soon as a worker has seen it: a caller who asks then is given a first run', async () => {
+    const late = await expiresAfterShow({ keepMs: 3_600_000, tombstoneMs: 3_600_000 })
+    const key = { scope: late.checkout.scope, id: '2' }
+    await beginUnasked(late.here, memoryStore({ data: late.here.data }), {
+      ...unseen,
+      key,
+      fingerprint: fingerprint({}),
+    })
+    expect(await late.checkout.run('1', {})).toMatchObject({ value: 'charged' })
+    const worker = late.once.recover([late.checkout], { everyMs: 1_000 })
+    await late.here.clock.advance(20_000)
+    await worker.stop()
+    expect(await late.checkout.status('2')).toBe(undefined)
+    expect(await late.checkout.run('2', {})).toMatchObject({ attempt: 1, replayed: false })
+  })
+
+  test('a worker that comes to throw away what no caller asked for leaves it when a caller has asked since', async () => {
+    const here = openShop()
+    const store = memoryStore({ data: here.data })
+    let isDown = true
+    const completed = vi.fn()
+    const body: Body = (op) => op.step('charge', () => (isDown ? expect.fail('down') : completed()))
+    const options = { keepMs: 1_000, tombstoneMs: 0, backoff: { firstMs: 60_000, maxMs: 60_000 } }
+    const elsewhere = define(here.process(), body, options)
+    await beginUnasked(here, store, {
+      ...unseen,
+      key: { scope: elsewhere.scope, id: '1' },
+      fingerprint: fingerprint({}),
+    })
+    let isFirst = true
+    const show: MemoryStore['show'] = async (key) => {
+      const entry = await store.show(key)
+      if (isFirst) {
+        isFirst = false
+        await thrown(elsewhere.run('1', {}))
+      }
+      return entry
+    }
+    const once = here.process({ store: Object.assign({}, store, { show }), storeTimeoutMs: 60_000 })
+    const checkout = define(once, body, options)
+    const worker = once.recover([checkout], { everyMs: 1_000 })
+    await here.clock.advance(30_000)
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting' })
+    isDown = false
+    await here.clock.advance(200_000)
+    expect(completed).toHaveBeenCalledTimes(1)
     await worker.stop()
   })
 

@@ -167,15 +167,33 @@ export const operationBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/operations/resume.ts', 'operations', [
     {
       id: 'a worker goes on with a life that it began itself',
-      find: `    if (enlisted.verdict.how === 'fresh') {`,
-      replace: `    if (enlisted.verdict.how !== enlisted.verdict.how) {`,
+      find: `    if (enlisted.is !== 'granted' || !(await isAskedFor(context, enlisted.verdict))) return 'over'`,
+      replace: `    if (enlisted.is !== 'granted') return 'over'`,
       caughtBy: byTest(inWorker, 'a worker begins no operation that has expired since it looked: nothing is left'),
     },
     {
       id: 'a person who resumes an operation that is gone begins it',
-      find: `  if (verdict.how === 'fresh') {`,
-      replace: `  if (verdict.how !== verdict.how) {`,
+      find: `  if (!(await isAskedFor(context, verdict))) return false`,
+      replace: '',
       caughtBy: byTest(inWorker, 'resume begins no operation that has expired since it looked: nothing is left'),
+    },
+    {
+      id: 'a worker that has seen one life of an operation runs another one that no caller asked for',
+      find: 'if (!entry || entry.fence !== claim.fence || hasInput(entry)) return true',
+      replace: 'if (entry) return true',
+      caughtBy: byTest(
+        inWorker,
+        'a worker that has seen one life of an operation does not run another one that no caller asked for',
+      ),
+    },
+    {
+      id: 'a worker throws away what a caller has asked for since it looked',
+      find: `  if (verdict.is !== 'granted' || !(await isAskedFor(context, verdict))) return 'over'`,
+      replace: `  if (verdict.is === 'granted') await endUnasked(context, verdict.claim)\n  if (verdict.is !== 'busy') return 'over'`,
+      caughtBy: byTest(
+        inWorker,
+        'a worker that comes to throw away what no caller asked for leaves it when a caller has asked since',
+      ),
     },
     {
       id: 'what a dead worker began by mistake is kept for ever',

@@ -337,6 +337,15 @@ export const redisBugs: readonly SeededBug[] = [
       ),
     },
     {
+      id: 'redis: a late reply that acknowledged what is lost by now is forgotten',
+      find: 'bornAt(found) < bornAt(lineage)',
+      replace: 'lineage === found',
+      caughtBy: byTest(
+        'src/stores/redis/data-loss/memory.test.ts',
+        'a late reply that acknowledges a write of a dataset that is gone by then makes the next question ask for it',
+      ),
+    },
+    {
       id: 'redis: a process that was idle for a week counts on a mark that has gone, and stops everybody',
       find: 'clock.elapsed() - wroteAtMs < markKeepMs / 2 ? acknowledged : 0',
       replace: 'acknowledged',

@@ -67,15 +67,19 @@ export function createRedis(world: World, network: Network, history: History, wr
       const knows = heardOf
       let wroteAtMs = -1
       const sentAtMs = world.now()
+      let isAnswered = false
       const answer = await network.send(life, asked, async (operation) => {
-        // A restart ends every connection: what an old one sent cannot be delivered a second time after it.
-        if (history.operations[operation]?.repeated && sentAtMs < restartedAtMs) throw new Error('ECONNRESET')
+        // A restart ends every connection, and nothing that an old one carried reaches the server any more. A client may send once
+        // more what it had no reply to (ioredis does), and what it had a reply to it never sends again.
+        const isOld = history.operations[operation]?.repeated && sentAtMs < restartedAtMs
+        if (isOld && isAnswered) throw new Error('ECONNRESET')
         const { told, changes } = decide(command, asked, operation)
         if (isLost(knows)) givenBlindly.push(...changes.filter(isGrant).map(({ key }) => key))
         // Of what the network delivers once more, nobody hears.
         if (changes.length > 0 && !history.operations[operation]?.repeated) wroteAtMs = world.now()
         return told
       })
+      isAnswered = true
       heardOf = Math.max(heardOf, wroteAtMs)
       return answer
     }

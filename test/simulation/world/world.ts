@@ -190,7 +190,8 @@ function createProcess(
         // An answer is not late because the clock of the one who gets it stood still: that moves only timers.
         if (!life.over) push(now() + delayMs, run, life).suspendedMs = Infinity
       },
-      whenOver: (run) => void life.ends.push(run),
+      // Code of a life that has just ended may still go on to the end of its turn.
+      whenOver: (run) => (life.over ? run() : void life.ends.push(run)),
     }
     return life
   }

@@ -29,3 +29,22 @@ test('a reply that was under way while another told of a new dataset is no news'
   expect(memory.learn(late, heading('a', 2, 'none'))).toBeUndefined()
   expect(memory.known()).toEqual({ lineage: lineageOf('b'), mark: 0 })
 })
+
+test('a late reply that acknowledges a write of a dataset that is gone by then makes the next question ask for it', () => {
+  const memory = registerMemory({ register: 'register', clock: systemClock, quarantines: true })
+  const [first, second] = [memory.known(), memory.known()]
+  // The first question was granted before Redis was emptied. The reply to the second one comes before its reply.
+  memory.learn(second, heading('b', 0, 'none'))
+  expect(memory.learn(first, heading('a', 1, 'none'))).toBeUndefined()
+  expect(memory.known()).toEqual({ lineage: lineageOf('a'), mark: 1 })
+  expect(memory.learn(memory.known(), heading('b', 0, 'replaced'))).toMatchObject({ evidence: 'replaced' })
+  expect(memory.known()).toEqual({ lineage: lineageOf('b'), mark: 0 })
+})
+
+test('a late reply that acknowledges no write tells of nothing that is lost', () => {
+  const memory = registerMemory({ register: 'register', clock: systemClock, quarantines: true })
+  const [first, second] = [memory.known(), memory.known()]
+  memory.learn(second, heading('b', 1, 'none'))
+  memory.learn(first, heading('a', 0, 'none'))
+  expect(memory.known()).toEqual({ lineage: lineageOf('b'), mark: 1 })
+})

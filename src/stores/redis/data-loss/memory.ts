@@ -45,6 +45,9 @@ const losses = channel(dataLossChannel)
 /** Every process leaves a mark that must go by itself. A process that wrote nothing for half of this no longer counts on it. */
 export const markKeepMs: number = 7 * 24 * 3_600_000
 
+/** A lineage ends with the time of its beginning, by the server's clock, in digits of one width. */
+const bornAt = (lineage: string): string => lineage.slice(lineage.lastIndexOf('-'))
+
 export function registerMemory({ register, clock, quarantines }: RegisterMemoryOptions): RegisterMemory {
   let lineage = '-'
   let acknowledged = 0
@@ -66,6 +69,9 @@ export function registerMemory({ register, clock, quarantines }: RegisterMemoryO
       // A script that was told less than this instance knows by now could not find that the lineage of today is lost. The next
       // one can, as long as its reply is not believed.
       else if (sent.lineage === lineage || evidence !== 'none') adopt(found, mark)
+      // A reply that comes late has acknowledged writes of a dataset that is older than the one of today, so they are lost. The
+      // next script is told of that dataset, and finds out whether the loss is known.
+      else if (mark > 0 && found !== sent.lineage && bornAt(found) < bornAt(lineage)) adopt(found, mark)
       if (evidence === 'none') return undefined
       const loss: DataLoss = { store: 'redis', register, evidence, quarantined: quarantines }
       losses.publish(loss)

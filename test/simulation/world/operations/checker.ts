@@ -32,6 +32,8 @@ export interface OperationRecord {
   end?: OperationEnd
   /** Somebody forgot it by hand: nobody will finish it. */
   isForgotten?: boolean
+  /** A worker has found that no caller asked for it: nothing of it is kept. */
+  isDiscarded?: boolean
   /** The code has changed so that nobody can finish it, and it must be shown as parked. */
   isLeft?: boolean
   /** What was shown of it while it was parked, if that was anything else. */
@@ -81,7 +83,8 @@ export interface OperationAnswer {
   readonly process: string
   readonly startedAtMs: number
   endedAtMs?: number
-  /** Nothing when the process died. */
+  /** The process died before it could answer. */
+  died?: true
   is?: 'value' | 'failure' | 'refused' | 'threw' | 'stray'
   text?: string
 }
@@ -336,16 +339,14 @@ function checkEffects(history: OperationHistory, operation: OperationRecord, rep
 }
 
 function checkEnd(history: OperationHistory, operation: OperationRecord, trail: Recorded[], report: Report): void {
-  const { steps, end, shownAs, isForgotten, isLeft } = operation
+  const { steps, end, shownAs, isForgotten, isDiscarded, isLeft } = operation
   if (shownAs !== undefined) report('parked-visible', `it is parked, and is shown as ${shownAs}`)
-  // The claim of a worker that the network delivers after all retention begins a life that no caller asked for. Nothing runs in it,
-  // the next worker gives it a short retention, and until that is over a retry and `status` say that the key has expired.
-  const isUnasked = end?.state === 'expired' && !isAskedFor(history, operation)
-  const isOver =
-    end?.state === 'completed' || end?.state === 'failed' || (isLeft && end?.state === 'parked') || isUnasked
+  const isOver = end?.state === 'completed' || end?.state === 'failed' || (isLeft && end?.state === 'parked')
+  if (isDiscarded && isAskedFor(history, operation))
+    report('operation-ends', 'it was thrown away, and a caller had asked')
   // A claim that nobody heard of is taken back, and nothing has begun then.
   const hasBegun = history.invocations.some((each) => isOf(operation, each))
-  if (!isOver && !isForgotten && (hasBegun || end)) {
+  if (!isOver && !isForgotten && !isDiscarded && (hasBegun || end)) {
     report('operation-ends', `it is ${end?.state ?? 'gone'} when all is over`)
   }
   const version = trail.findLast(({ name }) => name === courseName)?.version ?? 1
