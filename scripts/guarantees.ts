@@ -1,6 +1,6 @@
 // npm run guarantees: writes the figures of docs/guarantees.md, between their markers, from the reports of the last runs in
-// reports/: torture.json, simulate-keys.json, simulate-redis.json, simulate-operations.json, seeded-bugs.json. Each program writes
-// its own with --json. A report that is not there leaves its figures as they are. The sizes of the contract are counted. No figure
+// reports/: torture.json, simulate-keys.json, simulate-redis.json, simulate-operations.json, seeded-bugs.json, and fresh-keys.json and
+// its like for the searches with --fresh. Each program writes its own with --json. A report that is not there leaves its figures as they are. The sizes of the contract are counted. No figure
 // of that page is typed.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -101,7 +101,7 @@ function tortureTable({ seed, scale, seconds, counts, byStore, points, violation
     row('all', counts),
     '',
     `Seed ${seed}, scale ${scale}, ${number(Math.round(seconds))} s: ${verdict}. ${number(Object.keys(points).length)} points, each met; ` +
-      `${number(counts['linearized'])} keys linearized, ${number(counts['undecided'])} searches given up, ` +
+      `${number(counts['linearized'])} of ${number(counts['keys'])} keys linearized, ${number(counts['undecided'])} searches given up, ` +
       `${number(counts['auditedWrites'])} writes in the audit trail.${skipped.map((line) => ` Skipped: ${line}.`).join('')}`,
   ].join('\n')
 }
@@ -122,6 +122,21 @@ function simulationLine(what: string, { seed, seconds, counts, failed }: Simulat
   ]
   const told = met.flatMap((name) => (counts[name] ? [`${number(counts[name])} ${words(name)}`] : []))
   return `${what}: ${number(counts['schedules'])} schedules from seed ${seed} in ${number(Math.round(seconds))} s (${told.join(', ')}): **${failed.length} violations**.`
+}
+
+/** Runs of `npm run simulate -- --fresh`. Each counts for the commit that it ran on. */
+interface Search {
+  readonly runs: readonly (Simulation & { readonly commit: string })[]
+}
+
+function searchLine(what: string, { runs }: Search): string {
+  const sum = (of: Search['runs']): string =>
+    number(of.reduce((all, { counts }) => all + (counts['schedules'] ?? 0), 0))
+  const found = (of: Search['runs']): number => of.reduce((all, { failed }) => all + failed.length, 0)
+  const last = runs.at(-1)!.commit
+  const [now, before] = [runs.filter(({ commit }) => commit === last), runs.filter(({ commit }) => commit !== last)]
+  const earlier = before.length === 0 ? '' : ` Before that ${sum(before)}, which found ${found(before)}, mended since.`
+  return `${what}, seeds that no run had seen: ${sum(now)} schedules at ${last}, **${found(now)} violations**.${earlier}`
 }
 
 /** test/figures.test.ts compares it with the page. */
@@ -169,6 +184,8 @@ function main(): void {
   for (const [what, name] of Object.entries(simulated)) {
     const simulation = read<Simulation>(`simulate-${what}`)
     text = rewrite(text, `figures: simulate ${what}`, simulation && simulationLine(name, simulation))
+    const searched = read<Search>(`fresh-${what}`)
+    text = rewrite(text, `figures: fresh ${what}`, searched && searchLine(name, searched))
   }
   const caught =
     bugs &&

@@ -53,6 +53,12 @@ const extend = (token: string, when: When, answer?: 'done' | 'lost'): StoreOpera
   leaseMs: 1_000,
   ...(answer && { answer }),
 })
+const keep = (keepMs: number, when: When): StoreOperation => ({
+  ...at(when),
+  call: 'mend',
+  action: { keepMs },
+  answer: 'done',
+})
 
 describe('linearizable, as far as the clients know', () => {
   test('a claim, a settle and a replay', () => {
@@ -85,6 +91,26 @@ describe('linearizable, as far as the clients know', () => {
     ]
     expect(isLinearizable(history(1_005)).is).toBe('yes')
     expect(isLinearizable(history(1_011)).is).toBe('no')
+  })
+
+  test('a keep that is shorter than what the key has anyway leaves its lease as it was', () => {
+    const history = [
+      claim('a', [0, 0], granted('a', 1, 'fresh')),
+      keep(1, [1_500, 1_500]),
+      claim('b', [1_600, 1_600], granted('b', 2, 'taken-over')),
+    ]
+    expect(isLinearizable(history).is).toBe('yes')
+  })
+
+  test('a keep and a settle of one moment may have come in either order', () => {
+    const history = (atMs: number): StoreOperation[] => [
+      claim('a', [0, 0], granted('a', 1, 'fresh')),
+      keep(200_000, [100, 110]),
+      settle('a', [100, 110], 'done'),
+      claim('b', [atMs, atMs], settled),
+    ]
+    expect(isLinearizable(history(150_000)).is).toBe('yes')
+    expect(isLinearizable(history(250_000)).is).toBe('no')
   })
 
   test('a settle that nobody heard of explains a replay; without it there is no explanation', () => {

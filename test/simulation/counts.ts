@@ -32,6 +32,14 @@ export type Counts = NetworkCounts & {
   outcomeUnknown: number
   claimLost: number
   deadlines: number
+  deploys: number
+  sealed: number
+  /** Schedules whose processes have different leases and retention. */
+  mixed: number
+  /** Schedules with a week in which nothing happens. */
+  idle: number
+  resolves: number
+  keeps: number
 }
 
 /** Fewer schedules than this may miss a quota by chance. */
@@ -69,6 +77,12 @@ export function noCounts(): Counts {
     outcomeUnknown: 0,
     claimLost: 0,
     deadlines: 0,
+    deploys: 0,
+    sealed: 0,
+    mixed: 0,
+    idle: 0,
+    resolves: 0,
+    keeps: 0,
   }
 }
 
@@ -93,7 +107,10 @@ export function countHistory(counts: Counts, history: History): void {
     else if (operation.answer === 'lost') counts.fenced++
     if (operation.call === 'commit' && operation.answer === 'done') counts.commits++
     if (operation.call === 'rollback' && operation.answer === 'done') counts.rollbacks++
-    if (operation.call === 'mend' && operation.answer) counts.mends++
+    if (operation.call === 'mend' && operation.answer) {
+      counts.mends++
+      if (typeof operation.action === 'object') counts['resolve' in operation.action ? 'resolves' : 'keeps']++
+    }
     if (operation.call === 'sweep' && operation.answer) counts.sweeps++
   }
 }

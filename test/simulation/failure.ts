@@ -41,7 +41,8 @@ function nameOf(key: string): string {
   return `${key.replace('\n', '/')}: `
 }
 
-function commit(): string {
+/** The commit of the source, and whether it was changed since. */
+export function commit(): string {
   const git = (...args: string[]): string =>
     execFileSync('git', args, {
       cwd: import.meta.dirname,

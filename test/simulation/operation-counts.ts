@@ -35,6 +35,9 @@ export type OperationCounts = NetworkCounts & {
   deploys: number
   sealed: number
   refusedPivots: number
+  hangs: number
+  resolves: number
+  keeps: number
 }
 
 /** For a thousand schedules, a third of what they meet when the generator is in order; see counts.ts. */
@@ -71,6 +74,9 @@ export const operationQuotas: Readonly<Record<string, number>> = {
   deploys: 56,
   sealed: 96,
   refusedPivots: 19,
+  hangs: 43,
+  resolves: 20,
+  keeps: 20,
 }
 
 export function noOperationCounts(): OperationCounts {
@@ -108,6 +114,9 @@ export function noOperationCounts(): OperationCounts {
     deploys: 0,
     sealed: 0,
     refusedPivots: 0,
+    hangs: 0,
+    resolves: 0,
+    keeps: 0,
   }
 }
 
@@ -117,8 +126,11 @@ export function countOperations(counts: OperationCounts, history: OperationHisto
       if (operation.answer.how === 'taken-over') counts.takeovers++
       if (operation.answer.how === 'reopened') counts.reopened++
     } else if (operation.answer === 'lost') counts.fenced++
+    if (operation.call !== 'mend' || !operation.answer || typeof operation.action !== 'object') continue
+    counts['resolve' in operation.action ? 'resolves' : 'keeps']++
   }
-  for (const { does, isHolder } of history.invocations) {
+  for (const { does, isHolder, ended } of history.invocations) {
+    if (ended === 'hangs') counts.hangs++
     if (does === 'run') counts.runs++
     if (does !== 'lookup' && !isHolder) counts.zombies++
   }

@@ -5,7 +5,7 @@ import type { MessageFault } from './world/network.ts'
 import { mixed, seededRandom } from '../../src/testing/seeded-random.ts'
 import type { SeededRandom } from '../../src/testing/seeded-random.ts'
 import { planRevival, revivalOf } from './plan.ts'
-import type { PlannedProcess, WorldFault } from './plan.ts'
+import type { Deploy, PlannedProcess, WorldFault } from './plan.ts'
 
 export interface OperationPlan {
   readonly seed: number
@@ -34,13 +34,6 @@ export interface OperationPlan {
   readonly conflictChance: number
   /** Values are stored by a codec that encodes the same value differently each time, as encryption does. */
   readonly isSealed: boolean
-}
-
-/** A process is asked to close in the middle of its work, ends, and starts again. */
-export interface Deploy {
-  readonly process: number
-  readonly atMs: number
-  readonly downMs: number
 }
 
 export interface PlannedOperator extends PlannedProcess {
@@ -179,6 +172,13 @@ function widened(plan: OperationPlan): OperationPlan {
     onExpired: random.pick(['refuse', 'run']),
     waitMs: random.pick([0, leaseMs / 2]),
   })
+  const mend = (action: 'resolve' | 'keep'): OperationFault => ({
+    kind: 'mend',
+    process: random.integer(0, plan.processes.length - 1),
+    atMs: random.fraction() * leaseMs * 3.5,
+    key: random.integer(0, 1),
+    action,
+  })
   return {
     ...plan,
     isSealed: random.chance(0.3),
@@ -193,6 +193,11 @@ function widened(plan: OperationPlan): OperationPlan {
           },
         ]
       : [],
+    worldFaults: [
+      ...plan.worldFaults,
+      ...(random.chance(0.1) ? [mend('keep')] : []),
+      ...(random.chance(0.1) ? [mend('resolve')] : []),
+    ],
   }
 }
 

@@ -34,12 +34,13 @@ import { connectStore } from './world/store.ts'
 import type { SimulatedStore } from './world/store.ts'
 import { createWorld } from './world/world.ts'
 import type { Life, Process, World } from './world/world.ts'
+import { sealedBy, unseal } from './sealed.ts'
 import { noOperationCounts } from './operation-counts.ts'
 import type { OperationCounts } from './operation-counts.ts'
 import { askedWith, stagesOf, versionsOf } from './operation-plan.ts'
+import type { Deploy } from './plan.ts'
 import type {
   Behaviour,
-  Deploy,
   OperationFault,
   OperationPlan,
   PlannedOperator,
@@ -200,17 +201,6 @@ function keyFor(operation: number): Key {
 
 type Started = Pick<PlannedOperator, 'isWorker' | 'version' | 'own' | 'sweepEveryMs'>
 
-/** Encodes the same value differently each time. */
-function sealedBy({ random }: Pick<Life, 'random'>): Codec {
-  return { encode: (value) => Buffer.from(random.uuid() + JSON.stringify([value])), decode: unseal }
-}
-
-const uuidLength = 36
-
-function unseal(bytes: Uint8Array): unknown {
-  return (JSON.parse(Buffer.from(bytes).toString().slice(uuidLength)) as [unknown])[0]
-}
-
 function codecOf({ plan }: Stage): Codec | undefined {
   return plan.isSealed ? { encode: () => expectNoEncoding(), decode: unseal } : undefined
 }
@@ -225,7 +215,7 @@ function start(stage: Stage, process: Process, { isWorker, version, own, sweepEv
   const { leaseMs, keepMs, tombstoneMs, onExpired, attemptMs, storeTimeoutMs, attempts } = plan
   const connected = connectStore(server, life)
   const store = wrong.connection?.(connected, server) ?? connected
-  const ground = { store, scope: 'shop', clock: life.clock, random: life.random, storeTimeoutMs }
+  const ground = { store, scope: 'shop', clock: life.clock, random: life.random, storeTimeoutMs, keepMs, tombstoneMs }
   const codec = plan.isSealed ? { codec: sealedBy(life) } : {}
   const once = createOnce({ ...ground, ...codec, sweepEveryMs: sweepEveryMs ?? false })
   const backoff = { firstMs: 50, factor: 2, maxMs: leaseMs }
@@ -334,8 +324,18 @@ function intervene(stage: Stage, process: Process, fault: OperationFault & { kin
   }
   stage.counts.mends++
   tell(stage, `somebody at ${process.name} wants to ${fault.action} operation ${fault.key}`)
-  life.arrive(0, () => void once[fault.action](keyFor(fault.key), 'by plan').catch(() => {}))
+  const subject = keyFor(fault.key)
+  const { action } = fault
+  const work = (): Promise<unknown> => {
+    if (action === 'keep') return once.keep(subject, 2 * stage.plan.leaseMs, 'by plan')
+    if (action === 'resolve') return once.resolve(subject, { value: resolved }, 'by plan')
+    return once[action](subject, 'by plan')
+  }
+  life.arrive(0, () => void work().catch(() => {}))
 }
+
+/** What a person says that an operation came to. */
+const resolved = { results: { by: 'hand' } }
 
 /** A client asks a process; when that fails or dies, it asks another one, as often as planned. */
 function ask(stage: Stage, planned: PlannedRequest, tries: number): void {
@@ -653,6 +653,7 @@ function tellEnd(stage: Stage, operation: OperationRecord): void {
       operation.isDiscarded = true
       continue
     }
+    if (cause?.call === 'mend') operation.isResolved = true
     operation.end = endOf(stage, decodeOutcome(after.outcome, codecOf(stage), key('shop', 'any')), atMs)
   }
 }
@@ -712,7 +713,8 @@ function isBeyondHelp({ steps, lastError = '' }: OperationStatus): boolean {
 
 async function sweepAll({ world, server, plan, history }: Stage): Promise<number> {
   let leftovers = 0
-  const afterMs = plan.leaseMs + plan.keepMs + plan.tombstoneMs
+  // It may have been kept for two leases by hand.
+  const afterMs = plan.leaseMs + Math.max(plan.keepMs, 2 * plan.leaseMs) + plan.tombstoneMs
   world.after(afterMs, () => {
     const life = world.createProcess('sweeper').start()
     void server

@@ -2,7 +2,7 @@
 // a plan can be made smaller by leaving things out, and is still a plan.
 
 import type { MessageFault } from './world/network.ts'
-import { seededRandom } from '../../src/testing/seeded-random.ts'
+import { mixed, seededRandom } from '../../src/testing/seeded-random.ts'
 import type { SeededRandom } from '../../src/testing/seeded-random.ts'
 
 export interface Plan {
@@ -23,7 +23,10 @@ export interface Plan {
   readonly calls: readonly PlannedCall[]
   readonly messageFaults: readonly MessageFault[]
   readonly worldFaults: readonly WorldFault[]
+  readonly deploys: readonly Deploy[]
   readonly conflictChance: number
+  /** Values are stored by a codec that encodes the same value differently each time, as encryption does. */
+  readonly isSealed: boolean
 }
 
 export interface PlannedProcess {
@@ -31,6 +34,15 @@ export interface PlannedProcess {
   readonly skewMs: number
   readonly rate: number
   readonly sweepEveryMs?: number
+  /** Times that this process has otherwise than the others, on the same keys. */
+  readonly times?: { readonly leaseMs: number; readonly keepMs: number }
+}
+
+/** A process is asked to close in the middle of its work, ends, and starts again. */
+export interface Deploy {
+  readonly process: number
+  readonly atMs: number
+  readonly downMs: number
 }
 
 export interface PlannedCall {
@@ -79,7 +91,7 @@ export type WorldFault =
       readonly process: number
       readonly atMs: number
       readonly key: number
-      readonly action: 'release' | 'forget'
+      readonly action: 'release' | 'forget' | 'resolve' | 'keep'
     }
 
 /** The same id in two scopes, and two ids in one: nobody may be given another's answer. */
@@ -125,7 +137,41 @@ export function planFor(seed: number): Plan {
   const calls = planCalls(random, ground, processes.length)
   const calm = { messageFaults: [], worldFaults: [], conflictChance: 0 }
   const faults = weather === 'calm' ? calm : planFaults(random, ground, processes, calls)
-  return { ...ground, processes, calls, ...faults }
+  const plan: Plan = { ...ground, processes, calls, ...faults, deploys: [], isSealed: false }
+  return weather === 'calm' ? plan : widened(plan)
+}
+
+/** What was added to schedules later is drawn by itself, so that a seed from before still means what it meant, and more. */
+const widenedBy = 0x5eed
+
+function widened(plan: Plan): Plan {
+  const random = seededRandom(mixed(plan.seed, widenedBy))
+  const { leaseMs, keepMs } = plan
+  const process = (): number => random.integer(0, plan.processes.length - 1)
+  const atMs = (): number => random.fraction() * leaseMs * 3.5
+  const times = () => ({
+    leaseMs: leaseMs * random.pick([0.5, 2]),
+    keepMs: keepMs < hourMs ? Math.ceil(keepMs * random.pick([0.5, 2])) : keepMs,
+  })
+  const mend = (action: 'resolve' | 'keep'): WorldFault => {
+    return { kind: 'mend', process: process(), atMs: atMs(), key: random.integer(0, 1), action }
+  }
+  // What a person finds out holds for the life that was looked at.
+  const isOneLife =
+    keepMs >= hourMs && !plan.worldFaults.some((each) => each.kind === 'mend' && each.action === 'forget')
+  return {
+    ...plan,
+    isSealed: random.chance(0.3),
+    processes: plan.processes.map((each) => (random.chance(0.25) ? { ...each, times: times() } : each)),
+    deploys: random.chance(0.2)
+      ? [{ process: process(), atMs: random.fraction() * leaseMs * 3, downMs: random.pick([10, leaseMs]) }]
+      : [],
+    worldFaults: [
+      ...plan.worldFaults,
+      ...(random.chance(0.2) ? [mend('keep')] : []),
+      ...(isOneLife && random.chance(0.3) ? [mend('resolve'), mend('resolve')] : []),
+    ],
+  }
 }
 
 /** The same schedule for a Redis, which has no transactions and sweeps by itself, and may lose what it holds. */
@@ -136,8 +182,9 @@ export function redisPlanFor(seed: number): Plan {
   const how = random.pick(['emptied', 'went-back'] as const)
   const loss: WorldFault = { kind: 'loss', atMs, how, rememberedAtMs: atMs * random.fraction() }
   const isLossy = plan.weather === 'faulty' && random.chance(0.15)
-  // Longer than a process's mark is kept: what it counted on has gone by itself, and is no loss.
-  const idleMs = plan.weather === 'calm' && random.chance(0.5) ? 8 * 24 * hourMs : 0
+  // Longer than a process's mark is kept: what it counted on has gone by itself, and is no loss. A loss of before would go unnoticed.
+  const isIdle = plan.weather === 'calm' ? random.chance(0.5) : !isLossy && random.chance(0.08)
+  const idleMs = isIdle ? 8 * 24 * hourMs : 0
   return {
     ...plan,
     core: 'redis',
@@ -146,8 +193,8 @@ export function redisPlanFor(seed: number): Plan {
     storeTimeoutMs:
       plan.weather === 'calm' ? Math.max(plan.storeTimeoutMs, 7 * plan.latencyMs[1]) : plan.storeTimeoutMs,
     // Longer than that, too: in calm weather no key is executed twice.
-    keepMs: plan.keepMs + 2 * idleMs,
-    processes: plan.processes.map(({ name, skewMs, rate }) => ({ name, skewMs, rate })),
+    keepMs: plan.keepMs + (plan.weather === 'calm' ? 2 * idleMs : 0),
+    processes: plan.processes.map(({ sweepEveryMs: _sweepEveryMs, ...process }) => process),
     calls: plan.calls.map((call, index) => ({ ...call, how: 'run', atMs: call.atMs + (index % 2) * idleMs })),
     worldFaults: [...plan.worldFaults.filter(({ kind }) => kind !== 'sweep'), ...(isLossy ? [loss] : [])],
     conflictChance: 0,
@@ -310,12 +357,13 @@ function planWorldFault(random: SeededRandom, ground: Ground, processes: number)
 
 /** The plan with one thing left out, each in its turn. */
 export function* smallerPlans(plan: Plan): Generator<Plan> {
-  for (const list of ['worldFaults', 'messageFaults', 'calls'] as const) {
+  for (const list of ['worldFaults', 'deploys', 'messageFaults', 'calls'] as const) {
     for (const index of plan[list].keys()) yield { ...plan, [list]: plan[list].filter((_, other) => other !== index) }
   }
+  if (plan.isSealed) yield { ...plan, isSealed: false }
   if (plan.conflictChance > 0) yield { ...plan, conflictChance: 0 }
-  for (const [index, { name, skewMs, rate, sweepEveryMs }] of plan.processes.entries()) {
-    if (skewMs === 0 && rate === 1 && sweepEveryMs === undefined) continue
+  for (const [index, { name, skewMs, rate, sweepEveryMs, times }] of plan.processes.entries()) {
+    if (skewMs === 0 && rate === 1 && sweepEveryMs === undefined && times === undefined) continue
     yield { ...plan, processes: plan.processes.with(index, { name, skewMs: 0, rate: 1 }) }
   }
   for (const [index, call] of plan.calls.entries()) {

@@ -31,6 +31,11 @@ export const quotas: QuotaTable = {
   outcomeUnknown: 12,
   claimLost: 37,
   deadlines: 138,
+  deploys: 123,
+  sealed: 215,
+  mixed: 382,
+  resolves: 7,
+  keeps: 126,
 }
 
 /** Of keys on Redis, which has no transactions and no sweeps, but losses. Measured on 10,000 schedules from seed 1 on. */
@@ -48,7 +53,7 @@ export const redisQuotas: QuotaTable = {
   reopened: 175,
   fenced: 665,
   replays: 2_809,
-  busy: 7_143,
+  busy: 6_700,
   mismatches: 657,
   doubts: 15,
   expiries: 202,
@@ -59,6 +64,12 @@ export const redisQuotas: QuotaTable = {
   deadlines: 118,
   losses: 90,
   quarantined: 120,
+  deploys: 123,
+  sealed: 215,
+  mixed: 382,
+  idle: 67,
+  resolves: 10,
+  keeps: 126,
 }
 
 export interface Lowered {
@@ -69,7 +80,14 @@ export interface Lowered {
 }
 
 /** Quotas that were higher once. Without a row here, a lowered quota fails the test that compares it with `highest`. */
-export const lowered: readonly Lowered[] = []
+export const lowered: readonly Lowered[] = [
+  {
+    table: 'redisQuotas',
+    name: 'busy',
+    from: 7_143,
+    why: 'Processes are closed in the middle, and a call that would have asked a busy key again and again ends with its process.',
+  },
+]
 
 /** The highest that each quota has been. A number here is never lowered and never removed. */
 export const highest: Readonly<Record<Lowered['table'], QuotaTable>> = {
@@ -99,6 +117,11 @@ export const highest: Readonly<Record<Lowered['table'], QuotaTable>> = {
     outcomeUnknown: 12,
     claimLost: 37,
     deadlines: 138,
+    deploys: 123,
+    sealed: 215,
+    mixed: 382,
+    resolves: 7,
+    keeps: 126,
   },
   redisQuotas: {
     calm: 45,
@@ -125,5 +148,11 @@ export const highest: Readonly<Record<Lowered['table'], QuotaTable>> = {
     deadlines: 118,
     losses: 90,
     quarantined: 120,
+    deploys: 123,
+    sealed: 215,
+    mixed: 382,
+    idle: 67,
+    resolves: 10,
+    keeps: 126,
   },
 }

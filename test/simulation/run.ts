@@ -1,15 +1,17 @@
-// npm run simulate -- --seed S --schedules N [--what keys|redis|operations] [--seconds T] [--workers W] [--json FILE]
+// npm run simulate -- --seed S --schedules N [--what keys|redis|operations] [--seconds T] [--workers W] [--json FILE] [--fresh]
 //
-// Runs the schedules of the seeds S, S + 1, … on all cores. Exit code 0: no violation, and the quotas were met. 1: a violation,
+// Runs the schedules of the seeds S, S + 1, … on all cores. With --fresh it chooses S by chance, and adds what it met to FILE, so that
+// many runs are one search (scripts/guarantees.ts tells of them). Exit code 0: no violation, and the quotas were met. 1: a violation,
 // told as a story. 2: INVALID, the run met too little of what it is about.
 
-import { writeFileSync } from 'node:fs'
+import { randomInt } from 'node:crypto'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { parseArgs } from 'node:util'
 import { isMainThread, parentPort, Worker } from 'node:worker_threads'
 import { mixed } from '../../src/testing/seeded-random.ts'
 import { addCounts, missedQuotas, quotaSchedulesMin } from './counts.ts'
-import { describeFailure } from './failure.ts'
+import { commit, describeFailure } from './failure.ts'
 import { simulations } from './simulations.ts'
 
 type Counts = Record<string, number>
@@ -53,7 +55,11 @@ interface Wanted {
   readonly seconds: number
   readonly workers: number
   readonly json: string | undefined
+  readonly fresh: boolean
 }
+
+/** Far from the seeds that are run every time, which begin at 1. */
+const freshSeeds = [1_000_000_000, 2_000_000_000] as const
 
 function readWanted(): Wanted {
   const { values } = parseArgs({
@@ -64,6 +70,7 @@ function readWanted(): Wanted {
       seconds: { type: 'string', default: '0' },
       workers: { type: 'string', default: String(availableParallelism()) },
       json: { type: 'string' },
+      fresh: { type: 'boolean', default: false },
     },
   })
   const whole = (name: 'seed' | 'schedules' | 'seconds' | 'workers', least: number): number => {
@@ -77,11 +84,12 @@ function readWanted(): Wanted {
   }
   return {
     what,
-    seed: whole('seed', 0),
+    seed: values.fresh ? randomInt(...freshSeeds) : whole('seed', 0),
     schedules: whole('schedules', 1),
     seconds: whole('seconds', 0),
     workers: whole('workers', 1),
     json: values.json,
+    fresh: values.fresh,
   }
 }
 
@@ -163,9 +171,17 @@ async function main(): Promise<void> {
   for (const seed of failed.slice(0, failuresMax)) say(`\n${await describeFailure(simulation, seed)}`)
   say(verdict(failed.length, missed.length))
   if (schedules < quotaSchedulesMin) say(`(quotas are looked at from ${quotaSchedulesMin} schedules on)`)
-  if (wanted.json)
-    writeFileSync(wanted.json, JSON.stringify({ ...wanted, seconds, counts, traceHash, failed, missed }, null, 2))
+  if (wanted.json) {
+    const run = { ...wanted, commit: commit(), seconds, counts, traceHash, failed, missed }
+    writeFileSync(wanted.json, JSON.stringify(wanted.fresh ? withRun(wanted.json, run) : run, null, 2))
+  }
   process.exitCode = failed.length > 0 ? 1 : missed.length > 0 ? 2 : 0
+}
+
+/** All runs of a search, with this one. */
+function withRun(file: string, run: object): { readonly runs: readonly object[] } {
+  const before = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as { runs: object[] }).runs : []
+  return { runs: [...before, run] }
 }
 
 function verdict(failed: number, missed: number): string {

@@ -25,7 +25,8 @@ import type { Life, Process, World } from './world/world.ts'
 import { noCounts } from './counts.ts'
 import type { Counts } from './counts.ts'
 import { keys } from './plan.ts'
-import type { Plan, PlannedCall, PlannedEffect, PlannedProcess, WorldFault } from './plan.ts'
+import type { Deploy, Plan, PlannedCall, PlannedEffect, PlannedProcess, WorldFault } from './plan.ts'
+import { sealedBy } from './sealed.ts'
 
 /** What can be made wrong, to see whether the checker notices. */
 export interface Wrong {
@@ -82,6 +83,7 @@ export async function runPlan(
   const { world, processes, history, counts } = stage
   for (const [index, process] of processes.entries()) start(stage, process, plan.processes[index]!)
   for (const call of plan.calls) world.after(call.atMs, () => ask(stage, call, 0))
+  for (const planned of plan.deploys) world.after(planned.atMs, () => deploy(stage, planned))
   for (const fault of plan.worldFaults) {
     world.after(fault.atMs, () => happen(stage, fault))
     if (fault.kind === 'loss') world.after(fault.rememberedAtMs, () => stage.redis?.remember())
@@ -104,6 +106,9 @@ function setStage(plan: Plan, wrong: Wrong, drain: 'quick' | 'thorough'): Stage 
   const counts = noCounts()
   counts.schedules = 1
   if (plan.weather === 'calm') counts.calm = 1
+  if (plan.isSealed) counts.sealed = 1
+  if (plan.processes.some(({ times }) => times)) counts.mixed = 1
+  if (plan.healAtMs > weekMs) counts.idle = 1
   const world = createWorld({ seed: plan.seed, drain })
   const outages = plan.worldFaults
     .filter((fault) => fault.kind === 'outage')
@@ -134,6 +139,7 @@ function setStage(plan: Plan, wrong: Wrong, drain: 'quick' | 'thorough'): Stage 
 }
 
 const crashedOnDecisionMs = 200
+const weekMs = 7 * 24 * 3_600_000
 
 function start(stage: Stage, process: Process, planned: Partial<PlannedProcess>): void {
   const { plan, server, wrong } = stage
@@ -150,6 +156,8 @@ function start(stage: Stage, process: Process, planned: Partial<PlannedProcess>)
     attemptMs,
     storeTimeoutMs,
     sweepEveryMs: planned.sweepEveryMs ?? false,
+    ...planned.times,
+    ...(plan.isSealed && { codec: sealedBy(life) }),
   }
   const once = createOnce(wrong.options?.(options, life) ?? options)
   stage.services.set(process, { life, once: wrong.once?.(once, life) ?? once })
@@ -175,6 +183,27 @@ function crash(stage: Stage, process: Process, downMs: number): void {
     if (process.life) return
     tell(stage, `${process.name} starts again`)
     start(stage, process, {})
+  })
+}
+
+/** The process closes what it has, then ends, and starts again. */
+function deploy(stage: Stage, { process: index, downMs }: Deploy): void {
+  const process = stage.processes[index]!
+  const running = stage.services.get(process)
+  if (!running || !process.life || stage.world.now() >= stage.plan.healAtMs) return
+  const { life, once } = running
+  const name = `${process.name}, deployed`
+  stage.counts.deploys++
+  tell(stage, `${process.name} closes`)
+  stage.services.delete(process)
+  stage.closing.add(name)
+  life.whenOver(() => stage.closing.delete(name))
+  life.arrive(0, () => {
+    void once.close().then(() => {
+      stage.closing.delete(name)
+      // What else happens in this turn happens before the process has ended.
+      stage.world.after(0, () => process.life === life && crash(stage, process, downMs))
+    })
   })
 }
 
@@ -207,12 +236,36 @@ function happen(stage: Stage, fault: WorldFault): void {
       tell(stage, `${process.name} sweeps`)
       return service.life.arrive(0, () => void service.once.store.sweep({ limit: 100 }).catch(() => {}))
     case 'mend':
-      tell(
-        stage,
-        `somebody at ${process.name} wants to ${fault.action} ${keys[fault.key]!.scope}/${keys[fault.key]!.id}`,
-      )
-      return service.life.arrive(0, () => void service.once[fault.action](keys[fault.key]!, 'by plan').catch(() => {}))
+      return mend(stage, service, fault)
   }
+}
+
+/** What a person does by hand. One who resolves a key has found out which execution took effect. */
+function mend(stage: Stage, { life, once }: Running, { key: index, action }: WorldFault & { kind: 'mend' }): void {
+  const key = keys[index]!
+  const found = action === 'resolve' ? lastEffectOf(stage, keyString(key)) : undefined
+  if (action === 'resolve' && !found) return
+  tell(stage, `somebody at ${life.process.name} wants to ${action} ${key.scope}/${key.id}`)
+  const work = (): Promise<unknown> => {
+    if (action === 'keep') return once.keep(key, 2 * stage.plan.leaseMs, 'by plan')
+    return action === 'resolve' ? once.resolve(key, { value: found! }, 'by plan') : once[action](key, 'by plan')
+  }
+  life.arrive(0, () => void work().catch(() => {}))
+}
+
+/** What an effect returns. */
+interface Effected {
+  readonly key: string
+  readonly asked: string
+  readonly execution: number
+}
+
+/** What the last execution of this key would have returned, when its claim is the last one and its effect took place. */
+function lastEffectOf({ history }: Stage, key: string): Effected | undefined {
+  const row = history.changes.findLast((each) => each.key === key)?.after
+  const execution = history.executions.findIndex(({ token }) => token === row?.token)
+  if (!row || row.wrote === 'settle' || !history.effects.some((each) => each.execution === execution)) return undefined
+  return { key, asked: history.executions[execution]!.call.asked, execution }
 }
 
 /** A client asks a process; when that fails or dies, it asks another one, as often as planned. */
@@ -396,7 +449,8 @@ async function askUntilEnd(stage: Stage, running: Running, index: number, how: '
 }
 
 /** The longest that a key may stay out of reach: a duplicate that waits, hangs and leaves its lease; messages that are late. */
-function wedgedMs({ leaseMs, attemptMs, storeTimeoutMs }: Plan): number {
+function wedgedMs({ leaseMs: usualMs, attemptMs, storeTimeoutMs }: Plan): number {
+  const leaseMs = 2 * usualMs // that of a process may be twice as long
   const [waitMs, graceMs, lateMs, noticeMs] = [4 * leaseMs, leaseMs, 3 * leaseMs, 4_000]
   return waitMs + attemptMs + graceMs + leaseMs + lateMs + 4 * storeTimeoutMs + noticeMs
 }
@@ -404,7 +458,10 @@ function wedgedMs({ leaseMs, attemptMs, storeTimeoutMs }: Plan): number {
 async function sweepAll(stage: Stage): Promise<number> {
   const { world, server, redis, plan } = stage
   let leftovers = 0
-  const afterMs = plan.leaseMs + plan.keepMs + plan.tombstoneMs
+  const longest = (name: 'leaseMs' | 'keepMs'): number =>
+    Math.max(plan[name], ...plan.processes.map(({ times }) => times?.[name] ?? 0))
+  // A key may have been kept for two leases by hand.
+  const afterMs = longest('leaseMs') + Math.max(longest('keepMs'), 2 * plan.leaseMs) + plan.tombstoneMs
   world.after(afterMs, () => {
     // What a Redis keeps goes by itself.
     if (redis) return void (leftovers = redis.server.leftovers().length)

@@ -207,6 +207,8 @@ const nobodysFence = -1
 
 /** The same entry, which expires `keepMs` after this moment at the earliest. When its lease ended decides nothing else now. */
 function kept(entry: ModelEntry, keepMs: number, at: Span): ModelEntry {
+  // It is kept for longer anyway, and its lease ended when it did.
+  if (at.toMs + keepMs <= entry.lease.fromMs + entry.keepMs) return entry
   const earlierMs = keepMs - entry.keepMs
   const fromMs = Math.max(at.fromMs, entry.lease.fromMs - earlierMs)
   return { ...entry, keepMs, lease: { fromMs, toMs: Math.max(at.toMs, entry.lease.toMs - earlierMs) } }

@@ -167,6 +167,35 @@ export const coreBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  // Each of these shows itself only in schedules where a person resolves or keeps keys, processes have different times, or a codec seals.
+  ...bugsIn('src/core/entry.ts', 'claim, lease, fence', [
+    {
+      id: 'a result given by hand leaves the fence to the holder that it pushed out',
+      find: 'outcome, fence: at.fence, leaseUntilMs',
+      replace: 'outcome, leaseUntilMs',
+      caughtBy: bySimulation('fence-grows'),
+    },
+    {
+      id: 'a keep by hand makes a key expire earlier',
+      find: 'keepMs: Math.max(entry.keepMs, at.nowMs + action.keepMs - entry.leaseUntilMs)',
+      replace: 'keepMs: at.nowMs + action.keepMs - entry.leaseUntilMs',
+      caughtBy: bySimulation('live-kept'),
+    },
+    {
+      id: 'a later attempt keeps the retention of the first one',
+      find: '    keepMs: request.retention.keepMs,',
+      replace: '    keepMs: before?.keepMs ?? request.retention.keepMs,',
+      caughtBy: bySimulation('linearizable'),
+    },
+  ]),
+  ...bugsIn('src/core/call.ts', 'claim, lease, fence', [
+    {
+      id: 'a replay is read without the codec',
+      find: 'decodeOutcome(verdict.outcome, options.codec, call.key)',
+      replace: 'decodeOutcome(verdict.outcome, undefined, call.key)',
+      caughtBy: bySimulation('no-wedge'),
+    },
+  ]),
   ...bugsIn('src/core/call/waiting.ts', 'claim, lease, fence', [
     {
       id: 'a duplicate that has its answer leaves its timer',

@@ -32,6 +32,8 @@ export interface OperationRecord {
   end?: OperationEnd
   /** Somebody forgot it by hand: nobody will finish it. */
   isForgotten?: boolean
+  /** A person has said what it came to: what its steps did is that person's affair. */
+  isResolved?: boolean
   /** A worker has found that no caller asked for it: nothing of it is kept. */
   isDiscarded?: boolean
   /** The code has changed so that nobody can finish it, and it must be shown as parked. */
@@ -349,6 +351,7 @@ function checkEnd(history: OperationHistory, operation: OperationRecord, trail: 
   if (!isOver && !isForgotten && !isDiscarded && (hasBegun || end)) {
     report('operation-ends', `it is ${end?.state ?? 'gone'} when all is over`)
   }
+  if (operation.isResolved) return
   const version = trail.findLast(({ name }) => name === courseName)?.version ?? 1
   for (const { name, undoable, versions } of steps) {
     const runs = effectsOf(history, operation, name, 'run')
