@@ -124,6 +124,22 @@ const records: readonly ContractCase[] = [
     },
   },
   {
+    name: 'a later attempt that is settled and kept for no time is gone at once: it is not due, and the next claim is the first',
+    guarantee: 'operations',
+    async run({ store, ...subject }) {
+      const inspectable = inspectableOf({ store, ...subject })
+      assert.equal(await advance(store, await enlisted(store), [], { to: 'open', afterMs: 0 }), 'done')
+      const claim = assertGranted(await enlist(store), 'reopened', 2)
+      const forNoTime = { keepMs: 0, tombstoneMs: 0 }
+      const outcome = bytesOf('of no interest')
+      assert.equal(await advance(store, claim, [], { to: 'settled', outcome, retention: forNoTime }), 'done')
+      assert.equal(await inspectable.show(anOperation), undefined)
+      assert.deepEqual(await operationsOf(store).due(scope, { limit: 10, holdMs: 1 }), [])
+      assertGranted(await enlist(store), 'fresh', 1)
+      assert.deepEqual((await operationsOf(store).ledger(anOperation))?.records, [])
+    },
+  },
+  {
     name: 'of 100 that enlist one operation at once through two instances, one is granted',
     guarantee: 'operations',
     async run({ store, another }) {

@@ -176,6 +176,15 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: bySimulation('fence-grows'),
     },
     {
+      id: 'what is kept for no time is still there at that moment',
+      find: 'nowMs >= forgottenAtMs(entry)) return undefined',
+      replace: 'nowMs > forgottenAtMs(entry)) return undefined',
+      caughtBy: byTest(
+        'src/stores/memory/contract.test.ts',
+        'a later attempt that is settled and kept for no time is gone at once: it is not due, and the next claim is the first',
+      ),
+    },
+    {
       id: 'a keep by hand makes a key expire earlier',
       find: 'keepMs: Math.max(entry.keepMs, at.nowMs + action.keepMs - entry.leaseUntilMs)',
       replace: 'keepMs: at.nowMs + action.keepMs - entry.leaseUntilMs',
