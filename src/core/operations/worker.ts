@@ -2,12 +2,11 @@
 // claim decides which of them goes on with which operation, and the store hands each worker other ones.
 
 import type { RunContext } from '../call.ts'
-import { sleep } from '../clock.ts'
+import { follow, sleep } from '../clock.ts'
 import { invalidArgument } from '../errors.ts'
 import { isDefined, partsOf } from './operation.ts'
 import type { Operation, OperationParts } from './operation.ts'
 import { checkGiven, optional, positiveInteger, positiveMs } from '../options.ts'
-import { follow } from '../signals.ts'
 import { callStore } from '../timed-call.ts'
 import type { DueOperation } from '../store.ts'
 
