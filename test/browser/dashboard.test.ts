@@ -5,6 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startDemo } from '../../src/cli/demo.ts'
 import type { RunningDemo } from '../../src/cli/demo.ts'
 import { InDoubtError } from '../../src/core/errors.ts'
+import { publish } from '../../src/core/events.ts'
 import { createOnce } from '../../src/core/once.ts'
 import { operationsSection, startAdmin } from '../../src/gateway/admin.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
@@ -239,6 +240,32 @@ needs('chromium').describe('the dashboard in a browser', () => {
     await page.locator('#key .timeline', { hasText: 'resumed manually' }).waitFor()
     expect(await checkout.status('order-7')).toMatchObject({ state: 'waiting' })
     await page.locator('#parked', { hasText: '0' }).waitFor()
+    expect(trouble).toEqual([])
+    await page.context().close()
+    await admin.close()
+    await shop.close()
+  })
+
+  test('a loss of data is an alert with what to type, and says so when new keys are served again', async () => {
+    const store = memoryStore()
+    const shop = createOnce({ store, scope: 'shop' })
+    let notReady: string | undefined = 'in quarantine'
+    const admin = await startAdmin({
+      once: shop,
+      store,
+      metrics: { text: () => '' },
+      listen: { host: '127.0.0.1', port: 0 },
+      notReady: () => notReady,
+    })
+    publish('data-loss', undefined, { store: 'redis', register: 'r', evidence: 'emptied', quarantined: true })
+    publish('unprotected', { scope: 'shop', id: 'k' }, { code: 'STORE_UNAVAILABLE' })
+    const { page, trouble } = await openPage(browser, admin.url)
+    await page.locator('#problem', { hasText: 'onceonly quarantine --store URL. Not ready: in quarantine' }).waitFor()
+    expect(await page.locator('#where').textContent()).toContain('not ready')
+    expect(await page.locator('#unprotected').textContent()).toBe('1')
+    notReady = undefined
+    await page.locator('#problem', { hasText: 'New keys are served, and retries of lost keys run again.' }).waitFor()
+    expect(await page.locator('#problem').textContent()).not.toContain('refused')
     expect(trouble).toEqual([])
     await page.context().close()
     await admin.close()

@@ -58,22 +58,26 @@ function stateOf(notReady, degraded) {
   return degraded === undefined ? '' : ', unprotected'
 }
 
-/** The worst of what is wrong now, in words that say what to do. */
+/** What is wrong now, and what to do about it. A loss stays on the page: its retries may come for days. */
 function troubleOf({ notReady, degraded, dataLoss, problem }) {
-  const lost =
-    dataLoss &&
-    `The store lost data that it had acknowledged (${dataLoss.event.evidence}, ${new Date(dataLoss.atMs).toLocaleString()}). ` +
-      (dataLoss.event.quarantined
+  const trouble = []
+  if (dataLoss) {
+    const { evidence, quarantined } = dataLoss.event
+    trouble.push(
+      `The store lost data that it had acknowledged (${evidence}, ${new Date(dataLoss.atMs).toLocaleString()}).`,
+    )
+    const isHeld = quarantined && notReady !== undefined
+    trouble.push(
+      isHeld
         ? 'New keys are refused until a person has looked: onceonly quarantine --store URL.'
-        : 'Retries of lost keys run again.')
-  const state =
-    notReady !== undefined
-      ? `Not ready: ${notReady}`
-      : degraded !== undefined
-        ? `Requests with a key run without protection, because the store is missing: ${degraded}`
-        : undefined
-  const all = [lost, state].filter(Boolean)
-  return all.length > 0 ? all.join(' ') : problem
+        : 'New keys are served, and retries of lost keys run again.',
+    )
+  }
+  if (notReady !== undefined) trouble.push(`Not ready: ${notReady}`)
+  else if (degraded !== undefined) {
+    trouble.push(`Requests with a key run without protection, because the store is missing: ${degraded}`)
+  }
+  return trouble.length > 0 ? trouble.join(' ') : problem
 }
 
 function eventItem({ atMs, name, event }) {
