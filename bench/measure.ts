@@ -20,6 +20,8 @@ export interface Round {
   readonly perSecond: number
   readonly p50Ms: number
   readonly p99Ms: number
+  /** Of this process, for each unit of work. */
+  readonly cpuMs: number
 }
 
 export interface Compared {
@@ -27,6 +29,7 @@ export interface Compared {
   readonly throughput: number
   readonly p50: number
   readonly p99: number
+  readonly cpu: number
   readonly rounds: readonly (readonly [Round, Round])[]
 }
 
@@ -49,6 +52,7 @@ export async function compare(variants: readonly [Variant, Variant], comparison:
     throughput: ratio((each) => each.perSecond),
     p50: ratio((each) => each.p50Ms),
     p99: ratio((each) => each.p99Ms),
+    cpu: ratio((each) => each.cpuMs),
     rounds: measured,
   }
 }
@@ -65,11 +69,14 @@ async function round(variant: Variant, { concurrency, operations }: Comparison):
     }
   }
   const beganMs = performance.now()
+  const usedBefore = process.cpuUsage()
   await Promise.all(Array.from({ length: concurrency }, worker))
   const tookMs = performance.now() - beganMs
+  const used = process.cpuUsage(usedBefore)
   durationsMs.sort((a, b) => a - b)
   const at = (part: number): number => durationsMs[Math.floor((durationsMs.length - 1) * part)]!
-  return { perSecond: (durationsMs.length / tookMs) * 1_000, p50Ms: at(0.5), p99Ms: at(0.99) }
+  const cpuMs = (used.user + used.system) / 1_000 / durationsMs.length
+  return { perSecond: (durationsMs.length / tookMs) * 1_000, p50Ms: at(0.5), p99Ms: at(0.99), cpuMs }
 }
 
 export function median(values: readonly number[]): number {

@@ -65,8 +65,12 @@ export function createCalls(options: OnceOptions, settings: Settings, context: R
   return {
     context,
     waiting,
-    read: (what, id, effect, runOptions) =>
-      readCall(options.scope, settings, { what, id, effect, options: runOptions }),
+    read(what, id, effect, runOptions) {
+      const subject = keyFrom(options.scope, id)
+      if (typeof effect !== 'function')
+        throw invalidArgument(`${what}: expected the effect to be a function, got ${typeof effect}`)
+      return callOf(subject, readRunOptions(what, settings, runOptions), fingerprint(runOptions.fingerprint))
+    },
     wake: (call) => waiting.wake(call.group),
     answer(call, verdict, startedMs) {
       if (verdict.is === 'settled') return replay(call, verdict, startedMs)
@@ -89,18 +93,8 @@ export function valueOf(subject: Key, outcome: Outcome): unknown {
   })
 }
 
-function readCall(
-  scope: string,
-  defaults: Settings,
-  given: { readonly what: string; readonly id: string | Key; readonly effect: unknown; readonly options: RunOptions },
-): Call {
-  const { what, id, effect, options } = given
-  const subject = keyFrom(scope, id)
-  if (typeof effect !== 'function')
-    throw invalidArgument(`${what}: expected the effect to be a function, got ${typeof effect}`)
-  const settings = readRunOptions(what, defaults, options)
+function callOf(subject: Key, settings: Settings, asked: string): Call {
   const { leaseMs, keepMs, tombstoneMs, version, onTakeover, onExpired } = settings
-  const asked = fingerprint(options.fingerprint)
   return {
     key: subject,
     settings,

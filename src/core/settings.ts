@@ -125,6 +125,8 @@ const callNames = Object.keys(callRules) as readonly (keyof CallOptions)[]
 
 export function readRunOptions(what: string, settings: Settings, options: RunOptions): Settings {
   checkGiven(what, options, runRules)
+  // Nearly every call gives a fingerprint and nothing else.
+  if (callNames.every((name) => options[name] === undefined || options[name] === settings[name])) return settings
   // A call with a lease of its own and no deadline of its own has a deadline that fits that lease.
   const attemptMs = Math.max(settings.attemptMs, (options.leaseMs ?? 0) * leasesPerAttempt)
   return { ...settings, attemptMs, ...given(options, callNames) }

@@ -18,14 +18,16 @@ export function requestFingerprint(
   body: FingerprintedBody,
 ): string {
   const { path, query } = splitTarget(request.target)
-  const bodyText = bodyPart(settings, request, body)
+  const contentType = request.header('content-type')
+  const contentEncoding = request.header('content-encoding')
+  const bodyText = bodyPart(settings, request, body, contentEncoding ? undefined : contentType)
   const isBare = typeof settings.fingerprint.body === 'function' || bodyText.startsWith('multipart:')
   const parts = [
     request.method,
     path,
     settings.fingerprint.query === 'bytes' ? query : canonicalQuery(query),
-    mediaType(request.header('content-type'), isBare ? 'bare' : 'full'),
-    (request.header('content-encoding') ?? '').trim().toLowerCase(),
+    mediaType(contentType, isBare ? 'bare' : 'full'),
+    contentEncoding ? contentEncoding.trim().toLowerCase() : '',
     bodyText,
   ]
   for (const name of settings.headers) parts.push(name, request.header(name) ?? '\n')
@@ -33,30 +35,31 @@ export function requestFingerprint(
   return JSON.stringify(parts)
 }
 
-function bodyPart(settings: HttpSettings<never>, request: FingerprintedRequest, body: FingerprintedBody): string {
+/** `type` is what the bytes are, unless they are encoded: then they say what was asked. */
+function bodyPart(
+  settings: HttpSettings<never>,
+  request: FingerprintedRequest,
+  body: FingerprintedBody,
+  type: string | undefined,
+): string {
   // A digest that was claimed and one that was computed are the same thing: a limit that is raised later changes no key.
   if ('sha256' in body) return `bytes:${body.sha256}`
+  const { bytes } = body
   const how = settings.fingerprint.body
-  if (typeof how === 'function') return `custom:${fingerprint(how(body.bytes, request))}`
-  const canonical = how === 'jcs' ? canonicalBody(settings, request, body.bytes) : undefined
-  return canonical ?? formBody(request, body.bytes) ?? `bytes:${hash('sha256', body.bytes, 'base64')}`
+  if (typeof how === 'function') return `custom:${fingerprint(how(bytes, request))}`
+  const known = (how === 'jcs' ? jsonBody(settings, type, bytes) : undefined) ?? formBody(type, bytes)
+  return known ?? `bytes:${hash('sha256', bytes, 'base64')}`
 }
 
 /** The parts of a form, whatever boundary the client drew for this attempt. */
-function formBody(request: FingerprintedRequest, bytes: Uint8Array): string | undefined {
-  const boundary = boundaryOf(request.header('content-type'))
-  if (boundary === undefined || request.header('content-encoding')) return undefined
-  const digest = multipartDigest(bytes, boundary)
+function formBody(type: string | undefined, bytes: Uint8Array): string | undefined {
+  const boundary = boundaryOf(type)
+  const digest = boundary === undefined ? undefined : multipartDigest(bytes, boundary)
   return digest === undefined ? undefined : `multipart:${digest}`
 }
 
-function canonicalBody(
-  settings: HttpSettings<never>,
-  request: FingerprintedRequest,
-  bytes: Uint8Array,
-): string | undefined {
-  if (request.header('content-encoding')) return undefined
-  if (!/^application\/(?:[^;\s]+\+)?json$/.test(mediaType(request.header('content-type'), 'bare'))) return undefined
+function jsonBody(settings: HttpSettings<never>, type: string | undefined, bytes: Uint8Array): string | undefined {
+  if (!/^application\/(?:[^;\s]+\+)?json$/.test(mediaType(type, 'bare'))) return undefined
   const parsed = parseStrictJson(bytes)
   if (!parsed) return undefined
   try {

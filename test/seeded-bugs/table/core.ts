@@ -147,8 +147,8 @@ export const coreBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/call.ts', 'claim, lease, fence', [
     {
       id: 'no fingerprint is taken of what is asked',
-      find: 'const asked = fingerprint(options.fingerprint)',
-      replace: 'const asked = fingerprint(undefined)',
+      find: 'fingerprint(runOptions.fingerprint)',
+      replace: 'fingerprint(undefined)',
       caughtBy: bySimulation('own-answer'),
     },
     {

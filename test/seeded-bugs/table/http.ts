@@ -66,7 +66,7 @@ export const httpBugs: readonly SeededBug[] = [
     },
     {
       id: 'the boundary of a form makes another request of its retry',
-      find: 'formBody(request, body.bytes) ?? ',
+      find: ' ?? formBody(type, bytes)',
       replace: '',
       caughtBy: byTest(inRequest, 'a form that is sent again is the same request, whatever its boundary'),
     },
