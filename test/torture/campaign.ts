@@ -353,7 +353,11 @@ async function moveClocks(state: State): Promise<void> {
     async (store) => {
       const [place, stop] = await placeOfItsOwn(store)
       const flows = movedFlows[store]
-      await add(`${store}, moved clocks`, moveClocksOfProcesses(place, flows, jumps)).finally(stop)
+      try {
+        await add(`${store}, moved clocks`, moveClocksOfProcesses(place, flows, jumps))
+      } finally {
+        await stop()
+      }
       const start = serversWithClocks[store]
       if (start) await add(`${store}, its clock moved`, moveClockOf(start, flows, jumps))
     },
