@@ -1,6 +1,6 @@
 // The package as a user has it: built, packed, imported by its subpaths, its program run, its examples and README as written.
 
-import { execFile, spawn } from 'node:child_process'
+import { execFile, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import {
   existsSync,
@@ -17,7 +17,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { startDynamodb } from './servers/dynamodb.ts'
-import { needs } from './servers/needs.ts'
+import { needs, needsTool } from './servers/needs.ts'
 import { startPostgres } from './servers/postgres.ts'
 import type { RunningPostgres } from './servers/postgres.ts'
 
@@ -25,6 +25,25 @@ const root = join(import.meta.dirname, '..')
 const run = promisify(execFile)
 const readme = readFileSync(join(root, 'README.md'), 'utf8')
 let folder: string
+
+/** The system's own Node, where it is older than what the package needs. The repository brings a newer one in node_modules/.bin. */
+function findOldNode(): string | undefined {
+  return ['/usr/bin/node', '/usr/local/bin/node', '/opt/homebrew/bin/node'].find((path) => {
+    const asked = spawnSync(path, ['--version'], { encoding: 'utf8' })
+    return asked.status === 0 && Number(/^v(\d+)/.exec(asked.stdout)?.[1]) < 22
+  })
+}
+const oldNodePath = findOldNode()
+const oldNode = needsTool(
+  'node-before-22',
+  oldNodePath === undefined
+    ? {
+        reason: 'no Node older than 22 is installed on this system',
+        cure: 'install Node 20 as /usr/bin/node',
+        optional: 'a newer system is no fault',
+      }
+    : undefined,
+)
 
 beforeAll(async () => {
   await run(process.execPath, [join(root, 'scripts', 'build.ts')])
@@ -102,6 +121,36 @@ describe('the package', () => {
       )
     expect(dead).toEqual([])
   })
+
+  oldNode.test(
+    'on an older Node, library and program name both versions before anything is claimed or listens',
+    async () => {
+      const refused = async (args: readonly string[]): Promise<string> => {
+        const ended = await run(oldNodePath!, args, { cwd: folder }).then(
+          ({ stdout }) => stdout,
+          (error: { stderr: string }) => error.stderr,
+        )
+        return ended.replaceAll(/\s+/g, ' ')
+      }
+      const words = 'onceonly needs Node 22.13 or later, and this is Node '
+      const code = (store: string): string => `import { createOnce } from 'onceonly'
+      import { memoryStore } from 'onceonly/memory'
+      import { sqliteStore } from 'onceonly/sqlite'
+      try { const store = ${store}
+        await createOnce({ store, scope: 's' }).run('k', () => 1)
+      } catch (error) { console.log(error.code, error.message) }`
+      for (const store of ['memoryStore()', "sqliteStore({ path: 'old-node.db' })"]) {
+        writeFileSync(join(folder, 'old-node.mjs'), code(store))
+        expect(await refused(['old-node.mjs'])).toContain(`UNSUPPORTED ${words}`)
+      }
+      expect(readdirSync(folder)).not.toContain('old-node.db')
+      const program = join(root, 'dist', 'cli', 'main.js')
+      expect(await refused([program, 'gateway', '--upstream', 'http://127.0.0.1:1', '--tenant', 'shared'])).toContain(
+        `UNSUPPORTED: ${words}`,
+      )
+      expect(await refused([program, 'demo'])).toContain(words)
+    },
+  )
 
   test('the packed file can be installed in an empty project, as the README says', async () => {
     const project = mkdtempSync(join(tmpdir(), 'onceonly-installed-'))

@@ -13,6 +13,7 @@
 
 import { createRequire } from 'node:module'
 import { OnceError } from '../core/errors.ts'
+import { checkNodeVersion } from '../core/node-version.ts'
 import { chosen } from './arguments.ts'
 
 type Run = (args: readonly string[]) => Promise<number>
@@ -80,6 +81,7 @@ async function main(args: readonly string[]): Promise<number> {
     console.log(version())
     return 0
   }
+  checkNodeVersion()
   const run = await commands[chosen('', Object.keys(commands), name)]!.load()
   return run(rest)
 }

@@ -1,12 +1,17 @@
 // Options are checked at the start, all of them, so that a misspelt lease does not become a default one in production.
 
 import { invalidArgument } from './errors.ts'
+import { checkNodeVersion } from './node-version.ts'
 
 /** Answers what was expected when the value is wrong, undefined when it is right. */
 export type Rule = (value: unknown) => string | undefined
 
-/** Refuses unknown names (with the nearest known one) and wrong values; undefined always means "not given". */
+/**
+ * Refuses unknown names (with the nearest known one) and wrong values. Undefined always means "not given". Every store, `createOnce`,
+ * every adapter and the gateway begin here, so this is where a Node that is too old is refused.
+ */
 export function checkOptions(what: string, given: unknown, rules: Readonly<Record<string, Rule>>): void {
+  checkNodeVersion()
   checkGiven(what, given, rules)
   for (const name of Object.keys(rules)) if (!Object.hasOwn(given, name)) checkOne(what, name, undefined, rules[name]!)
 }

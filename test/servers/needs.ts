@@ -21,7 +21,7 @@ export function needs(names: StoreName | StoreName[], options: NeedOptions = {})
 }
 
 /** The same for what is no store: a program, a device, a limit of the system. */
-export function needsTool(name: string, lack: { reason: string; cure: string } | undefined): Need {
+export function needsTool(name: string, lack: Omit<Skip, 'store'> | undefined): Need {
   return needOf(lack ? [{ store: name, ...lack }] : [])
 }
 

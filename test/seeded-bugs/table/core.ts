@@ -415,6 +415,14 @@ export const coreBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/core/options.ts', 'claim, lease, fence', [
+    {
+      id: 'a Node that is too old claims the key and fails after it',
+      find: '  checkNodeVersion()\n',
+      replace: '',
+      caughtBy: byTest('src/core/node-version.test.ts', 'a store and createOnce refuse, and name both versions'),
+    },
+  ]),
   ...bugsIn('src/core/key.ts', 'claim, lease, fence', [
     {
       id: 'a derived key forgets the scope: two tenants share it',
