@@ -34,6 +34,11 @@ export interface Events {
     code: ErrorCode
     cause?: string
   }
+  /**
+   * No retry can cure what the store answers: its tables are missing, its settings void the promise, it refuses this user. Published with
+   * a process warning that names the cure, once per hour and cause.
+   */
+  'store-unfit': { store: string; code: ErrorCode; cause?: string }
   /** The store lost what it had acknowledged, and noticed. `quarantined`: it refuses new keys until a person has looked. */
   'data-loss': { store: string; register: string; evidence: 'emptied' | 'replaced' | 'went-back'; quarantined: boolean }
   swept: { tombstoned: number; forgotten: number }
@@ -49,7 +54,7 @@ export interface Events {
 }
 
 export type EventName = keyof Events
-/** `swept` and `data-loss` concern no single key and have neither. */
+/** `swept`, `store-unfit` and `data-loss` concern no single key and have neither. */
 export type PublishedEvent<Name extends EventName> = Events[Name] & {
   readonly scope?: string
   readonly keyHash?: string
@@ -68,6 +73,7 @@ export const eventNames: readonly EventName[] = [
   'doubted',
   'unprotected',
   'store-failed',
+  'store-unfit',
   'data-loss',
   'swept',
   'mended',

@@ -3,8 +3,10 @@
 
 import type { Clock } from './clock.ts'
 import { OnceError } from './errors.ts'
+import type { ErrorCode } from './errors.ts'
 import { publish } from './events.ts'
 import type { Events } from './events.ts'
+import { describeKey } from './key.ts'
 import type { Key } from './key.ts'
 
 export interface StoreCalls {
@@ -27,9 +29,37 @@ export function callStore<T>(
     const fail = (cause: unknown): void => {
       const error = cause instanceof OnceError ? cause : unavailable(calls, during, cause)
       publish('store-failed', key, { during, code: error.code, ...causeOf(error) })
+      if (!error.retryable && unfitCodes.includes(error.code)) tellUnfit(calls, key, error)
       reject(error)
     }
     settleWithin(calls, call, { resolve, fail, late })
+  })
+}
+
+/** What is wrong with the store itself, when the error is not retryable: every call fails until a person mends it. */
+const unfitCodes: readonly ErrorCode[] = ['STORE_UNAVAILABLE', 'STORE_UNSAFE', 'SCHEMA_MISSING']
+
+/** By createOnce and cause: when a warning was given. */
+const warnedAtMs = new WeakMap<StoreCalls, Map<string, number>>()
+
+/** A fault that lasts is told again, so that it is in today's log, too. */
+const warnAgainMs = 3_600_000
+
+/** Callers may see no more than a 503, and the library never logs. So the message, which names the cure, goes to the process's warnings. */
+function tellUnfit(calls: StoreCalls, key: Key | undefined, error: OnceError): void {
+  const cause = causeOf(error)
+  const warned = warnedAtMs.get(calls) ?? new Map<string, number>()
+  warnedAtMs.set(calls, warned)
+  const what = `${error.code} ${cause.cause ?? ''}`
+  const nowMs = calls.clock.elapsed()
+  if (nowMs < (warned.get(what) ?? -Infinity) + warnAgainMs) return
+  warned.set(what, nowMs)
+  publish('store-unfit', undefined, { store: calls.storeName, code: error.code, ...cause })
+  // A store of the user's own may name the key, which belongs in no log.
+  const message = key ? error.message.replaceAll(describeKey(key), 'a key') : error.message
+  process.emitWarning(`The ${calls.storeName} store cannot be used. ${message}`, {
+    type: 'OnceonlyWarning',
+    code: error.code,
   })
 }
 

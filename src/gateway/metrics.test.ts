@@ -50,6 +50,11 @@ test.each<[line: string, name: EventName, event: object]>([
     { during: 'claim', code: 'STORE_UNAVAILABLE' },
   ],
   [
+    'onceonly_store_unfit_total{store="postgres",code="SCHEMA_MISSING"} 1',
+    'store-unfit',
+    { store: 'postgres', code: 'SCHEMA_MISSING' },
+  ],
+  [
     'onceonly_data_loss_total{evidence="emptied"} 1',
     'data-loss',
     { store: 'redis', register: 'r', evidence: 'emptied', quarantined: true },

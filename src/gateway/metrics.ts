@@ -64,6 +64,7 @@ const counted: { readonly [Name in EventName]?: (event: PublishedEvent<Name>, ad
   doubted: (_event, add) => add('onceonly_doubts_total'),
   unprotected: ({ code }, add) => add('onceonly_unprotected_total', { code }),
   'store-failed': ({ during, code }, add) => add('onceonly_store_failures_total', { during, code }),
+  'store-unfit': ({ store, code }, add) => add('onceonly_store_unfit_total', { store, code }),
   'data-loss': ({ evidence }, add) => add('onceonly_data_loss_total', { evidence }),
   swept({ tombstoned, forgotten }, add) {
     add('onceonly_swept_total', { what: 'tombstoned' }, tombstoned)
@@ -85,6 +86,7 @@ const helps: Readonly<Record<string, string>> = {
   onceonly_doubts_total: 'Requests that were refused because an attempt never reported.',
   onceonly_unprotected_total: 'Requests that ran without protection, because the store was down and the rules say run.',
   onceonly_store_failures_total: 'Calls to the store that failed.',
+  onceonly_store_unfit_total: 'Faults of the store that no retry can cure, once per hour and cause.',
   onceonly_data_loss_total: 'Times the store was found to have lost what it had acknowledged.',
   onceonly_swept_total: 'Entries that were swept.',
   onceonly_mended_total: 'Entries that were changed manually.',

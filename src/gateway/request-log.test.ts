@@ -42,6 +42,7 @@ test('a line is JSON, whatever is in it, and one line', () => {
 
 test.each<[EventName, object, 'warn' | 'error']>([
   ['store-failed', { during: 'claim', code: 'STORE_UNAVAILABLE' }, 'error'],
+  ['store-unfit', { store: 'postgres', code: 'SCHEMA_MISSING' }, 'error'],
   ['data-loss', { store: 'redis', register: 'r', evidence: 'emptied', quarantined: true }, 'error'],
   ['lost', { attempt: 1, durationMs: 3 }, 'warn'],
   ['taken-over', { attempt: 2 }, 'warn'],

@@ -78,6 +78,7 @@ export function createLog({ level, clock, write }: LogOptions): Log {
 
 const followed: readonly (readonly [EventName, 'warn' | 'error'])[] = [
   ['store-failed', 'error'],
+  ['store-unfit', 'error'],
   ['data-loss', 'error'],
   ['lost', 'warn'],
   ['taken-over', 'warn'],

@@ -214,6 +214,14 @@ export function unavailable(server: string, what: string, executed: 'no' | 'unkn
   return new OnceError('STORE_UNAVAILABLE', { message, executed, cause })
 }
 
+/** The server refuses this user, so it wrote nothing. */
+export function refusedUser(server: string, cause: unknown): OnceError {
+  const message =
+    `${server} refuses this user: ${messageOf(cause)}. The effect was not run, and no retry helps. Correct the user, the password, ` +
+    `the database or the rights of the pool that the store was given.`
+  return new OnceError('STORE_UNAVAILABLE', { message, executed: 'no', retryable: false, cause })
+}
+
 /** The server rolled back, or will have to, because of other transactions. */
 export function conflictWithOthers(server: string, what: string, cause: unknown): OnceError {
   const message =

@@ -3,7 +3,7 @@
 
 import { errnoOf, serverErrorOf } from '../../clients/mysql.ts'
 import { OnceError } from '../../core/errors.ts'
-import { conflictWithOthers, messageOf, schemaMissing, unavailable } from '../sql-answers.ts'
+import { conflictWithOthers, messageOf, refusedUser, schemaMissing, unavailable } from '../sql-answers.ts'
 
 // Lock wait time-out, deadlock, a row that changed since the snapshot (MariaDB's snapshot isolation), a conflict that group
 // replication found at COMMIT. The first leaves the transaction open, and all of it must be rolled back.
@@ -31,6 +31,9 @@ const missing: Readonly<Record<number, string>> = {
   1305: 'The procedures of this version are missing',
 }
 
+/** Access denied: to the server, to the database, to a table, to a procedure, without a password. */
+const refusals: readonly number[] = [1045, 1044, 1142, 1370, 1698]
+
 /** `what` completes "MySQL could not …": "claim payments/42". */
 export function storeError(error: unknown, what: string, executed: 'no' | 'unknown'): OnceError {
   if (error instanceof OnceError) return error
@@ -47,5 +50,6 @@ export function storeError(error: unknown, what: string, executed: 'no' | 'unkno
   }
   if (Object.hasOwn(missing, errno)) return schemaMissing(`${missing[errno]}: ${messageOf(error)}.`, error)
   if (isConflict(error)) return conflictWithOthers('MySQL', what, error)
+  if (refusals.includes(errno)) return refusedUser('MySQL', error)
   return unavailable('MySQL', what, executed, error)
 }

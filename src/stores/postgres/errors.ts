@@ -2,7 +2,7 @@
 // says `executed: 'no'` only where the server itself said that it wrote nothing, or where the effect had not begun.
 
 import { OnceError } from '../../core/errors.ts'
-import { conflictWithOthers, messageOf, schemaMissing, unavailable } from '../sql-answers.ts'
+import { conflictWithOthers, messageOf, refusedUser, schemaMissing, unavailable } from '../sql-answers.ts'
 
 /** Our functions raise it when a commit must not happen. Its class is none of the standard's, so no other code raises it. */
 export const lostState = 'OO001'
@@ -63,6 +63,14 @@ const missing: Readonly<Record<string, string>> = {
   '42883': 'The functions of this version are missing',
 }
 
+/** A wrong password or user, a database that does not exist, a right that the user lacks. */
+const refusals: readonly (string | undefined)[] = ['28P01', '28000', '3D000', '42501']
+
+function refusesUser(error: unknown): boolean {
+  // The server asks for a password, and the pool has none: pg itself says so, without a code.
+  return refusals.includes(sqlStateOf(error)) || /password must be a string/.test(messageOf(error))
+}
+
 /** `what` completes "PostgreSQL could not …": "claim payments/42". */
 export function storeError(error: unknown, what: string, executed: 'no' | 'unknown'): OnceError {
   if (error instanceof OnceError) return error
@@ -75,5 +83,6 @@ export function storeError(error: unknown, what: string, executed: 'no' | 'unkno
     return new OnceError('INVALID_ARGUMENT', { message, cause: error })
   }
   if (isConflict(error)) return conflictWithOthers('PostgreSQL', what, error)
+  if (refusesUser(error)) return refusedUser('PostgreSQL', error)
   return unavailable('PostgreSQL', what, executed, error)
 }

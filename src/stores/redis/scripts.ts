@@ -60,6 +60,14 @@ export function isServerError(error: unknown): boolean {
 export function unavailable(what: string, cause: unknown): OnceError {
   if (cause instanceof OnceError) return cause
   const why = cause instanceof Error ? cause.message || cause.name : String(cause)
+  // No password, a wrong one, a command that the user may not use. The server ran nothing.
+  if (/^(NOAUTH|WRONGPASS|NOPERM)\b/.test(why)) {
+    return new OnceError('STORE_UNAVAILABLE', {
+      message: `Redis refuses this user: ${why.replace(/\.$/, '')}. No retry helps. Correct the user, the password or the rights (ACL) of the client that the store was given.`,
+      retryable: false,
+      cause,
+    })
+  }
   return new OnceError('STORE_UNAVAILABLE', {
     message: `Redis could not ${what}: ${why}. Check that it is up, reachable and takes writes (onceonly doctor).`,
     cause,

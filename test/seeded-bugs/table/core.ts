@@ -4,6 +4,7 @@ import { bugsIn, bySimulation, byTest } from '../bug.ts'
 import type { SeededBug } from '../bug.ts'
 
 const inKeyFuzz = 'test/fuzz/keys.test.ts'
+const inUnfit = 'test/http/unfit-stores.test.ts'
 const inOnce = 'src/core/once.test.ts'
 const inSharedTimers = 'src/core/clock/shared-timers.test.ts'
 const inTransaction = 'src/core/once/transaction.test.ts'
@@ -378,6 +379,34 @@ export const coreBugs: readonly SeededBug[] = [
         'a store that fails leaves nothing of its retries, and a claim that nobody heard of nothing of its release',
         'time',
       ),
+    },
+  ]),
+  ...bugsIn('src/core/timed-call.ts', 'claim, lease, fence', [
+    {
+      id: 'a store without tables is a 503 with nothing in any log',
+      find: '      if (!error.retryable && unfitCodes.includes(error.code)) tellUnfit(calls, key, error)\n',
+      replace: '',
+      caughtBy: byTest(
+        inUnfit,
+        'a fault that lasts is told again after an hour, and a key that the message names is left out',
+      ),
+    },
+    {
+      id: 'the warning of a store that cannot be used names the key',
+      find: "key ? error.message.replaceAll(describeKey(key), 'a key') : error.message",
+      replace: 'error.message',
+      caughtBy: byTest(
+        inUnfit,
+        'a fault that lasts is told again after an hour, and a key that the message names is left out',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis/scripts.ts', 'claim, lease, fence', [
+    {
+      id: 'a wrong password of Redis is told as passing',
+      find: '(NOAUTH|WRONGPASS|NOPERM)',
+      replace: '(NOAUTH|NOPERM)',
+      caughtBy: byTest(inUnfit, 'with a wrong password'),
     },
   ]),
   ...bugsIn('src/core/once/sweeping.ts', 'claim, lease, fence', [
