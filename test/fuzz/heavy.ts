@@ -8,7 +8,7 @@ const length = 2 * 2 ** 20
 
 for (const { name, parse, heavy = [] } of parsers) {
   for (const shape of heavy) {
-    process.stdout.write(`${name}: ${shape(24).slice(0, 24)}\n`)
+    process.stdout.write(`${name}: ${JSON.stringify(shape(24).slice(0, 24))}\n`)
     try {
       parse(Buffer.from(shape(length)))
     } catch {} // refused is as good as read

@@ -14,6 +14,7 @@ import { commandOptions, readConfigFile } from '../../src/cli/gateway/config.ts'
 import { pathPattern } from '../../src/gateway/proxy/routes.ts'
 import { claimedSha256 } from '../../src/http/exchange/content-digest.ts'
 import { readKey } from '../../src/http/exchange/key-header.ts'
+import { boundaryOf, multipartDigest } from '../../src/http/exchange/multipart.ts'
 import { splitTarget } from '../../src/http/exchange/request-fingerprint.ts'
 import { decodeStored, encodeAnswer, encodeNotStored } from '../../src/http/exchange/stored-response.ts'
 import { parseStrictJson } from '../../src/http/exchange/strict-json.ts'
@@ -55,6 +56,38 @@ function headerKey(input: Buffer, parse: 'lenient' | 'strict'): void {
   const quoted = `"${reading.key.replace(/["\\]/g, '\\$&')}"`
   assert.deepEqual(readKey([quoted], { ...keyRules, parse: 'strict' }), reading)
 }
+
+/** A form that is sent again has another boundary. Whatever its parts hold, it is the same form, and one byte more is another. */
+function multipartBody(input: Buffer): void {
+  const digest = multipartDigest(input, 'first')
+  const text = input.toString('latin1')
+  const [parts = '', ...after] = text.split(/(?<=(?:^|\r\n)--first--)/)
+  if (digest === undefined || text.includes('second') || after.join('').includes('--first')) return
+  const again = parts.replace(/^--first/, '--second').replaceAll('\r\n--first', '\r\n--second') + after.join('')
+  assert.equal(multipartDigest(Buffer.from(again, 'latin1'), 'second'), digest)
+  assert.notEqual(multipartDigest(Buffer.from(`${text}x`, 'latin1'), 'first'), digest)
+}
+
+const formOf = (...parts: readonly string[]): string =>
+  `${parts.map((part) => `--first\r\nContent-Disposition: form-data; name="a"\r\n\r\n${part}\r\n`).join('')}--first--\r\n`
+
+const forms: readonly Parser[] = [
+  {
+    name: 'a multipart body',
+    samples: [formOf('x'), formOf('x', 'y'), formOf(''), formOf('--firs', '\r\n--'), 'preamble\r\n--first--epilogue'],
+    parse: multipartBody,
+    heavy: [(length) => times('\r\n--first', length), (length) => times('\r\n--firs', length)],
+  },
+  {
+    name: 'the boundary of a multipart body',
+    samples: ['multipart/form-data; boundary=first', 'multipart/mixed; charset=utf-8; boundary="a b"'],
+    parse: (input) => boundaryOf(input.toString('latin1')),
+    heavy: [
+      (length) => `multipart/form-data;${times(' ;', length)}`,
+      (length) => `multipart/a; boundary="${times('a', length)}`,
+    ],
+  },
+]
 
 const headers: readonly Parser[] = [
   {
@@ -288,4 +321,4 @@ const program: readonly Parser[] = [
   },
 ]
 
-export const parsers: readonly Parser[] = [...headers, ...keys, ...values, ...stores, ...program]
+export const parsers: readonly Parser[] = [...headers, ...forms, ...keys, ...values, ...stores, ...program]

@@ -1,0 +1,48 @@
+// Forms through the gateway: a client that sends one again draws another boundary, and it is the same request all the same.
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterEach, expect, test } from 'vitest'
+import { closeAll, closing, startGround } from './ground.ts'
+
+afterEach(closeAll)
+
+async function countingService(): Promise<{ url: string; runs: () => number; close(): Promise<void> }> {
+  let runs = 0
+  const server = createServer((req, res) => {
+    req.resume().on('end', () => void res.writeHead(201).end(String(++runs)))
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    runs: () => runs,
+    async close() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
+
+function form(name: string): FormData {
+  const data = new FormData()
+  data.set('name', name)
+  data.set('file', new Blob(['a\r\n--b\r\nc']), 'a.txt')
+  return data
+}
+
+test('a form that is sent again is replayed, and another form under its key is refused', async () => {
+  const service = closing(await countingService())
+  const { gateway } = await startGround(service.url)
+  const send = async (key: string, name: string): Promise<[number, string | null]> => {
+    const response = await fetch(`${gateway.url}/uploads`, {
+      method: 'POST',
+      headers: { 'Idempotency-Key': key },
+      body: form(name),
+    })
+    await response.text()
+    return [response.status, response.headers.get('idempotent-replayed')]
+  }
+  expect(await send('k', 'Ada')).toEqual([201, null])
+  expect(await send('k', 'Ada')).toEqual([201, 'true'])
+  expect(await send('k', 'Eve')).toEqual([422, null])
+  expect(service.runs()).toBe(1)
+})
