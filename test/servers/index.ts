@@ -10,6 +10,7 @@ import { pgbouncer } from './pgbouncer.ts'
 import { postgres } from './postgres.ts'
 import { prisma } from './prisma.ts'
 import { redis } from './redis.ts'
+import { bun, deno, next } from './runtimes.ts'
 import type { Found, Missing } from './server.ts'
 import { spin } from './spin.ts'
 
@@ -25,6 +26,9 @@ export const servers = {
   chromium,
   faketime,
   prisma,
+  bun,
+  deno,
+  next,
 }
 
 export type ServerName = keyof typeof servers
