@@ -6,9 +6,10 @@ import { describeKey } from './key.ts'
 import type { Key } from './key.ts'
 
 /**
- * Turns values into bytes and back, for what JSON cannot hold (BigInt, Date, Map) or must not show (encryption). It gets every
- * value that is stored: what an effect or a step returned, an operation's input, and of a FinalError `{ message, data }`.
- * `decode(encode(value))` must be equal to the value. Without that the outcome counts as not stored.
+ * Turns values into bytes and back, for what JSON cannot hold (BigInt, Date, Map) or must not show (encryption). It gets everything
+ * that is stored of a call: what an effect or a step returned, an operation's input, of a failure its message and data, and HTTP
+ * responses. What onceonly itself hands to it is plain JSON, and bytes are handed to it as a base64 string. What your effects return is handed
+ * to it as it is. Every caller gets `decode(encode(value))`, the first one too. docs/codecs.md has an example.
  */
 export interface Codec {
   encode(value: unknown): Uint8Array
@@ -27,6 +28,7 @@ const letters = {
   bytes: 'b',
   undefined: 'u',
   codec: 'c',
+  codecBytes: 'd',
   failure: 'f',
   codecFailure: 'e',
   notStored: 'n',
@@ -73,11 +75,17 @@ function encode(outcome: Outcome, codec: Codec | undefined): { bytes: Uint8Array
   const { value } = outcome
   if (value === undefined) return { bytes: taggedText('undefined', ''), outcome }
   if (codec || value instanceof Uint8Array) {
-    const bytes = codec ? tagged('codec', codec.encode(value)) : tagged('bytes', value as Uint8Array)
+    const bytes = codec ? byCodec(codec, value) : tagged('bytes', value as Uint8Array)
     return { bytes, outcome: decode(bytes, codec) }
   }
   const text = storableJson(value)
   return { bytes: taggedText('json', text), outcome: { kind: 'value', value: JSON.parse(text) as unknown } }
+}
+
+// JSON makes an object of indexes of bytes. A codec built on it would store them and never give bytes back.
+function byCodec(codec: Codec, value: unknown): Uint8Array {
+  if (!(value instanceof Uint8Array)) return tagged('codec', codec.encode(value))
+  return tagged('codecBytes', codec.encode(Buffer.from(value).toString('base64')))
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -95,6 +103,9 @@ function decode(stored: Uint8Array, codec: Codec | undefined): Outcome {
     case letters.codec:
       if (!codec) throw new Error('it was written with a codec, and none is given')
       return { kind: 'value', value: codec.decode(content) }
+    case letters.codecBytes:
+      if (!codec) throw new Error('it was written with a codec, and none is given')
+      return { kind: 'value', value: bytesFrom(codec.decode(content)) }
     case letters.failure:
       return { kind: 'failure', error: failureFrom(JSON.parse(text())) }
     case letters.codecFailure:
@@ -107,6 +118,10 @@ function decode(stored: Uint8Array, codec: Codec | undefined): Outcome {
   }
 }
 
+function bytesFrom(decoded: unknown): unknown {
+  return typeof decoded === 'string' ? new Uint8Array(Buffer.from(decoded, 'base64')) : decoded
+}
+
 /** What `onThrow: 'store'` keeps of an error that is no FinalError. */
 export function failureOf(thrown: unknown): FinalError {
   return thrown instanceof FinalError
@@ -114,7 +129,19 @@ export function failureOf(thrown: unknown): FinalError {
     : new FinalError(thrown instanceof Error ? thrown.message : String(thrown), { cause: thrown })
 }
 
+/** What tools that do not have the codec of a service show in the place of what it wrote. */
+export const sealedWords = 'sealed by the codec of the service'
+
+/** The codec of such a tool: what a codec wrote is bytes, and stays what it is. Nothing new is encoded. */
+export const opaqueCodec: Codec = {
+  encode() {
+    throw new Error('Bug! A value was to be stored without the codec of its service.')
+  },
+  decode: (bytes) => bytes,
+}
+
 function failureFrom(decoded: unknown): FinalError {
+  if (decoded instanceof Uint8Array) return new FinalError(sealedWords)
   const failure = decoded as { readonly message?: unknown; readonly data?: unknown } | null
   if (typeof failure?.message !== 'string') throw new Error('it holds a failure without a message')
   return new FinalError(failure.message, { data: failure.data })

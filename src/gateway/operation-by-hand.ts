@@ -6,6 +6,7 @@ import { invalidArgument, OnceError } from '../core/errors.ts'
 import type { Key } from '../core/key.ts'
 import { createOnce } from '../core/once.ts'
 import type { Operation, OperationStatus, OperationStore } from '../core/operations.ts'
+import { opaqueCodec } from '../core/outcome.ts'
 import type { Entry, Inspectable, Store } from '../core/store.ts'
 
 export function keepsOperations(store: Store & Partial<Inspectable>): store is OperationStore {
@@ -33,15 +34,12 @@ export async function resumeByHand(store: OperationStore, key: Key, reason: stri
   return { status, changed }
 }
 
-// What codec its owner has is not known here; what that wrote is bytes, and stays what it is.
-const opaque = { encode: (value: unknown) => value as Uint8Array, decode: (bytes: Uint8Array) => bytes }
-
 /** As the core has it, without its code. Claimed by this, it keeps the version and the retention that it has. */
 export function operationAt(store: OperationStore, { scope }: Key, entry?: Entry): Operation<unknown, unknown> {
   const at = scope.lastIndexOf('/operations/')
   if (at < 1)
     throw invalidArgument(`${JSON.stringify(scope)} is no scope of an operation: those are SCOPE/operations/NAME`)
-  const once = createOnce({ store, scope: scope.slice(0, at), codec: opaque, sweepEveryMs: false })
+  const once = createOnce({ store, scope: scope.slice(0, at), codec: opaqueCodec, sweepEveryMs: false })
   const kept = entry && {
     version: entry.version,
     keepMs: entry.expiresAtMs - entry.leaseUntilMs,

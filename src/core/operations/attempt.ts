@@ -191,7 +191,16 @@ export async function readRecorded(
     return now?.cancelReason ?? 'a cancel was requested'
   }
   try {
-    const journal = openJournal({ operation, version, held, settings, store, ledger, readCancelReason })
+    const journal = openJournal({
+      operation,
+      version,
+      held,
+      settings,
+      store,
+      ledger,
+      codec: once.codec,
+      readCancelReason,
+    })
     return { journal, input: valueOf(key, decodeOutcome(input, once.codec, key)) }
   } catch (error) {
     // No attempt can go on with what cannot be read, and trying again would not help.

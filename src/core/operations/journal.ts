@@ -8,6 +8,7 @@ import { publish } from '../events.ts'
 import { lane } from '../lane.ts'
 import { courseRecord, readRecords, stepRecord } from './records.ts'
 import type { Course, StepRecord } from './records.ts'
+import type { Codec } from '../outcome.ts'
 import type { Settings } from '../settings.ts'
 import type { Advanced, Change, Claim, Ledger, LedgerRecord, StepLedger } from '../store.ts'
 
@@ -48,6 +49,7 @@ export interface JournalContext {
   readonly store: StepLedger
   /** Undefined for a fresh operation: there is nothing to read. */
   readonly ledger: Ledger | undefined
+  readonly codec: Codec | undefined
   /** Reads why a cancel was asked for, when the store says that it was. */
   readCancelReason(): Promise<string>
 }
@@ -111,8 +113,8 @@ interface Known extends Pick<Journal, 'step' | 'steps' | 'nextOrder'> {
   assumeCourse(all: readonly News[]): void
 }
 
-function readKnown({ operation, version, held: { claim }, ledger }: JournalContext): Known {
-  const read = readRecords(claim.key, ledger)
+function readKnown({ operation, version, held: { claim }, ledger, codec }: JournalContext): Known {
+  const read = readRecords(claim.key, ledger, codec)
   const steps = new Map(read.steps.map(({ content }) => [content.name, content]))
   const revised = revising(ledger)
   let lastOrder = read.steps.at(-1)?.content.order ?? 0
@@ -127,8 +129,8 @@ function readKnown({ operation, version, held: { claim }, ledger }: JournalConte
     nextOrder: () => ++lastOrder,
     recordsOf(all) {
       const next = nextCourse(all)
-      const written = all.flatMap(({ step }) => (step ? [stepRecord(step)] : []))
-      return (next ? [courseRecord(next), ...written] : written).map(revised)
+      const written = all.flatMap(({ step }) => (step ? [stepRecord(step, codec)] : []))
+      return (next ? [courseRecord(next, codec), ...written] : written).map(revised)
     },
     learn(all) {
       course = nextCourse(all) ?? course

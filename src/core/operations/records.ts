@@ -4,7 +4,7 @@
 import { OnceError } from '../errors.ts'
 import { describeKey } from '../key.ts'
 import type { Key } from '../key.ts'
-import { encodeOutcome } from '../outcome.ts'
+import { encodeOutcome, opaqueCodec, sealedWords } from '../outcome.ts'
 import type { Codec, Outcome } from '../outcome.ts'
 import type { Ledger, LedgerRecord, WrittenRecord } from '../store.ts'
 
@@ -34,6 +34,7 @@ export interface StepRecord {
   /** What an undo is told about the step it undoes. */
   readonly forward?: 'done' | 'unknown'
   readonly error?: string
+  readonly sealed?: string
   /** The encoded outcome. */
   readonly result?: Uint8Array
 }
@@ -51,6 +52,7 @@ export interface Course {
   readonly ending?: Ending
   readonly parked?: string
   readonly lastError?: string
+  readonly sealed?: string
 }
 
 export interface Ending {
@@ -100,25 +102,62 @@ export interface Records {
   readonly steps: readonly Written<StepRecord>[]
 }
 
-export function readRecords(key: Key, ledger: Ledger | undefined): Records {
+export function readRecords(key: Key, ledger: Ledger | undefined, codec?: Codec): Records {
   const records = ledger?.records ?? []
   const course = records.find((record) => record.name === courseName)
   const steps = records.filter((record) => record.name !== courseName)
   return {
-    course: course && read(key, course, (head) => checkedCourse(head)),
+    course: course && read(key, course, (head) => unsealed(checkedCourse(head), codec)),
     steps: steps
-      .map((record) => read(key, record, (head, result) => checkedStep(head, record.name, result)))
+      .map((record) => read(key, record, (head, result) => unsealed(checkedStep(head, record.name, result), codec)))
       .sort((a, b) => a.content.order - b.content.order),
   }
 }
 
-export function courseRecord(course: Course): Omit<LedgerRecord, 'revision'> {
-  return { name: courseName, content: Buffer.from(`${JSON.stringify(course)}\n`) }
+export function courseRecord(course: Course, codec: Codec | undefined): Omit<LedgerRecord, 'revision'> {
+  return { name: courseName, content: lineOf(sealed(course, codec)) }
 }
 
-export function stepRecord({ name, result, ...head }: StepRecord): Omit<LedgerRecord, 'revision'> {
-  const line = Buffer.from(`${JSON.stringify(head)}\n`)
+export function stepRecord(
+  { name, result, ...head }: StepRecord,
+  codec: Codec | undefined,
+): Omit<LedgerRecord, 'revision'> {
+  const line = lineOf(sealed(head, codec))
   return { name, content: result ? Buffer.concat([line, result]) : line }
+}
+
+const lineOf = (head: object): Buffer => Buffer.from(`${JSON.stringify(head)}\n`)
+
+/** What of a record an error said, and so is the user's. With a codec it is stored as the codec writes it, in `sealed`. */
+interface Said {
+  readonly error?: string
+  readonly lastError?: string
+  readonly parked?: string
+  readonly ending?: Ending
+}
+
+function sealed<Head extends Said & { readonly sealed?: string }>(head: Head, codec: Codec | undefined): Head {
+  const { error, lastError, parked, ending } = head
+  // What a tool without the codec has read is written back as it was.
+  if (!codec || codec === opaqueCodec || (error ?? lastError ?? parked ?? ending) === undefined) return head
+  const said: Said = {
+    ...(error !== undefined && { error }),
+    ...(lastError !== undefined && { lastError }),
+    ...(parked !== undefined && { parked }),
+    ...(ending && { ending }),
+  }
+  const words = Object.fromEntries(Object.keys(said).map((name) => [name, sealedWords]))
+  const placeholder = { ...words, ...(ending && { ending: { why: ending.why, message: sealedWords } }) }
+  return { ...head, ...placeholder, sealed: Buffer.from(codec.encode(said)).toString('base64') }
+}
+
+/** A tool that does not have the codec keeps the words that stand in its place. */
+function unsealed<Head extends Said & { readonly sealed?: string }>(head: Head, codec: Codec | undefined): Head {
+  const { sealed: bytes, ...rest } = head
+  if (bytes === undefined || !codec || codec === opaqueCodec) return head
+  const said = objectOf(codec.decode(Buffer.from(bytes, 'base64')))
+  // What a tool has taken out of the record since (a person resumed it) is not put back.
+  return { ...rest, ...Object.fromEntries(Object.entries(said).filter(([name]) => name in rest)) } as Head
 }
 
 function read<T>(key: Key, record: WrittenRecord, parse: (head: unknown, result: Uint8Array) => T): Written<T> {

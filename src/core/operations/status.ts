@@ -47,7 +47,7 @@ export interface StepStatus {
 }
 
 export function statusOf(entry: Entry, ledger: Ledger | undefined, codec: Codec | undefined): OperationStatus {
-  const { course, steps } = readRecords(entry.key, entry.state === 'tombstone' ? undefined : ledger)
+  const { course, steps } = readRecords(entry.key, entry.state === 'tombstone' ? undefined : ledger, codec)
   const outcome = entry.outcome && decodeOutcome(entry.outcome, codec, entry.key)
   const state = stateOf(entry, outcome, ledger)
   const { lastError, parked } = course?.content ?? {}

@@ -228,6 +228,9 @@ export function rowOf(entry: Entry): EntryRow {
   }
 }
 
+/** What a codec of the user's wrote, which is not known here, by its letter. */
+const byCodec: Readonly<Record<string, 'value' | 'failure'>> = { c: 'value', d: 'value', e: 'failure' }
+
 function shapeOf(stored: Uint8Array, key: Key): OutcomeShape {
   // Its first byte tells the kind.
   const bytes = stored.length - 1
@@ -236,8 +239,7 @@ function shapeOf(stored: Uint8Array, key: Key): OutcomeShape {
     if (outcome.kind !== 'value' || !(outcome.value instanceof Uint8Array)) return { kind: outcome.kind, bytes }
     return answerShape(outcome.value) ?? { kind: 'value', bytes }
   } catch {
-    // A codec of the user's wrote it, and is not known here.
-    return { kind: String.fromCharCode(stored[0] ?? 0) === 'c' ? 'value' : 'unreadable', bytes }
+    return { kind: byCodec[String.fromCharCode(stored[0] ?? 0)] ?? 'unreadable', bytes }
   }
 }
 

@@ -5,6 +5,7 @@ import type { SeededBug } from '../bug.ts'
 
 const inKeyFuzz = 'test/fuzz/keys.test.ts'
 const inUnfit = 'test/http/unfit-stores.test.ts'
+const inCodecs = 'test/codecs.test.ts'
 const inOnce = 'src/core/once.test.ts'
 const inSharedTimers = 'src/core/clock/shared-timers.test.ts'
 const inTransaction = 'src/core/once/transaction.test.ts'
@@ -450,6 +451,44 @@ export const coreBugs: readonly SeededBug[] = [
       find: '  checkNodeVersion()\n',
       replace: '',
       caughtBy: byTest('src/core/node-version.test.ts', 'a store and createOnce refuse, and name both versions'),
+    },
+  ]),
+  ...bugsIn('src/core/outcome.ts', 'claim, lease, fence', [
+    {
+      id: 'a codec is handed bytes, and a codec of JSON never gives them back',
+      find: 'if (!(value instanceof Uint8Array)) return',
+      replace: 'if (codec) return',
+      caughtBy: byTest(inCodecs, 'JSON is replayed byte for byte, and none of it is readable on disk'),
+    },
+    {
+      id: 'bytes are stored past the codec',
+      find: 'const bytes = codec ? byCodec(codec, value)',
+      replace: 'const bytes = codec && !(value instanceof Uint8Array) ? byCodec(codec, value)',
+      caughtBy: byTest(
+        inCodecs,
+        'bytes: the first caller and every replay get the same, and none of it is readable on disk',
+      ),
+    },
+    {
+      id: 'a failure is stored past the codec',
+      find: "    if (codec) {\n      const bytes = tagged('codecFailure', codec.encode(failure))",
+      replace:
+        "    if (false as boolean && codec) {\n      const bytes = tagged('codecFailure', codec.encode(failure))",
+      caughtBy: byTest(inCodecs, 'a failure, its message and its data, in run, transaction and resolve'),
+    },
+  ]),
+  ...bugsIn('src/core/operations/records.ts', 'operations', [
+    {
+      id: 'what errors said in an operation is stored past the codec',
+      find: 'if (!codec || codec === opaqueCodec || (error',
+      replace: 'if (codec || (error',
+      caughtBy: byTest(inCodecs, 'inputs and results of steps, and what errors said in steps'),
+    },
+    {
+      id: 'a person without the codec destroys what is sealed',
+      find: '  if (bytes === undefined || !codec || codec === opaqueCodec) return head',
+      replace: '  if (bytes === undefined || !codec || codec === opaqueCodec) return rest as Head',
+      caughtBy: byTest(inCodecs, 'inputs and results of steps, and what errors said in steps'),
     },
   ]),
   ...bugsIn('src/core/key.ts', 'claim, lease, fence', [
