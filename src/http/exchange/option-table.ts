@@ -3,7 +3,7 @@
 // docs/gateway.md are made from this table. The interface HttpOptions is written by hand, for the person who hovers.
 
 import { keyPartBytesMax } from '../../core/key.ts'
-import { nonNegativeMs, oneOf, positiveInteger, positiveMs } from '../../core/options.ts'
+import { aFunction, nonNegativeMs, oneOf, positiveInteger, positiveMs, versionNumber } from '../../core/options.ts'
 import type { Rule } from '../../core/options.ts'
 import type { FingerprintOptions, HttpOptions } from './options.ts'
 
@@ -172,6 +172,19 @@ const entries: Readonly<Record<keyof HttpOptions, Entry>> = {
   stream: choice(['not-stored', 'record'], {
     fallback: 'not-stored',
     describe: 'Server-sent events: pass them unstored, or hold them back to their end and store them (`record`).',
+  }),
+  version: entry(versionNumber, 'count', {
+    name: 'responseVersion',
+    fallback: 0,
+    describe: 'The version of the code that writes responses. It is stored with each of them.',
+  }),
+  upgrade: inProgramOnly(aFunction, {
+    describe:
+      'Brings a stored response of an older `version` up to date before it is replayed: `(response, version) => response`.',
+  }),
+  onOlderVersion: choice(['replay', 'refuse'], {
+    fallback: 'replay',
+    describe: 'A stored response of an older `version`: replay it (through `upgrade`), or refuse it as expired (410).',
   }),
   transaction: inProgramOnly((value) => (typeof value === 'boolean' ? undefined : 'true or false'), {
     fallback: false,

@@ -7,6 +7,7 @@ import type { Once } from '../../core/once.ts'
 import { checkOptions, optional } from '../../core/options.ts'
 import { fingerprintTable, httpTable } from './option-table.ts'
 import type { OptionTable } from './option-table.ts'
+import type { Answer } from './stored-response.ts'
 
 /** `Asked` is the framework's own request: Express `req`, Hono `c`, Koa `ctx`, `Request`, … */
 export interface HttpOptions<Asked = unknown> {
@@ -45,6 +46,12 @@ export interface HttpOptions<Asked = unknown> {
   readonly storedBytesMax?: number
   /** Server-sent events: let them through unstored, or hold them back to the end and store them. Default not-stored. */
   readonly stream?: 'not-stored' | 'record'
+  /** The version of the code that writes responses. It is stored with each of them. Default 0. */
+  readonly version?: number
+  /** Brings a stored response of an older version up to date before it is replayed. Without it, it is replayed as it was. */
+  readonly upgrade?: (response: Answer, version: number) => Answer | Promise<Answer>
+  /** A stored response of an older version: replay it (through `upgrade`), or refuse it as expired (410). Default replay. */
+  readonly onOlderVersion?: 'replay' | 'refuse'
   /** Run the handler in a transaction of the store. Default false. */
   readonly transaction?: boolean
   /** The store is down: refuse (503), or run unprotected and say so in a header. Default refuse. */
@@ -86,9 +93,18 @@ export interface FingerprintedRequest {
 export interface HttpSettings<Asked> extends Required<
   Omit<
     HttpOptions<Asked>,
-    'leaseMs' | 'keepMs' | 'tombstoneMs' | 'attemptMs' | 'onTakeover' | 'onExpired' | 'fingerprint' | 'methods'
+    | 'leaseMs'
+    | 'keepMs'
+    | 'tombstoneMs'
+    | 'attemptMs'
+    | 'onTakeover'
+    | 'onExpired'
+    | 'fingerprint'
+    | 'methods'
+    | 'upgrade'
   >
 > {
+  readonly upgrade: HttpOptions['upgrade'] | undefined
   readonly methods: ReadonlySet<string>
   /** `header` in small letters. */
   readonly keyHeader: string

@@ -15,7 +15,9 @@ export interface Answer {
   readonly body: Uint8Array
 }
 
-export type StoredAnswer = { readonly is: 'answer'; readonly answer: Answer } | { readonly is: 'not-stored' }
+export type StoredAnswer =
+  | { readonly is: 'answer'; readonly answer: Answer; readonly version: number }
+  | { readonly is: 'not-stored' }
 
 /** Of one connection (RFC 9110, 7.6.1): neither stored nor passed on. The gateway uses the same list. */
 export const hopByHop: readonly string[] = [
@@ -68,6 +70,8 @@ const notKept = new Set([
 const notKeptPrefixes = ['ratelimit-', 'x-ratelimit-', 'x-rate-limit-', 'x-b3-']
 
 export interface KeepOptions {
+  /** Of the code that writes the answer. 0 when it is left out. */
+  readonly version?: number
   readonly replaySetCookie: boolean
   readonly replayHeader: string
 }
@@ -96,7 +100,9 @@ const headStart = 5
 export function encodeAnswer(answer: Answer, options: KeepOptions): Uint8Array {
   const { status, message, body } = answer
   const headers = headersToKeep(answer, options)
-  const head = Buffer.from(JSON.stringify(message === undefined ? { status, headers } : { status, message, headers }))
+  const { version = 0 } = options
+  const written = { status, ...(message !== undefined && { message }), headers, ...(version > 0 && { version }) }
+  const head = Buffer.from(JSON.stringify(written))
   const bytes = Buffer.allocUnsafe(headStart + head.length + body.length)
   bytes[0] = formats.answer
   bytes.writeUInt32BE(head.length, 1)
@@ -140,6 +146,11 @@ export function encodeNotStored(): Uint8Array {
   return Uint8Array.of(formats.notStored)
 }
 
+interface StoredHead extends Omit<Answer, 'body'> {
+  /** Left out when it is 0. */
+  readonly version?: number
+}
+
 export function decodeStored(stored: unknown): StoredAnswer {
   if (!(stored instanceof Uint8Array)) throw unreadable(`it is no bytes but ${typeof stored}`)
   if (stored[0] === formats.notStored) return { is: 'not-stored' }
@@ -148,9 +159,9 @@ export function decodeStored(stored: unknown): StoredAnswer {
   try {
     const bodyStart = headStart + bytes.readUInt32BE(1)
     if (bodyStart > bytes.length) throw new Error('it is cut off')
-    const head = JSON.parse(bytes.toString('utf8', headStart, bodyStart)) as Omit<Answer, 'body'>
+    const { version = 0, ...head } = JSON.parse(bytes.toString('utf8', headStart, bodyStart)) as StoredHead
     if (!Number.isInteger(head.status) || !Array.isArray(head.headers)) throw new Error('its head is damaged')
-    return { is: 'answer', answer: { ...head, body: bytes.subarray(bodyStart) } }
+    return { is: 'answer', answer: { ...head, body: bytes.subarray(bodyStart) }, version }
   } catch (error) {
     throw unreadable(error instanceof Error ? error.message : String(error))
   }

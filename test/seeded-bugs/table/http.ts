@@ -6,6 +6,7 @@ import type { SeededBug } from '../bug.ts'
 const inKeyFuzz = 'test/fuzz/keys.test.ts'
 const inStored = 'src/http/exchange/stored-response.test.ts'
 const inRequest = 'src/http/exchange/request-fingerprint.test.ts'
+const inVersions = 'test/http/versions.test.ts'
 const inAdapters = 'test/http/adapters.test.ts'
 const inHoles = 'test/http/holes.test.ts'
 const parts = 'method, path, query, media type, content coding and body each make another request'
@@ -291,6 +292,27 @@ export const httpBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/http/exchange.ts', 'http', [
+    {
+      id: 'the upgrade of a response is not asked for',
+      find: 'if (settings.upgrade) stored =',
+      replace: 'if (settings.upgrade && stored.version > settings.version) stored =',
+      caughtBy: byTest(
+        inVersions,
+        'upgrade gets the decoded response and its version, and what it returns is replayed',
+      ),
+    },
+    {
+      id: 'a response of a newer version is taken for an older one',
+      find: 'stored.version < settings.version',
+      replace: 'stored.version !== settings.version',
+      caughtBy: byTest(inVersions, 'a response of this version, and of a newer one, is replayed as it is'),
+    },
+    {
+      id: 'an older response is replayed though it was to be refused',
+      find: "if (settings.onOlderVersion === 'refuse') return refuse(setup, 'keyExpired')",
+      replace: '',
+      caughtBy: byTest(inVersions, "onOlderVersion 'refuse' treats an older response as expired"),
+    },
     {
       id: 'what a refused request wrote in its transaction is committed with the refusal',
       find: 'return settings.transaction && status >= 400 ? { final: finalAnswer(bytes) } : { store: bytes }',
