@@ -16,7 +16,8 @@ import type { SqliteStore } from '../src/stores/sqlite.ts'
 
 type Keys = readonly { readonly id: number; readonly key: Uint8Array }[]
 let aesCodec: (keys: Keys) => Codec
-const [first, second] = [1, 2].map((id) => ({ id, key: Buffer.alloc(32, id) })) as [Keys[number], Keys[number]]
+const first = { id: 1, key: Buffer.alloc(32, 1) }
+const second = { id: 2, key: Buffer.alloc(32, 2) }
 
 beforeAll(async () => {
   const page = readFileSync(join(import.meta.dirname, '../docs/codecs.md'), 'utf8')

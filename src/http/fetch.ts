@@ -35,7 +35,7 @@ export type ProtectedFetchHandler<Given> = (request: Request, given?: Given) => 
  * ```
  */
 export function idempotency<S extends Store>(
-  once: Once<S>,
+  once: Once<S> | Once<S, 'codec'>,
   options: HttpOptions<Request>,
 ): <Given = unknown>(handler: FetchHandler<Given, TxOf<S>>) => ProtectedFetchHandler<Given> {
   const exchange = createExchange<Request>(once as Once, options)

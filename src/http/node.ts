@@ -37,7 +37,7 @@ const handlerFailed = channel('onceonly:handler-failed')
  * ```
  */
 export function idempotency<S extends Store>(
-  once: Once<S>,
+  once: Once<S> | Once<S, 'codec'>,
   options: HttpOptions<IncomingMessage>,
 ): (listener: NodeListener<TxOf<S>>) => (req: IncomingMessage, res: ServerResponse) => unknown {
   const exchange = createExchange<IncomingMessage>(once as Once, options)

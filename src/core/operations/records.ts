@@ -153,11 +153,11 @@ function sealed<Head extends Said & { readonly sealed?: string }>(head: Head, co
 
 /** A tool that does not have the codec keeps the words that stand in its place. */
 function unsealed<Head extends Said & { readonly sealed?: string }>(head: Head, codec: Codec | undefined): Head {
-  const { sealed: bytes, ...rest } = head
-  if (bytes === undefined || !codec || codec === opaqueCodec) return head
-  const said = objectOf(codec.decode(Buffer.from(bytes, 'base64')))
+  if (head.sealed === undefined || !codec || codec === opaqueCodec) return head
+  const said = objectOf(codec.decode(Buffer.from(head.sealed, 'base64')))
   // What a tool has taken out of the record since (a person resumed it) is not put back.
-  return { ...rest, ...Object.fromEntries(Object.entries(said).filter(([name]) => name in rest)) } as Head
+  const kept = Object.fromEntries(Object.entries(said).filter(([name]) => name in head))
+  return { ...head, ...kept, sealed: undefined }
 }
 
 function read<T>(key: Key, record: WrittenRecord, parse: (head: unknown, result: Uint8Array) => T): Written<T> {

@@ -486,8 +486,9 @@ export const coreBugs: readonly SeededBug[] = [
     },
     {
       id: 'a person without the codec destroys what is sealed',
-      find: '  if (bytes === undefined || !codec || codec === opaqueCodec) return head',
-      replace: '  if (bytes === undefined || !codec || codec === opaqueCodec) return rest as Head',
+      find: 'if (head.sealed === undefined || !codec || codec === opaqueCodec) return head',
+      replace:
+        'if (head.sealed === undefined || !codec || codec === opaqueCodec) return { ...head, sealed: undefined }',
       caughtBy: byTest(inCodecs, 'inputs and results of steps, and what errors said in steps'),
     },
   ]),
