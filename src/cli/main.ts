@@ -13,7 +13,7 @@
 
 import { createRequire } from 'node:module'
 import { OnceError } from '../core/errors.ts'
-import { checkNodeVersion } from '../core/node-version.ts'
+import { checkNodeVersion } from '../core/options.ts'
 import { chosen } from './arguments.ts'
 
 type Run = (args: readonly string[]) => Promise<number>

@@ -1,7 +1,9 @@
 // Options are checked at the start, all of them, so that a misspelt lease does not become a default one in production.
 
 import { invalidArgument } from './errors.ts'
-import { checkNodeVersion } from './node-version.ts'
+import { checkNodeVersion } from './options/node-version.ts'
+
+export { checkNodeVersion } from './options/node-version.ts'
 
 /** Answers what was expected when the value is wrong, undefined when it is right. */
 export type Rule = (value: unknown) => string | undefined

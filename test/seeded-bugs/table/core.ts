@@ -450,7 +450,10 @@ export const coreBugs: readonly SeededBug[] = [
       id: 'a Node that is too old claims the key and fails after it',
       find: '  checkNodeVersion()\n',
       replace: '',
-      caughtBy: byTest('src/core/node-version.test.ts', 'a store and createOnce refuse, and name both versions'),
+      caughtBy: byTest(
+        'src/core/options/node-version.test.ts',
+        'a store and createOnce refuse, and name both versions',
+      ),
     },
   ]),
   ...bugsIn('src/core/outcome.ts', 'claim, lease, fence', [

@@ -1,7 +1,7 @@
 // The one check of the runtime. Everything that users create passes it before it opens, claims or listens: without it an old Node fails at
 // the first function that it lacks, which is after the claim, and the key stays blocked for a lease.
 
-import { OnceError } from './errors.ts'
+import { OnceError } from '../errors.ts'
 
 /** As `engines` in package.json has it. */
 export const nodeVersionMin = '22.13'

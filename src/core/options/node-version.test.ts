@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, expect, test } from 'vitest'
-import { memoryStore } from '../stores/memory.ts'
+import { memoryStore } from '../../stores/memory.ts'
 import { nodeVersionMin } from './node-version.ts'
-import { createOnce } from './once.ts'
+import { createOnce } from '../once.ts'
 
 const own = Object.getOwnPropertyDescriptor(process.versions, 'node')!
 const pretend = (value: string | undefined): void =>
@@ -33,7 +33,7 @@ test.each(['22.13.0', '23.0.0', '24.1.0', '100.0.0', undefined])('on Node %s bot
 })
 
 test('the version is the one of package.json', () => {
-  const { engines } = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8')) as {
+  const { engines } = JSON.parse(readFileSync(join(import.meta.dirname, '../../../package.json'), 'utf8')) as {
     engines: { node: string }
   }
   expect(engines.node).toBe(`>=${nodeVersionMin}`)
