@@ -135,7 +135,8 @@ function searchLine(what: string, { runs }: Search): string {
   const found = (of: Search['runs']): number => of.reduce((all, { failed }) => all + failed.length, 0)
   const last = runs.at(-1)!.commit
   const [now, before] = [runs.filter(({ commit }) => commit === last), runs.filter(({ commit }) => commit !== last)]
-  const earlier = before.length === 0 ? '' : ` Before that ${sum(before)}, which found ${found(before)}, mended since.`
+  const mended = found(before) === 0 ? '' : ', mended since'
+  const earlier = before.length === 0 ? '' : ` Before that ${sum(before)}, which found ${found(before)}${mended}.`
   return `${what}, seeds that no run had seen: ${sum(now)} schedules at ${last}, **${found(now)} violations**.${earlier}`
 }
 
