@@ -321,7 +321,8 @@ needs('dynamodb').describe('settleWith', () => {
     // Landed, and answered with an error that the SDK repeats twice before our own repeats begin.
     test.each([1, 4])('whose reply is lost %i times is written once and is a success', async (times) => {
       await using relay = await startRelay(ground.server.url)
-      const once = onceOf(through(relay))
+      // The SDK's own pauses between its repeats can take longer than the usual 5 s.
+      const once = onceOf(through(relay), { storeTimeoutMs: 60_000, leaseMs: 120_000 })
       relay.answer('TransactWriteItems', { error: 'ThrottlingException' }, times, 'landed')
       const result = await once.transaction('order-1', (tx) => {
         tx.update(effect('a').Update!)
