@@ -65,7 +65,8 @@ import { decodeStored, encodeAnswer, encodeNotStored } from './exchange/stored-r
 import type { Answer, HeaderLine } from './exchange/stored-response.ts'
 
 export { checkDigest, claimedSha256, DigestError } from './exchange/content-digest.ts'
-export type { IdempotencyContext } from './exchange/context.ts'
+export { contextOf } from './exchange/context.ts'
+export type { ContextWith, IdempotencyContext, OnceOn, TransactionsOf, TxWith } from './exchange/context.ts'
 export { keptBytes } from './exchange/kept-body.ts'
 export { boundaryOf, multipartDigest } from './exchange/multipart.ts'
 export { fingerprintTable, headerName, httpTable } from './exchange/option-table.ts'

@@ -2,9 +2,9 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Request } from 'express'
-import type { Once } from '../core/once.ts'
-import { createExchange } from './exchange.ts'
-import type { HttpOptions, IdempotencyContext } from './exchange.ts'
+import type { Store } from '../core/store.ts'
+import { contextOf, createExchange } from './exchange.ts'
+import type { ContextWith, HttpOptions, IdempotencyContext, OnceOn, TransactionsOf } from './exchange.ts'
 import { serveNode } from './on-node.ts'
 
 export type { HttpOptions, IdempotencyContext } from './exchange.ts'
@@ -12,7 +12,10 @@ export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 declare global {
   namespace Express {
     interface Request {
-      /** Set while a request with an Idempotency-Key is handled, undefined on a request without one. */
+      /**
+       * Set while a request with an Idempotency-Key is handled, undefined on a request without one. `tx` is unknown here: this member is
+       * declared once for all apps and stores. `of` of the middleware returns it with the type of its store.
+       */
       idempotency?: IdempotencyContext
     }
   }
@@ -25,7 +28,11 @@ export interface ExpressRequest extends IncomingMessage {
   idempotency?: IdempotencyContext
 }
 
-export type ExpressMiddleware<Asked> = (req: Asked, res: ServerResponse, next: (error?: unknown) => void) => void
+export interface ExpressMiddleware<Asked, S = Store, InTransaction extends boolean = boolean> {
+  (req: Asked, res: ServerResponse, next: (error?: unknown) => void): void
+  /** The context of a request that passed this middleware. `tx` has the type of the store's transactions. */
+  of(req: Asked): ContextWith<S, InTransaction>
+}
 
 /**
  * Returns middleware that runs the handler of a request with an Idempotency-Key once, and replays its response to retries.
@@ -46,12 +53,16 @@ export type ExpressMiddleware<Asked> = (req: Asked, res: ServerResponse, next: (
  * })
  * ```
  */
-export function idempotency<Asked extends ExpressRequest = Request>(
-  once: Once,
-  options: HttpOptions<Asked>,
-): ExpressMiddleware<Asked> {
+export function idempotency<
+  Asked extends ExpressRequest = Request,
+  S extends Store = Store,
+  InTransaction extends boolean = boolean,
+>(
+  once: OnceOn<S>,
+  options: HttpOptions<Asked, InTransaction> & TransactionsOf<S, InTransaction>,
+): ExpressMiddleware<Asked, S, InTransaction> {
   const exchange = createExchange<Asked>(once, options)
-  return (req, res, next) => {
+  const middleware = (req: Asked, res: ServerResponse, next: (error?: unknown) => void): void => {
     const { originalUrl: target, rawBody } = req as Asked & { readonly rawBody?: unknown }
     const proceed = (context: IdempotencyContext): void => {
       req.idempotency = context
@@ -61,4 +72,7 @@ export function idempotency<Asked extends ExpressRequest = Request>(
     const fail = (error: unknown): void => next(error)
     serveNode(exchange, stage, next)?.catch(fail)
   }
+  return Object.assign(middleware, {
+    of: (req: Asked) => contextOf<S, InTransaction>(req.idempotency, exchange.settings),
+  })
 }

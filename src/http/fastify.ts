@@ -4,9 +4,17 @@
 
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify'
-import type { Once } from '../core/once.ts'
-import { claimedSha256, createExchange, rulesPath } from './exchange.ts'
-import type { Body, Exchange, HttpOptions, IdempotencyContext } from './exchange.ts'
+import type { Store } from '../core/store.ts'
+import { claimedSha256, contextOf, createExchange, rulesPath } from './exchange.ts'
+import type {
+  Body,
+  ContextWith,
+  Exchange,
+  HttpOptions,
+  IdempotencyContext,
+  OnceOn,
+  TransactionsOf,
+} from './exchange.ts'
 import { ClientGone, concernsNode, exchangeOnNode, readNodeBody, tapNodeBody } from './on-node.ts'
 import type { Tap } from './on-node.ts'
 
@@ -14,13 +22,21 @@ export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Set while a request with an Idempotency-Key is handled, undefined on a request without one. */
+    /**
+     * Set while a request with an Idempotency-Key is handled, undefined on a request without one. `tx` is unknown here: this member is
+     * declared once for all apps and stores. `of` of the plugin returns it with the type of its store.
+     */
     idempotency?: IdempotencyContext
   }
   interface FastifyContextConfig {
     /** Other options for this route, or none of it at all. */
     idempotency?: Partial<HttpOptions<FastifyRequest>> | false
   }
+}
+
+export interface FastifyIdempotency<S = Store, InTransaction extends boolean = boolean> extends FastifyPluginCallback {
+  /** The context of a request to a route of this plugin. `tx` has the type of the store's transactions. */
+  of(request: FastifyRequest): ContextWith<S, InTransaction>
 }
 
 type Done = (error?: Error) => void
@@ -46,7 +62,10 @@ type Marked = IncomingMessage & { [taken]?: Taken | undefined }
  * app.post('/orders', (request) => ({ charge: request.idempotency?.keyFor('charge') }))
  * ```
  */
-export function idempotency(once: Once, options: HttpOptions<FastifyRequest>): FastifyPluginCallback {
+export function idempotency<S extends Store, InTransaction extends boolean = false>(
+  once: OnceOn<S>,
+  options: HttpOptions<FastifyRequest, InTransaction> & TransactionsOf<S, InTransaction>,
+): FastifyIdempotency<S, InTransaction> {
   const exchange = createExchange(once, options)
   const exchanges = new Map<unknown, Exchange<FastifyRequest>>([[undefined, exchange]])
   let someRequired = exchange.settings.required
@@ -103,7 +122,10 @@ export function idempotency(once: Once, options: HttpOptions<FastifyRequest>): F
     done()
   }
   // Without it Fastify would give the hooks a context of their own, with no routes in it.
-  return Object.assign(plugin, { [Symbol.for('skip-override')]: true })
+  return Object.assign(plugin, {
+    [Symbol.for('skip-override')]: true,
+    of: (request: FastifyRequest) => contextOf<S, InTransaction>(request.idempotency, exchange.settings),
+  })
 }
 
 function hasKey({ headers }: IncomingMessage, names: ReadonlySet<string>): boolean {

@@ -1,9 +1,8 @@
 // Idempotency for handlers from Request to Response: Next.js route handlers, Bun, Deno, workers.
 
-import type { Once, TxOf } from '../core/once.ts'
 import type { Store } from '../core/store.ts'
 import { createExchange } from './exchange.ts'
-import type { HttpOptions, IdempotencyContext } from './exchange.ts'
+import type { HttpOptions, IdempotencyContext, OnceOn, TransactionsOf, TxWith } from './exchange.ts'
 import { concernsWeb, exchangeOnWeb, rulesOnWeb } from './on-web.ts'
 
 export { storedResponse } from './exchange.ts'
@@ -34,18 +33,19 @@ export type ProtectedFetchHandler<Given> = (request: Request, given?: Given) => 
  * })
  * ```
  */
-export function idempotency<S extends Store>(
-  once: Once<S> | Once<S, 'codec'>,
-  options: HttpOptions<Request>,
-): <Given = unknown>(handler: FetchHandler<Given, TxOf<S>>) => ProtectedFetchHandler<Given> {
-  const exchange = createExchange<Request>(once as Once, options)
+export function idempotency<S extends Store, InTransaction extends boolean = false>(
+  once: OnceOn<S>,
+  options: HttpOptions<Request, InTransaction> & TransactionsOf<S, InTransaction>,
+): <Given = unknown>(handler: FetchHandler<Given, TxWith<S, InTransaction>>) => ProtectedFetchHandler<Given> {
+  const exchange = createExchange<Request>(once, options)
   return (handler) => async (request, given) => {
     const context = given ?? ({} as NonNullable<typeof given>)
     if (!concernsWeb(exchange, request)) return rulesOnWeb(exchange, request) ?? handler(request, context)
     return exchangeOnWeb(exchange, {
       asked: request,
       request,
-      handle: (handed, held) => handler(handed, { ...context, idempotency: held as IdempotencyContext<TxOf<S>> }),
+      handle: (handed, held) =>
+        handler(handed, { ...context, idempotency: held as IdempotencyContext<TxWith<S, InTransaction>> }),
     })
   }
 }

@@ -1,16 +1,19 @@
 // Idempotency for Hono 4. The context of a request is `c.get('idempotency')`.
 
 import type { Context } from 'hono'
-import type { Once } from '../core/once.ts'
-import { createExchange } from './exchange.ts'
-import type { Exchange, HttpOptions, IdempotencyContext } from './exchange.ts'
+import type { Store } from '../core/store.ts'
+import { contextOf, createExchange } from './exchange.ts'
+import type { ContextWith, Exchange, HttpOptions, IdempotencyContext, OnceOn, TransactionsOf } from './exchange.ts'
 import { concernsWeb, exchangeOnWeb, rulesOnWeb } from './on-web.ts'
 
 export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
 declare module 'hono' {
   interface ContextVariableMap {
-    /** Set while a request with an Idempotency-Key is handled, undefined on a request without one. */
+    /**
+     * Set while a request with an Idempotency-Key is handled, undefined on a request without one. `tx` is unknown here: this member is
+     * declared once for all apps and stores. `of` of the middleware returns it with the type of its store.
+     */
     idempotency: IdempotencyContext | undefined
   }
 }
@@ -24,7 +27,11 @@ export interface HonoContext {
   set(name: 'idempotency', context: IdempotencyContext): void
 }
 
-export type HonoMiddleware<Asked> = (c: Asked, next: () => Promise<void>) => Promise<Response | void>
+export interface HonoMiddleware<Asked, S = Store, InTransaction extends boolean = boolean> {
+  (c: Asked, next: () => Promise<void>): Promise<Response | void>
+  /** The context of a request that passed this middleware. `tx` has the type of the store's transactions. */
+  of(c: Asked): ContextWith<S, InTransaction>
+}
 
 /**
  * Returns middleware that runs the handler of a request with an Idempotency-Key once, and replays its response to retries.
@@ -43,17 +50,24 @@ export type HonoMiddleware<Asked> = (c: Asked, next: () => Promise<void>) => Pro
  * app.post('/orders', (c) => c.json({ charge: c.get('idempotency')?.keyFor('charge') }, 201))
  * ```
  */
-export function idempotency<Asked extends HonoContext = Context>(
-  once: Once,
-  options: HttpOptions<Asked>,
-): HonoMiddleware<Asked> {
+export function idempotency<
+  Asked extends HonoContext = Context,
+  S extends Store = Store,
+  InTransaction extends boolean = boolean,
+>(
+  once: OnceOn<S>,
+  options: HttpOptions<Asked, InTransaction> & TransactionsOf<S, InTransaction>,
+): HonoMiddleware<Asked, S, InTransaction> {
   const exchange = createExchange<Asked>(once, options)
-  return (c, next) => {
+  const middleware = (c: Asked, next: () => Promise<void>): Promise<Response | void> => {
     const { raw } = c.req
     if (concernsWeb(exchange, raw) && !c.get('idempotency')) return handleKeyed(exchange, c, next)
     const rules = rulesOnWeb(exchange, raw)
     return rules ? Promise.resolve(rules) : next()
   }
+  return Object.assign(middleware, {
+    of: (c: Asked) => contextOf<S, InTransaction>(c.get('idempotency'), exchange.settings),
+  })
 }
 
 async function handleKeyed<Asked extends HonoContext>(

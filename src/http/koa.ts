@@ -2,16 +2,19 @@
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Context } from 'koa'
-import type { Once } from '../core/once.ts'
-import { createExchange } from './exchange.ts'
-import type { HttpOptions, IdempotencyContext } from './exchange.ts'
+import type { Store } from '../core/store.ts'
+import { contextOf, createExchange } from './exchange.ts'
+import type { ContextWith, HttpOptions, IdempotencyContext, OnceOn, TransactionsOf } from './exchange.ts'
 import { serveNode } from './on-node.ts'
 
 export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
 declare module 'koa' {
   interface ExtendableContext {
-    /** Set while a request with an Idempotency-Key is handled, undefined on a request without one. */
+    /**
+     * Set while a request with an Idempotency-Key is handled, undefined on a request without one. `tx` is unknown here: this member is
+     * declared once for all apps and stores. `of` of the middleware returns it with the type of its store.
+     */
     idempotency?: IdempotencyContext
   }
 }
@@ -25,7 +28,11 @@ export interface KoaContext {
   idempotency?: IdempotencyContext | undefined
 }
 
-export type KoaMiddleware<Asked> = (ctx: Asked, next: () => Promise<unknown>) => Promise<unknown>
+export interface KoaMiddleware<Asked, S = Store, InTransaction extends boolean = boolean> {
+  (ctx: Asked, next: () => Promise<unknown>): Promise<unknown>
+  /** The context of a request that passed this middleware. `tx` has the type of the store's transactions. */
+  of(ctx: Asked): ContextWith<S, InTransaction>
+}
 
 /**
  * Returns middleware that runs the handler of a request with an Idempotency-Key once, and replays its response to retries.
@@ -46,13 +53,17 @@ export type KoaMiddleware<Asked> = (ctx: Asked, next: () => Promise<unknown>) =>
  * })
  * ```
  */
-export function idempotency<Asked extends KoaContext = Context>(
-  once: Once,
-  options: HttpOptions<Asked>,
-): KoaMiddleware<Asked> {
+export function idempotency<
+  Asked extends KoaContext = Context,
+  S extends Store = Store,
+  InTransaction extends boolean = boolean,
+>(
+  once: OnceOn<S>,
+  options: HttpOptions<Asked, InTransaction> & TransactionsOf<S, InTransaction>,
+): KoaMiddleware<Asked, S, InTransaction> {
   const exchange = createExchange<Asked>(once, options)
   // Koa writes the response when the middleware above has returned, so this middleware returns before the key is settled.
-  return (ctx, next) =>
+  const middleware = (ctx: Asked, next: () => Promise<unknown>): Promise<unknown> =>
     new Promise((resolve, reject) => {
       const { req, res, originalUrl: target } = ctx
       const { rawBody } = req as { rawBody?: unknown }
@@ -66,4 +77,7 @@ export function idempotency<Asked extends KoaContext = Context>(
         reject,
       )
     })
+  return Object.assign(middleware, {
+    of: (ctx: Asked) => contextOf<S, InTransaction>(ctx.idempotency, exchange.settings),
+  })
 }

@@ -4,9 +4,9 @@
 
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import type { CallHandler, ExecutionContext, NestInterceptor } from '@nestjs/common'
-import type { Once } from '../core/once.ts'
-import { createExchange } from './exchange.ts'
-import type { HttpOptions, IdempotencyContext } from './exchange.ts'
+import type { Store } from '../core/store.ts'
+import { contextOf, createExchange } from './exchange.ts'
+import type { ContextWith, HttpOptions, IdempotencyContext, OnceOn, TransactionsOf } from './exchange.ts'
 import { serveNode, serveRules } from './on-node.ts'
 
 export type { HttpOptions, IdempotencyContext } from './exchange.ts'
@@ -17,7 +17,10 @@ export interface NestRequest {
   readonly originalUrl?: string
   readonly rawBody?: unknown
   readonly headers: IncomingMessage['headers']
-  /** Set while a request with an Idempotency-Key is handled, undefined on a request without one. */
+  /**
+   * Set while a request with an Idempotency-Key is handled, undefined on a request without one. `tx` is unknown here: this member is
+   * declared once for all apps and stores. `of` of the interceptor returns it with the type of its store.
+   */
   idempotency?: IdempotencyContext
 }
 interface NestReply {
@@ -26,10 +29,12 @@ interface NestReply {
   getHeaders(): OutgoingHttpHeaders
 }
 
-export interface IdempotencyInterceptor {
+export interface IdempotencyInterceptor<S = Store, InTransaction extends boolean = boolean> {
   intercept(context: ExecutionContext, next: CallHandler): ReturnType<NestInterceptor['intercept']>
   /** Publishes the rules where no controller would: `app.use(interceptor.rules)`. */
   rules(req: IncomingMessage, res: ServerResponse, next: () => void): void
+  /** The context of a request that passed this interceptor. `tx` has the type of the store's transactions. */
+  of(request: { readonly idempotency?: IdempotencyContext }): ContextWith<S, InTransaction>
 }
 
 /**
@@ -46,7 +51,10 @@ export interface IdempotencyInterceptor {
  * const interceptor = idempotency(once, { tenant: (request) => request.headers.authorization })
  * ```
  */
-export function idempotency<Asked = NestRequest>(once: Once, options: HttpOptions<Asked>): IdempotencyInterceptor {
+export function idempotency<Asked = NestRequest, S extends Store = Store, InTransaction extends boolean = boolean>(
+  once: OnceOn<S>,
+  options: HttpOptions<Asked, InTransaction> & TransactionsOf<S, InTransaction>,
+): IdempotencyInterceptor<S, InTransaction> {
   const exchange = createExchange<Asked & NestRequest>(once, options as HttpOptions<Asked & NestRequest>)
 
   function intercept(context: ExecutionContext, next: CallHandler): ReturnType<IdempotencyInterceptor['intercept']> {
@@ -80,5 +88,6 @@ export function idempotency<Asked = NestRequest>(once: Once, options: HttpOption
     rules(req: IncomingMessage & { originalUrl?: string }, res, next) {
       if (!serveRules(exchange, { req, res, target: req.originalUrl ?? req.url ?? '' })) next()
     },
+    of: (request) => contextOf<S, InTransaction>(request.idempotency, exchange.settings),
   }
 }

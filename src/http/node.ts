@@ -2,10 +2,9 @@
 
 import { channel } from 'node:diagnostics_channel'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import type { Once, TxOf } from '../core/once.ts'
 import type { Store } from '../core/store.ts'
 import { createExchange, internalError } from './exchange.ts'
-import type { HttpOptions, IdempotencyContext } from './exchange.ts'
+import type { HttpOptions, IdempotencyContext, OnceOn, TransactionsOf, TxWith } from './exchange.ts'
 import { sendAnswer, serveNode } from './on-node.ts'
 
 export { storedResponse } from './exchange.ts'
@@ -36,27 +35,28 @@ const handlerFailed = channel('onceonly:handler-failed')
  * }))
  * ```
  */
-export function idempotency<S extends Store>(
-  once: Once<S> | Once<S, 'codec'>,
-  options: HttpOptions<IncomingMessage>,
-): (listener: NodeListener<TxOf<S>>) => (req: IncomingMessage, res: ServerResponse) => unknown {
-  const exchange = createExchange<IncomingMessage>(once as Once, options)
-  return (listener) => (req: NodeRequest<TxOf<S>> & { originalUrl?: string; rawBody?: unknown }, res) => {
-    const { originalUrl: target = req.url ?? '', rawBody } = req
-    const failed = (error: unknown): void => {
-      handlerFailed.publish({ error })
-      // Half an answer must not pass for a whole one.
-      if (res.headersSent) res.destroy()
-      else sendAnswer(res, internalError())
+export function idempotency<S extends Store, InTransaction extends boolean = false>(
+  once: OnceOn<S>,
+  options: HttpOptions<IncomingMessage, InTransaction> & TransactionsOf<S, InTransaction>,
+): (listener: NodeListener<TxWith<S, InTransaction>>) => (req: IncomingMessage, res: ServerResponse) => unknown {
+  const exchange = createExchange<IncomingMessage>(once, options)
+  return (listener) =>
+    (req: NodeRequest<TxWith<S, InTransaction>> & { originalUrl?: string; rawBody?: unknown }, res) => {
+      const { originalUrl: target = req.url ?? '', rawBody } = req
+      const failed = (error: unknown): void => {
+        handlerFailed.publish({ error })
+        // Half an answer must not pass for a whole one.
+        if (res.headersSent) res.destroy()
+        else sendAnswer(res, internalError())
+      }
+      const proceed = (context: IdempotencyContext): void => {
+        req.idempotency = context as IdempotencyContext<TxWith<S, InTransaction>>
+        void (async () => listener(req, res))().catch(failed)
+      }
+      let passed: unknown
+      const served = serveNode(exchange, { request: req, req, res, target, rawBody, proceed }, () => {
+        passed = listener(req, res)
+      })
+      return served ? served.catch(failed) : passed
     }
-    const proceed = (context: IdempotencyContext): void => {
-      req.idempotency = context as IdempotencyContext<TxOf<S>>
-      void (async () => listener(req, res))().catch(failed)
-    }
-    let passed: unknown
-    const served = serveNode(exchange, { request: req, req, res, target, rawBody, proceed }, () => {
-      passed = listener(req, res)
-    })
-    return served ? served.catch(failed) : passed
-  }
 }

@@ -60,6 +60,12 @@ afterEach(async () => {
 
 const tenant = 'shared'
 
+/** Both ways to the context lead to one. */
+function same(typed: IdempotencyContext | undefined, declared: IdempotencyContext | undefined): IdempotencyContext {
+  if (typed !== declared) throw new Error('of() returned another context than the request has')
+  return typed as IdempotencyContext
+}
+
 function goneWith(res: ServerResponse): AbortSignal {
   const controller = new AbortController()
   res.on('close', () => !res.writableFinished && controller.abort())
@@ -77,9 +83,10 @@ function expressOn(express: typeof express5): Start {
   return async (once, handler, options) => {
     const app = express()
     app.set('env', 'test')
-    app.use(onExpress<ExpressRequest>(once, { tenant, ...options }), express.json())
+    const keyed = onExpress<ExpressRequest>(once, { tenant, ...options })
+    app.use(keyed, express.json())
     app.post('/orders', (req: ExpressRequest, res: ExpressResponse, next) => {
-      Promise.resolve(handler({ once: req.idempotency!, gone: goneWith(res) })).then(
+      Promise.resolve(handler({ once: same(keyed.of(req), req.idempotency), gone: goneWith(res) })).then(
         ({ status = 201, headers = {}, body = '' }) => {
           res.status(status).set(headers)
           if (typeof body === 'string') res.send(body)
@@ -119,8 +126,9 @@ const startFetch: Start = async (once, handler, options) => {
 
 const startHono: Start = async (once, handler, options) => {
   const app = new Hono()
-  app.use(onHono(once, { tenant, ...options }))
-  app.post('/orders', (c) => webHandler(handler, c.req.raw, c.get('idempotency')!))
+  const keyed = onHono(once, { tenant, ...options })
+  app.use(keyed)
+  app.post('/orders', (c) => webHandler(handler, c.req.raw, same(keyed.of(c), c.get('idempotency'))))
   app.onError((_error, c) => c.text('failed', 500))
   return getRequestListener(app.fetch)
 }
@@ -128,10 +136,18 @@ const startHono: Start = async (once, handler, options) => {
 const startKoa: Start = async (once, handler, options) => {
   const app = new Koa()
   app.silent = true
-  app.use(onKoa(once, { tenant, ...options }))
+  const keyed = onKoa(once, { tenant, ...options })
+  app.use(keyed)
   app.use(async (ctx) => {
     for await (const _ of ctx.req);
-    const { status = 201, headers = {}, body = '' } = await handler({ once: ctx.idempotency!, gone: goneWith(ctx.res) })
+    const {
+      status = 201,
+      headers = {},
+      body = '',
+    } = await handler({
+      once: same(keyed.of(ctx), ctx.idempotency),
+      gone: goneWith(ctx.res),
+    })
     ctx.status = status
     ctx.set(headers)
     ctx.body = typeof body === 'string' ? body : Readable.from(body)
@@ -141,13 +157,14 @@ const startKoa: Start = async (once, handler, options) => {
 
 const startFastify: Start = async (once, handler, options) => {
   const app = fastify()
-  await app.register(onFastify(once, { tenant, ...options }))
+  const keyed = onFastify(once, { tenant, ...options })
+  await app.register(keyed)
   app.post('/orders', async (request: FastifyRequest, reply: FastifyReply) => {
     const {
       status = 201,
       headers = {},
       body,
-    } = await handler({ once: request.idempotency!, gone: goneWith(reply.raw) })
+    } = await handler({ once: same(keyed.of(request), request.idempotency), gone: goneWith(reply.raw) })
     return reply
       .code(status)
       .headers(headers)
@@ -179,6 +196,7 @@ const nestOnFastify: Platform = async (module) => {
 
 function nestOn(platform: Platform): Start {
   return (once, handler, options) => {
+    const keyed = onNest(once, { tenant, ...options })
     class Orders {
       async handle(
         req: { idempotency?: IdempotencyContext },
@@ -188,7 +206,7 @@ function nestOn(platform: Platform): Start {
           header(name: string, value: string): void
         },
       ) {
-        const reply = await handler({ once: req.idempotency!, gone: goneWith(res.raw ?? res) })
+        const reply = await handler({ once: same(keyed.of(req), req.idempotency), gone: goneWith(res.raw ?? res) })
         res.status(reply.status ?? 201)
         for (const [name, value] of Object.entries(reply.headers ?? {})) res.header(name, value)
         return typeof reply.body === 'string' || !reply.body
@@ -201,7 +219,7 @@ function nestOn(platform: Platform): Start {
     All('orders')(Orders.prototype, 'handle', descriptor)
     Req()(Orders.prototype, 'handle', 0)
     Res({ passthrough: true })(Orders.prototype, 'handle', 1)
-    UseInterceptors(onNest(once, { tenant, ...options }))(Orders.prototype, 'handle', descriptor)
+    UseInterceptors(keyed)(Orders.prototype, 'handle', descriptor)
     class Shop {}
     Module({ controllers: [Orders] })(Shop)
     return platform(Shop)
@@ -265,6 +283,28 @@ async function answeredBy(response: IncomingMessage): Promise<Answered> {
 function newOnce(options: Partial<OnceOptions> = {}): Once {
   return createOnce({ store: memoryStore(), scope: 'shop', ...options })
 }
+
+function newSqlite(): ReturnType<typeof sqliteStore> {
+  const folder = mkdtempSync(join(tmpdir(), 'onceonly-http-'))
+  const store = sqliteStore({ path: join(folder, 'shop.db') })
+  closing.push(() => {
+    store.close()
+    rmSync(folder, { recursive: true })
+  })
+  return store
+}
+
+test('with transaction: true, of() refuses a request that did not pass the adapter, instead of having no tx', () => {
+  const store = newSqlite()
+  const once = createOnce({ store, scope: 'shop' })
+  const options = { tenant, transaction: true } as const
+  const noTransaction = /of\(request\) found no transaction.*option methods/
+  expect(() => onExpress(once, options).of({} as never)).toThrow(noTransaction)
+  expect(() => onFastify(once, options).of({} as never)).toThrow(noTransaction)
+  expect(() => onKoa(once, options).of({} as never)).toThrow(noTransaction)
+  expect(() => onHono(once, options).of({ get: () => undefined } as never)).toThrow(noTransaction)
+  expect(() => onNest(once, options).of({})).toThrow(noTransaction)
+})
 
 describe.each(Object.entries(adapters))('%s', (_, start) => {
   const app = async (once: Once, handler: Handler, options?: Options): Promise<Client> =>
@@ -392,12 +432,7 @@ describe.each(Object.entries(adapters))('%s', (_, start) => {
   })
 
   test('in a transaction the answer leaves after the commit; a 5xx takes all back, a 4xx is all that is kept', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'onceonly-http-'))
-    const store = sqliteStore({ path: join(folder, 'shop.db') })
-    closing.push(() => {
-      store.close()
-      rmSync(folder, { recursive: true })
-    })
+    const store = newSqlite()
     const once = createOnce({ store, scope: 'shop' }) as unknown as Once
     interface Tx {
       exec(sql: string): void

@@ -13,6 +13,11 @@ import { memoryStore } from 'onceonly/memory'
 const once = createOnce({ store: memoryStore(), scope: 'shop' })
 `
 const adapter = (name: string): string => `import { idempotency } from 'onceonly/${name}'\n${once}`
+const imports = (name: string): string =>
+  `import { createOnce } from 'onceonly'\nimport { idempotency } from 'onceonly/${name}'\n`
+const onSqlite = (name: string): string => `${imports(name)}import { sqliteStore } from 'onceonly/sqlite'
+const once = createOnce({ store: sqliteStore({ path: 'shop.db' }), scope: 'shop' })
+`
 
 /** Undefined: it compiles. Otherwise a part of the error. */
 const snippets: readonly (readonly [name: string, code: string, error: string | undefined])[] = [
@@ -81,6 +86,107 @@ app.post('/', (request) => ({ charge: request.idempotency?.keyFor('charge') }))`
     `${adapter('node')}import { idempotency as onFetch } from 'onceonly/fetch'
 idempotency(once, { tenant: (req) => req.headers.authorization })((req, res) => res.end(req.idempotency?.keyFor('charge')))
 onFetch(once, { tenant: (request) => request.headers.get('x') })((_, { idempotency: context }) => new Response(context?.key.id))`,
+    undefined,
+  ],
+  [
+    'Express: of(req) has the tx of the store',
+    `${onSqlite('express')}import express from 'express'
+const keyed = idempotency(once, { tenant: (req) => req.get('x-account'), transaction: true })
+express().post('/', keyed, (req, res) => {
+  const context = keyed.of(req)
+  context.tx.prepare('insert into orders values (?)').run(context.keyFor('order'))
+  res.end()
+})`,
+    undefined,
+  ],
+  [
+    'Express: tx of req.idempotency is declared once for all stores, and unknown',
+    `${onSqlite('express')}import express from 'express'
+express().post('/', idempotency(once, { tenant: 'shared', transaction: true }), (req) => void req.idempotency?.tx.exec('x'))`,
+    `'req.idempotency.tx' is of type 'unknown'`,
+  ],
+  [
+    'Fastify: of(request) has the tx of the store',
+    `${onSqlite('fastify')}import fastify from 'fastify'
+const keyed = idempotency(once, { tenant: (request) => request.headers.authorization, transaction: true })
+const app = fastify()
+await app.register(keyed)
+app.post('/', (request) => keyed.of(request).tx.prepare('select 1').get())`,
+    undefined,
+  ],
+  [
+    'Koa: of(ctx) has the tx of the store',
+    `${onSqlite('koa')}import Koa from 'koa'
+const keyed = idempotency(once, { tenant: (ctx) => ctx.get('x-account'), transaction: true })
+new Koa().use(keyed).use((ctx) => void (ctx.body = keyed.of(ctx).tx.prepare('select 1').get()))`,
+    undefined,
+  ],
+  [
+    'Hono: of(c) has the tx of the store',
+    `${onSqlite('hono')}import { Hono } from 'hono'
+const keyed = idempotency(once, { tenant: (c) => c.req.header('x-account'), transaction: true })
+new Hono<{ Variables: { account: string } }>().use(keyed).post('/', (c) => c.json(Object.keys(keyed.of(c).tx.prepare('select 1'))))`,
+    undefined,
+  ],
+  [
+    'Nest: of(request) has the tx of the store',
+    `${onSqlite('nest')}import type { NestRequest } from 'onceonly/nest'
+const keyed = idempotency(once, { tenant: (request) => request.headers.authorization, transaction: true })
+export const create = (request: NestRequest): void => keyed.of(request).tx.exec('select 1')`,
+    undefined,
+  ],
+  [
+    'node and fetch: tx is that of the store',
+    `${onSqlite('node')}import { idempotency as onFetch } from 'onceonly/fetch'
+idempotency(once, { tenant: 'shared', transaction: true })((req, res) => { req.idempotency?.tx.exec('select 1'); res.end() })
+onFetch(once, { tenant: 'shared', transaction: true })((_, { idempotency: context }) => { context?.tx.exec('select 1'); return new Response() })`,
+    undefined,
+  ],
+  [
+    'what the store’s tx does not have is an error',
+    `${onSqlite('koa')}import type { Context } from 'koa'
+const keyed = idempotency(once, { tenant: 'shared', transaction: true })
+export const create = (ctx: Context) => keyed.of(ctx).tx.query('select 1')`,
+    `Property 'query' does not exist`,
+  ],
+  [
+    'the tx of PostgreSQL is its own',
+    `${imports('express')}import { postgresStore } from 'onceonly/postgres'
+import type { Request } from 'express'
+import { Pool } from 'pg'
+const once = createOnce({ store: postgresStore({ pool: new Pool() }), scope: 'shop' })
+const keyed = idempotency(once, { tenant: 'shared', transaction: true })
+export const create = (req: Request) => keyed.of(req).tx.query('insert into orders values ($1)', ['a'])`,
+    undefined,
+  ],
+  [
+    'node: without transaction: true there is no tx',
+    `${onSqlite('node')}idempotency(once, { tenant: 'shared' })((req, res) => { req.idempotency?.tx.exec('select 1'); res.end() })`,
+    `'req.idempotency.tx' is possibly 'undefined'`,
+  ],
+  [
+    'Express: without transaction: true the context and its tx may be missing',
+    `${onSqlite('express')}import type { Request } from 'express'
+const keyed = idempotency(once, { tenant: 'shared' })
+export const create = (req: Request) => keyed.of(req).tx`,
+    `Object is possibly 'undefined'`,
+  ],
+  [
+    'transaction: true on a store without transactions is an error',
+    `${adapter('hono')}idempotency(once, { tenant: 'shared', transaction: true })`,
+    `'transaction: true needs': "a store with transactions: sqlite, postgres or mysql"`,
+  ],
+  [
+    'a codec changes nothing of it, and a request type of one’s own may be named',
+    `${imports('express')}import { sqliteStore } from 'onceonly/sqlite'
+import type { Codec } from 'onceonly'
+import type { Request } from 'express'
+declare const codec: Codec
+interface Mine extends Request { account: string }
+const once = createOnce({ store: sqliteStore({ path: 'x.db' }), scope: 'shop', codec })
+idempotency<Mine>(once, { tenant: (req) => req.account, transaction: true })
+const keyed = idempotency(once, { tenant: (req: Mine) => req.account, transaction: true })
+export const create = (req: Mine): void => keyed.of(req).tx.exec('select 1')`,
     undefined,
   ],
   ['a tenant must be said', `${adapter('node')}idempotency(once, {})`, `Property 'tenant' is missing`],

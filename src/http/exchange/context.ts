@@ -1,10 +1,13 @@
 // The context of a request with a key (`req.idempotency`): the key it runs under, and what becomes of the handler's response.
 
 import type { Op } from '../../core/call.ts'
+import { invalidArgument } from '../../core/errors.ts'
+import type { Once, TxOf } from '../../core/once.ts'
+import type { Store } from '../../core/store.ts'
 import type { ErrorPolicy } from './options.ts'
 
 export interface IdempotencyContext<Tx = unknown> extends Op {
-  /** With `transaction: true`: what to write with. The answer leaves after the commit. */
+  /** With `transaction: true`: the store's transaction, to write with. The answer leaves after the commit. Otherwise undefined. */
   readonly tx: Tx
   /** A handler that runs is never a replay. */
   readonly replayed: false
@@ -16,6 +19,40 @@ export interface IdempotencyContext<Tx = unknown> extends Op {
   notBegun(): void
   /** Something may have happened and nobody can tell: the key is kept until its lease ends, then `onTakeover` decides. */
   inDoubt(): void
+}
+
+/** What `createOnce` returned, on the store `S`. */
+export type OnceOn<S extends Store> = Once & { readonly store: S }
+
+/** The type of `tx`. */
+export type TxWith<S, InTransaction extends boolean> = InTransaction extends true ? TxOf<S> : undefined
+
+/** What `of(request)` returns. A request without a key has no context. With `transaction: true` such a request is refused. */
+export type ContextWith<S, InTransaction extends boolean> = InTransaction extends true
+  ? IdempotencyContext<TxOf<S>>
+  : IdempotencyContext<undefined> | undefined
+
+/** Refuses `transaction: true` on a store without transactions, where the store is known. */
+export type TransactionsOf<S, InTransaction extends boolean> = [InTransaction] extends [true]
+  ? Store extends S
+    ? unknown
+    : [TxOf<S>] extends [never]
+      ? { readonly 'transaction: true needs': 'a store with transactions: sqlite, postgres or mysql' }
+      : unknown
+  : unknown
+
+/** The context of a request for `of`: with `transaction: true` it must be there. */
+export function contextOf<S, InTransaction extends boolean>(
+  found: IdempotencyContext | undefined,
+  { transaction }: { readonly transaction: boolean },
+): ContextWith<S, InTransaction> {
+  if (transaction && !found) {
+    throw invalidArgument(
+      'idempotency: of(request) found no transaction. The request has not passed this middleware, or its method is not protected ' +
+        '(the option methods, by default POST and PATCH).',
+    )
+  }
+  return found as ContextWith<S, InTransaction>
 }
 
 /** What becomes of the key: the answer is stored, it is open to a retry, nothing is remembered, or it is left to its lease. */

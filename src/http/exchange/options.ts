@@ -10,7 +10,7 @@ import type { OptionTable } from './option-table.ts'
 import type { Answer } from './stored-response.ts'
 
 /** `Asked` is the framework's own request: Express `req`, Hono `c`, Koa `ctx`, `Request`, … */
-export interface HttpOptions<Asked = unknown> {
+export interface HttpOptions<Asked = unknown, InTransaction extends boolean = boolean> {
   /**
    * Returns the tenant of a request: the account its credentials belong to. Two tenants never share a key or a response.
    * `'shared'`: all callers share one space of keys.
@@ -53,7 +53,7 @@ export interface HttpOptions<Asked = unknown> {
   /** A stored response of an older version: replay it (through `upgrade`), or refuse it as expired (410). Default replay. */
   readonly onOlderVersion?: 'replay' | 'refuse'
   /** Run the handler in a transaction of the store. Default false. */
-  readonly transaction?: boolean
+  readonly transaction?: InTransaction
   /** The store is down: refuse (503), or run unprotected and say so in a header. Default refuse. */
   readonly onStoreDown?: 'refuse' | 'run'
   /** The header that marks a replay. Default Idempotent-Replayed. */
