@@ -4,21 +4,10 @@ import { execFile } from 'node:child_process'
 import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
+import { onSources } from '../docs/programs.ts'
 
 const root = join(import.meta.dirname, '..', '..')
-const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
-  exports: Record<string, { default: string }>
-}
-
-export function onSources(code: string): string {
-  return code.replace(/'onceonly((?:\/[a-z-]+)?)'/g, (_, subpath: string) => {
-    const source = manifest.exports[`.${subpath}`]!.default.replace('./dist/', 'src/').replace(/\.js$/, '.ts')
-    return `'${pathToFileURL(join(root, source)).href}'`
-  })
-}
-
 /** What it prints, in lines. */
 export async function runExample(name: string, program: string, env: Record<string, string>): Promise<string[]> {
   const folder = mkdtempSync(join(tmpdir(), 'onceonly-example-'))

@@ -4,7 +4,8 @@ import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, describe, expect, test } from 'vitest'
-import { openPrograms, root } from './program.ts'
+import { root } from '../docs/blocks.ts'
+import { openPrograms } from '../docs/programs.ts'
 
 const programs = openPrograms()
 const example = readFileSync(join(root, 'examples', 'welcome-mail.ts'), 'utf8')

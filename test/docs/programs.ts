@@ -1,15 +1,17 @@
-// Runs an example or a snippet of the docs as it is written, in a folder of its own, on the sources instead of the built package.
+// Runs a program of the documents or an example as it is written, in a folder of its own, on the sources instead of the built package.
 import { execFile } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
-
-export const root: string = join(import.meta.dirname, '..', '..')
+import { root } from './blocks.ts'
 
 export interface Programs extends Disposable {
   readonly folder: string
+  /** Writes the file, and returns its path. */
+  write(name: string, code: string): string
+  /** What the program prints. It must end with 0 and write nothing to stderr. */
   run(name: string, code: string, args?: string[], env?: Record<string, string>): Promise<string>
 }
 
@@ -17,13 +19,19 @@ export function openPrograms(): Programs {
   const folder = mkdtempSync(join(tmpdir(), 'onceonly-programs-'))
   symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'))
   writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
+  const write = (name: string, code: string): string => {
+    const file = join(folder, `${name}.ts`)
+    writeFileSync(file, onSources(code))
+    return file
+  }
   return {
     folder,
+    write,
     async run(name, code, args = [], env = {}) {
-      const file = join(folder, `${name}.ts`)
-      writeFileSync(file, onSources(code))
-      const options = { cwd: folder, env: { ...process.env, NODE_NO_WARNINGS: '1', ...env } }
-      const { stdout } = await promisify(execFile)(process.execPath, [file, ...args], options)
+      const file = write(name, code)
+      const options = { cwd: folder, env: { ...process.env, NODE_OPTIONS: '', NODE_NO_WARNINGS: '1', ...env } }
+      const { stdout, stderr } = await promisify(execFile)(process.execPath, [file, ...args], options)
+      if (stderr !== '') throw new Error(`${name} wrote to stderr: ${stderr}`)
       return stdout.trim()
     },
     [Symbol.dispose]: () => rmSync(folder, { recursive: true, force: true }),
@@ -34,8 +42,8 @@ const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as
   exports: Record<string, { default: string }>
 }
 
-function onSources(code: string): string {
-  return code.replace(/'onceonly((?:\/[a-z-]+)?)'/g, (_, subpath: string) => {
+export function onSources(code: string): string {
+  return code.replace(/(?<=from |import )'onceonly((?:\/[a-z-]+)?)'/g, (_, subpath: string) => {
     const source = manifest.exports[`.${subpath}`]!.default.replace('./dist/', 'src/').replace(/\.js$/, '.ts')
     return `'${pathToFileURL(join(root, source)).href}'`
   })

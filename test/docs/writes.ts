@@ -9,11 +9,13 @@ import { startMongodb } from '../servers/mongodb.ts'
 import { needs } from '../servers/needs.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { createClient } from '../subjects/dynamodb.ts'
-import { openPrograms, root } from './program.ts'
+import { root, take } from './blocks.ts'
+import { openPrograms } from './programs.ts'
 
 const text = readFileSync(join(root, 'docs', 'writes.md'), 'utf8')
 const programs = openPrograms()
 afterAll(() => programs[Symbol.dispose]())
+take('docs/writes.md')
 
 function block(heading: string, language: 'ts' | 'sql'): string {
   const section = text.split(/^## /m).find((each) => each.startsWith(`${heading}\n`))!

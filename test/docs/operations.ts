@@ -1,13 +1,11 @@
 // docs/operations.md is true: its programs run as they are written and print what it says, and its tables list every option.
 
-import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { spawnSync } from 'node:child_process'
-import { expect, test } from 'vitest'
-import { onSources } from './examples.ts'
+import { afterAll, expect, test } from 'vitest'
+import { root, take } from './blocks.ts'
+import { openPrograms } from './programs.ts'
 
-const root = join(import.meta.dirname, '..', '..')
 const text = readFileSync(join(root, 'docs', 'operations.md'), 'utf8')
 
 const programs = text
@@ -19,18 +17,12 @@ const programs = text
     prints: /It prints\n\n```\n([^]*?)```/.exec(section)![1]!,
   }))
 
-test.each(programs)('$heading', ({ code, prints }) => {
-  const folder = mkdtempSync(join(tmpdir(), 'onceonly-docs-'))
-  try {
-    symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'))
-    writeFileSync(join(folder, 'program.mts'), onSources(code))
-    const env = { ...process.env, NODE_OPTIONS: '', NODE_NO_WARNINGS: '1' }
-    const ran = spawnSync(process.execPath, ['program.mts'], { cwd: folder, encoding: 'utf8', env })
-    expect(ran.stderr).toBe('')
-    expect(ran.stdout).toBe(prints)
-  } finally {
-    rmSync(folder, { recursive: true, force: true })
-  }
+const running = openPrograms()
+afterAll(() => running[Symbol.dispose]())
+take('docs/operations.md')
+
+test.each(programs)('$heading', async ({ heading, code, prints }) => {
+  expect(await running.run(heading.replaceAll(/\W+/g, '-'), code)).toBe(prints.trim())
 })
 
 const read = (path: string): string => readFileSync(join(root, path), 'utf8')

@@ -1,69 +1,41 @@
 // docs/http.md is true: its programs run as they are written, and its tables list every option and every answer.
 
 import { spawn, spawnSync } from 'node:child_process'
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { fileURLToPath, pathToFileURL } from 'node:url'
 import { afterAll, describe, expect, test } from 'vitest'
 import { httpOptionRows, withBlock } from '../../scripts/docs.ts'
 import { problemKinds } from '../../src/http/exchange.ts'
+import { root, take } from './blocks.ts'
+import { openPrograms } from './programs.ts'
 
-const root = fileURLToPath(new URL('../..', import.meta.url))
 const text = readFileSync(join(root, 'docs/http.md'), 'utf8')
-const folders: string[] = []
-afterAll(() => {
-  for (const folder of folders) rmSync(folder, { recursive: true, force: true })
-})
+const programs = openPrograms()
+let written = 0
+afterAll(() => programs[Symbol.dispose]())
 
-interface Snippet {
-  readonly heading: string
-  readonly language: string
-  readonly code: string
-}
-
-function snippets(): Snippet[] {
+/** The program under each heading of a framework. */
+function snippets(): { readonly heading: string; readonly code: string }[] {
   return text
     .split(/^### /m)
     .slice(1)
     .flatMap((section) => {
-      const found = /```(js|ts)\n([^]*?)```/.exec(section)
-      return found ? [{ heading: section.split('\n', 1)[0]!, language: found[1]!, code: found[2]! }] : []
+      const code = /```ts\n([^]*?)```/.exec(section)?.[1]
+      return code ? [{ heading: section.split('\n', 1)[0]!, code }] : []
     })
 }
 
-/** Where the package's subpaths are before it is built. */
-function sourceOf(subpath: string): string {
-  const name = subpath.slice('onceonly'.length + 1)
-  const path =
-    name === '' ? 'src/index.ts' : ['sqlite', 'memory'].includes(name) ? `src/stores/${name}.ts` : `src/http/${name}.ts`
-  return pathToFileURL(join(root, path)).href
-}
-
-/** A program in a folder of its own, from which the frameworks can be found. Decorators are compiled, as Node knows none. */
-function programOf({ language, code }: Snippet): string {
-  mkdirSync(join(root, 'node_modules'), { recursive: true })
-  const folder = mkdtempSync(join(root, 'node_modules', '.onceonly-docs-'))
-  folders.push(folder)
-  const linked = code.replace(/'(onceonly(?:\/[a-z]+)?)'/g, (_, subpath: string) => `'${sourceOf(subpath)}'`)
-  const program = join(folder, 'program.mjs')
-  if (language === 'js') writeFileSync(program, linked)
-  else {
-    const source = join(folder, 'program.mts')
-    writeFileSync(source, linked)
-    const flags = [
-      '--target',
-      'es2024',
-      '--module',
-      'nodenext',
-      '--experimentalDecorators',
-      '--emitDecoratorMetadata',
-      '--noCheck',
-    ]
-    spawnSync(join(root, 'node_modules/.bin/tsc'), ['--ignoreConfig', ...flags, source], { cwd: folder })
-  }
-  return program
+/** Decorators are compiled, as Node knows none. */
+function programOf(code: string): string {
+  const source = programs.write(`program-${++written}`, code)
+  if (!/^@\w/m.test(code)) return source
+  const flags = ['--target', 'es2024', '--module', 'nodenext', '--experimentalDecorators', '--emitDecoratorMetadata']
+  spawnSync(join(root, 'node_modules/.bin/tsc'), ['--ignoreConfig', ...flags, '--noCheck', source], {
+    cwd: programs.folder,
+  })
+  return source.replace(/\.ts$/, '.js')
 }
 
 async function freePort(): Promise<number> {
@@ -74,11 +46,11 @@ async function freePort(): Promise<number> {
   return port
 }
 
-async function run<T>(snippet: Snippet, use: (url: string) => Promise<T>): Promise<T> {
-  const program = programOf(snippet)
+async function run<T>(code: string, use: (url: string) => Promise<T>): Promise<T> {
+  const program = programOf(code)
   const port = await freePort()
   const env = { ...process.env, PORT: String(port), NODE_OPTIONS: '', NODE_NO_WARNINGS: '1' }
-  const child = spawn(process.execPath, [program], { cwd: join(program, '..'), env })
+  const child = spawn(process.execPath, [program], { cwd: mkdtempSync(join(programs.folder, 'of-')), env })
   let said = ''
   child.stderr.on('data', (chunk: Buffer) => (said += chunk.toString()))
   const ended = new Promise<void>((resolve) => child.on('exit', () => resolve()))
@@ -103,9 +75,11 @@ async function run<T>(snippet: Snippet, use: (url: string) => Promise<T>): Promi
   }
 }
 
-describe.each(snippets().map((snippet) => [snippet.heading, snippet] as const))('%s', (_, snippet) => {
+take('docs/http.md')
+
+describe.each(snippets())('$heading', ({ code }) => {
   test('the example runs a request once, for each account', async () => {
-    await run(snippet, async (url) => {
+    await run(code, async (url) => {
       const post = (account: string | undefined, amount = 5): Promise<Response> =>
         fetch(`${url}/orders`, {
           method: 'POST',
@@ -131,6 +105,11 @@ describe.each(snippets().map((snippet) => [snippet.heading, snippet] as const))(
       expect([401, 403]).toContain((await post(undefined)).status)
     })
   })
+})
+
+test('the program with a typed tx runs as written', async () => {
+  const [block] = take('docs/http.md', (code) => code.includes('keyed.of(req)'))
+  expect(await programs.run('typed-tx', block!.code)).toBe('')
 })
 
 test('there is an example for every adapter', () => {

@@ -5,9 +5,8 @@ import { expect, test } from 'vitest'
 import { InDoubtError } from '../../src/core/errors.ts'
 import { createOnce } from '../../src/core/once.ts'
 import { sqliteStore } from '../../src/stores/sqlite.ts'
-import { mainFile, makeFolder, run } from './program.ts'
-
-const root = join(import.meta.dirname, '..', '..')
+import { mainFile, makeFolder, run } from '../cli/program.ts'
+import { root } from './blocks.ts'
 
 test('every command of "The command line" and "doctor" runs, in order', async () => {
   const page = readFileSync(join(root, 'docs', 'operating.md'), 'utf8')

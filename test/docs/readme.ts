@@ -1,0 +1,69 @@
+// The programs of README and docs/writing-a-store.md run as written, and print what their comments say.
+
+import { cpSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
+import { needs } from '../servers/needs.ts'
+import { startPostgres } from '../servers/postgres.ts'
+import { createPool } from '../subjects/postgres.ts'
+import { root, take } from './blocks.ts'
+import { openPrograms } from './programs.ts'
+
+const running = openPrograms()
+cpSync(join(root, 'test/docs/shop.ts'), join(running.folder, 'shop.ts'))
+afterAll(() => running[Symbol.dispose]())
+
+const [first, onExpress, inTransaction, saga] = take('README.md')
+const [contract] = take('docs/writing-a-store.md')
+
+test('the first program prints what it says, with the second call replayed', async () => {
+  const said = await running.run('first', first!.code)
+  const comments = Array.from(first!.code.matchAll(/^console.*\/\/ (\{.*\})/gm), ([, comment]) => comment)
+  expect(comments).toHaveLength(2)
+  expect(said.split('\n')).toEqual(comments)
+})
+
+test('the app on Express: a retry gets the first response, and the tenant is the account', async () => {
+  const asking = `
+const server = app.listen(0, async () => {
+  const ask = async (authorization: string, cents: number) => {
+    const headers = { authorization, 'content-type': 'application/json', 'idempotency-key': 'k' }
+    const { port } = server.address() as { port: number }
+    const response = await fetch(\`http://localhost:\${port}/orders\`, { method: 'POST', headers, body: JSON.stringify({ cents }) })
+    return [response.status, response.headers.get('idempotent-replayed'), await response.text()]
+  }
+  const [one, two] = [await ask('Bearer secret-of-acme', 5), await ask('Bearer secret-of-acme', 5)]
+  const [other, unknown] = [await ask('Bearer secret-of-acme', 6), await ask('Bearer guessed', 5)]
+  console.log(JSON.stringify([one[0], two[0], two[1], one[2] === two[2], other[0], unknown[0]]))
+  process.exit()
+})`
+  expect(await running.run('express', `${onExpress!.code}${asking}`)).toBe('[201,201,"true",true,422,401]')
+})
+
+needs('postgres').describe('PostgreSQL', () => {
+  test('one transaction: the order is written once', async () => {
+    await using server = await startPostgres()
+    const url = await server.createDatabase()
+    const pool = createPool(url)
+    await pool.query('create table orders (id text, cents integer)')
+    for (const time of ['first', 'second']) {
+      await running.run(`transaction-${time}`, `${inTransaction!.code}\nawait pool.end()`, [], { DATABASE_URL: url })
+    }
+    expect((await pool.query('select * from orders')).rows).toEqual([{ id: 'order-42', cents: 500 }])
+    await pool.end()
+  })
+})
+
+test('the saga holds the stock, charges, and has a worker', async () => {
+  const said = await running.run(
+    'saga',
+    `${saga!.code}\nawait worker.stop()\nconst { value } = await checkout.run('order-42', { id: 'order-42', cents: 500 })\nconsole.log(JSON.stringify(value))\nprocess.exit()`,
+  )
+  expect(JSON.parse(said)).toEqual({ hold: { id: 'order-42' }, paid: { id: 'charge-0', cents: 500 } })
+})
+
+test('the contract of docs/writing-a-store.md is a whole test file', async () => {
+  const said = await running.run('contract', contract!.code, [], { NODE_TEST_CONTEXT: '' })
+  expect(said).toMatch(/^# fail 0$|^ℹ fail 0$/m)
+  expect(Number(/(?:#|ℹ) pass (\d+)/.exec(said)?.[1])).toBeGreaterThan(100)
+})
