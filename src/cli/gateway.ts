@@ -153,7 +153,9 @@ async function untilSignalled(config: GatewayConfig, started: Gateway, log: Log)
 function keepServingUnheard(): void {
   process.stdout.removeAllListeners('error')
   process.stdout.once('error', ({ message }) => {
-    console.error(`onceonly gateway: nobody reads the log any more (${message}); requests are still served.`)
+    console.error(
+      `onceonly gateway: standard output cannot be written any more (${message}). Requests are still served.`,
+    )
     process.stdout.on('error', () => {})
   })
 }

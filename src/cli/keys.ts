@@ -1,4 +1,4 @@
-// `onceonly keys`: looks at entries, and changes them manually. Each part is a file of its own.
+// `onceonly keys`: looks at entries, and changes them manually. Each part has its own file.
 
 import { chosen } from './arguments.ts'
 import { storeHelp } from './with-store.ts'

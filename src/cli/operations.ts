@@ -26,10 +26,10 @@ ${storeHelp}
                  for a person)
   --limit N      so many at the most; 50 unless given
   --after ID     go on after this one
-  --reveal       show what it came to, too: that is an answer to a customer, and may be secret
-  --reason TEXT  why, for whoever looks at it later
+  --reveal       show its result, too. A result is an answer to a customer, and may be secret
+  --reason TEXT  why, for the people who look at it later
 
-list shows what is not over. cancel is a wish: whoever works on it, or takes it up next, undoes what was done, unless it is past its
+list shows unfinished operations. cancel is a request: the process that holds the operation, or resumes it next, undoes what was done, unless it is past its
 pivot. resume lets a parked operation go on, with its failures forgotten; it is in the audit trail of the key. Both take effect in a process that has the code of the
 operation: a worker (once.recover), or a retry. To decide about a step in doubt, call operation.resume(id, { decide }) there.
 Ends with 3 when there is no such operation.
@@ -113,7 +113,7 @@ async function cancel(args: readonly string[]): Promise<number> {
   const command = 'operations cancel'
   return withOperation(command, { ...storeOptions, reason: text }, args, async ({ store, status, values }) => {
     const { reason, json } = values
-    if (reason === undefined) throw wrong(command, 'why? Give --reason TEXT, for whoever looks at it later')
+    if (reason === undefined) throw wrong(command, 'why? Give --reason TEXT, for the people who look at it later')
     const asked = await store.requestCancel(status.key, reason)
     const words = asked
       ? 'it is undone by the next process that works on it'
@@ -135,7 +135,7 @@ async function resume(args: readonly string[]): Promise<number> {
       const doubt =
         again === '' ? '' : `; it parks again at ${again}, in doubt, unless your code decides: resume(id, { decide })`
       const words = parked
-        ? `the next worker or retry takes it up${doubt}`
+        ? `the next worker or retry resumes it${doubt}`
         : `it is ${status.state}, not parked: nothing was changed`
       tell(values.json, status, { changed: parked }, words)
       return parked ? 0 : 1
@@ -184,7 +184,7 @@ async function withOperation<const Given extends typeof storeOptions>(
   })
 }
 
-/** What an operation came to can be anybody's secret. */
+/** The result of an operation can be a customer's secret. */
 function asJson({ outcome, key, ...rest }: OperationStatus): object {
   return { scope: key.scope, id: key.id, ...rest, ...(outcome && { outcomeIs: outcome.kind }) }
 }

@@ -44,7 +44,7 @@ export async function quarantine(args: readonly string[]): Promise<number> {
           ? `Quarantine since ${moment(held.sinceMs, systemClock.now())}: ${JSON.stringify(held.evidence)}`
           : 'No quarantine.',
       )
-    if (ended && !json) console.log('The quarantine is over: new keys are let in again.')
+    if (ended && !json) console.log('The quarantine has ended: new keys are let in again.')
     return held && !ended ? 1 : 0
   })
 }

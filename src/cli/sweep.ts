@@ -1,4 +1,4 @@
-// `onceonly sweep`: expiry by hand or from cron, in bounded steps until nothing is left, so that it never holds up the store.
+// `onceonly sweep`: expiry, started manually or from cron, in bounded steps until nothing is left, so that it never holds up the store.
 
 import type { Swept } from '../core/store.ts'
 import { count, parseCommand } from './arguments.ts'
@@ -11,7 +11,7 @@ Usage: onceonly sweep --store URL [--limit N] [--json]
 ${storeHelp}
   --limit N      entries in one step; 500 unless given. Smaller steps are gentler, larger ones sooner done
 
-Outcomes that are past their keep time are dropped and leave a tombstone; tombstones that are over are deleted. What runs is
+Outcomes that are past their keep time are dropped and leave a tombstone; tombstones that have expired are deleted. What runs is
 never touched. It can be run from several machines at once, and be interrupted at any moment. Services do the same by
 themselves, unless they set sweepEveryMs: false.
 

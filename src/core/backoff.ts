@@ -36,7 +36,7 @@ export const backoffs: {
   readonly stepRetry: Backoff
   readonly sweep: Backoff
 } = {
-  /** A duplicate asks whether the effect has ended: close at first (most effects end within milliseconds), then twice a second. For waitMs. */
+  /** A duplicate asks whether the effect has ended: close at first (most effects end within milliseconds), then twice per second. For waitMs. */
   poll: { firstMs: 20, factor: 1.6, maxMs: 500 },
   /** A settle or release that the store did not confirm is repeated until the lease would have ended. */
   write: { firstMs: 50, factor: 2, maxMs: 2_000 },

@@ -24,9 +24,9 @@ export type { Ended, Op } from './call/effect.ts'
 
 export interface Result<T> {
   readonly value: T
-  /** The effect had run before; this is what it came to then. */
+  /** The effect had run before, and this is its stored result. */
   readonly replayed: boolean
-  /** The attempt that came to this value. */
+  /** The attempt that returned this value. */
   readonly attempt: number
 }
 

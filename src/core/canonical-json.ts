@@ -53,5 +53,5 @@ function writeString(value: string, path: string): string {
 /** Not every object has a constructor. */
 function nameOf(value: object): string {
   const { constructor } = value as { readonly constructor?: unknown }
-  return typeof constructor === 'function' ? `a ${constructor.name}` : 'an object with a prototype of its own'
+  return typeof constructor === 'function' ? `a ${constructor.name}` : 'an object with its own prototype'
 }

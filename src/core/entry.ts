@@ -1,5 +1,5 @@
 // The life of an entry as pure functions, for every store that decides in TypeScript. PostgreSQL, MySQL and Redis decide the same
-// on the server, and the judge of histories has a reading of its own. The table of states stands at the top of store.ts.
+// on the server, and the judge of histories has its own reading. The table of states stands at the top of store.ts.
 
 import type { Key } from './key.ts'
 import type {
@@ -349,7 +349,7 @@ export function canMend(action: MendingName, state: EntryState): boolean {
 }
 
 /**
- * What a change by hand makes of the entry: 'forget' deletes it, undefined changes nothing.
+ * What a manual change makes of the entry: 'forget' deletes it, undefined changes nothing.
  *
  * @example
  * ```ts
@@ -377,7 +377,7 @@ export function mended<Stored extends EntryRecord>(
   if ('resolve' in action) {
     const { keepMs, tombstoneMs } = action.retention
     const outcome = action.resolve
-    // Another fence: to the holder that is pushed out, this must not look like a settle of its own.
+    // Another fence: to the holder that is pushed out, this must not look like its own settle.
     return { ...entry, wrote: 'settle', outcome, fence: at.fence, leaseUntilMs: at.nowMs, keepMs, tombstoneMs }
   }
   return { ...entry, keepMs: Math.max(entry.keepMs, at.nowMs + action.keepMs - entry.leaseUntilMs) }

@@ -50,7 +50,7 @@ export class OnceError extends Error {
   }
 }
 
-/** A failure that is itself the answer (card declined): it is stored, and every retry is told the same. */
+/** A failure that is itself the answer (card declined): it is stored, and every retry gets the same. */
 export class FinalError extends Error {
   readonly data: unknown
 
@@ -61,7 +61,7 @@ export class FinalError extends Error {
   }
 }
 
-/** Something may have happened and nobody can tell: the key stays claimed until its lease ends, then `onTakeover` decides. */
+/** The effect may have taken place: the key stays claimed until its lease ends, then `onTakeover` decides. */
 export class InDoubtError extends Error {
   constructor(message: string, details: { readonly cause?: unknown } = {}) {
     super(message, details.cause === undefined ? undefined : { cause: details.cause })

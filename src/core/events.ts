@@ -11,7 +11,7 @@ import type { MendingName } from './store.ts'
 
 export interface Events {
   claimed: { attempt: number; how: 'fresh' | 'reopened' | 'taken-over'; durationMs: number }
-  /** Published beside `claimed` when the lease of an earlier attempt was over. */
+  /** Published beside `claimed` when the lease of an earlier attempt had ended. */
   'taken-over': { attempt: number }
   replayed: { attempt: number; durationMs: number }
   settled: { attempt: number; kind: 'value' | 'failure' | 'not-stored'; durationMs: number }
@@ -43,7 +43,7 @@ export interface Events {
   'data-loss': { store: string; register: string; evidence: 'emptied' | 'replaced' | 'went-back'; quarantined: boolean }
   swept: { tombstoned: number; forgotten: number }
   mended: { action: MendingName }
-  /** A step of an operation came to this. Its name is the code's, not the caller's. */
+  /** A step of an operation ended like this. Its name is the code's, not the caller's. */
   step: { operation: string; step: string; state: StepState; attempt: number }
   /** What is stored of an operation does not fit the code that runs it. */
   drifted: { operation: string; what: 'step-not-asked-for' | 'newer-version'; step?: string }

@@ -11,7 +11,7 @@
 // - Records have revisions. A write that was given up and comes late must not turn `done` back into `began`.
 // - Going back runs the function again with the records answering. The alternative, undos as data, would need every undo
 //   to be registered by name at the start. Costs: code between steps runs again.
-// - A process that dies counts as a failed attempt, or an operation that kills its process would be taken up for ever.
+// - A process that dies counts as a failed attempt, or an operation that kills its process would be resumed forever.
 // - One write of an operation at a time. Steps that run in parallel share their writes, and no record is on its way
 //   twice. Costs: a step that is asked for while another's write is under way waits for it.
 // - A function that returns the very promise of a step has that step recorded with its end. No code of the function runs
@@ -20,10 +20,10 @@
 //   see a result that is not durable: `const id = await op.step('id', newId); await once.run(id, …)` would run twice
 //   after a crash.
 // - Duplicates are compensated before a doubt is resolved: what is not in doubt any more is not asked about again.
-// - Cancel is a wish. It takes effect at the next step of whoever holds the operation: undoing under a step that still
+// - Cancel is a wish. It takes effect at the next step of the process that holds the operation: undoing under a step that still
 //   runs could let the effect land after its undo. Past the pivot it has none.
 // - An operation that is not finished does not expire: it is enlisted to be kept for ten years, and settled with its
-//   keepMs. Costs: what nobody finishes stays until it is cancelled or forgotten; in PostgreSQL with periods its entry is
+//   keepMs. Costs: what no process finishes stays until it is cancelled or forgotten; in PostgreSQL with periods its entry is
 //   swept row by row.
 // - A step that leaves the function (in doubt, cancelled) decides, whatever the function made of it: one that catches the
 //   signal and returns a value has not completed.
@@ -31,8 +31,8 @@
 //   fails for good parks instead of going back.
 // - A result that cannot be stored is refused before its step is recorded. Costs: an outside step is then in doubt, and
 //   is looked up or run again under its key.
-// - A worker holds what it was told of for a lease, 10 s at the most. Costs: operations that run longer than their lease
-//   are looked at once a lease.
+// - A worker holds what the store gave it for a lease, 10 s at the most. Costs: operations that run longer than their lease
+//   are looked at once per lease.
 // - The command line has no code of operations: it asks and shows, and runs no step. Costs: cancel and resume take effect
 //   at the next worker or retry.
 // - An attempt with an unconfirmed write decides nothing: it waits, and the next one reads. A `FinalError` reaches a
@@ -40,7 +40,7 @@
 // - A lookup needs more than a lookup: "not found" must mean that it will not come later (the other side refuses older
 //   fences, or the lookup answers `unknown` for a while), and the step must obey its signal.
 // - A revision is used up when it is sent, confirmed or not, or a later write could be taken for the late one.
-// - A parked operation stays parked, whoever asks, until `resume`: what it was parked for has not changed.
+// - A parked operation stays parked, however often it is asked for, until `resume`: what it was parked for has not changed.
 
 import type { Doubt } from './doubt.ts'
 import { invalidArgument } from './errors.ts'

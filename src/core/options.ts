@@ -5,7 +5,7 @@ import { checkNodeVersion } from './options/node-version.ts'
 
 export { checkNodeVersion } from './options/node-version.ts'
 
-/** Answers what was expected when the value is wrong, undefined when it is right. */
+/** Returns what was expected when the value is wrong, undefined when it is right. */
 export type Rule = (value: unknown) => string | undefined
 
 /**

@@ -1,4 +1,4 @@
-// What an effect came to, as bytes: one letter for the kind, then the content. A store keeps these bytes and never looks
+// The outcome of an effect, as bytes: one letter for the kind, then the content. A store keeps these bytes and never looks
 // inside. What cannot be read back is an error, never "nothing there": the effect behind it did run.
 
 import { FinalError, OnceError } from './errors.ts'
@@ -35,7 +35,7 @@ const letters = {
 } as const
 
 /**
- * Encodes the outcome, and answers with it what every replay will decode, so that the first caller is given the same.
+ * Encodes the outcome, and returns with it what every replay will decode, so that the first caller is given the same.
  * A value that cannot be stored becomes `not-stored`; this never throws, as the effect has already taken place.
  */
 export function encodeOutcome(outcome: Outcome, codec: Codec | undefined): { bytes: Uint8Array; outcome: Outcome } {
@@ -54,7 +54,7 @@ export function decodeOutcome(bytes: Uint8Array, codec: Codec | undefined, key: 
     throw new OnceError('OUTCOME_UNREADABLE', {
       message:
         `The outcome stored for ${describeKey(key)} cannot be read: ${cause instanceof Error ? cause.message : String(cause)}. ` +
-        'The effect has run and was not run again. Restore the entry, give the codec that wrote it, or forget the key by hand.',
+        'The effect has run and was not run again. Restore the entry, give the codec that wrote it, or forget the key (onceonly keys forget).',
       cause,
     })
   }
@@ -159,7 +159,7 @@ function tagged(kind: keyof typeof letters, content: Uint8Array): Uint8Array {
 }
 
 // JSON.stringify drops functions and symbols and writes NaN as null: a replay would differ from what the effect returned.
-// What has a JSON form of its own (Date) is stored as that form, and the first caller is given that form too.
+// What has its own JSON form (Date) is stored as that form, and the first caller is given that form too.
 function storableJson(value: unknown): string {
   // Mostly there is nothing to refuse, and without a replacer JSON.stringify is several times faster.
   if (isPlain(value, 0)) return JSON.stringify(value)

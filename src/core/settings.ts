@@ -32,7 +32,7 @@ export interface CallOptions {
   readonly attemptMs?: number
   /** A retry that comes after keepMs: `refuse` refuses it (EXPIRED), `run` runs it as new. Default refuse. */
   readonly onExpired?: 'refuse' | 'run'
-  /** An attempt whose lease is over: `run` takes it over, `refuse` says IN_DOUBT. Default run. */
+  /** An attempt whose lease has ended: `run` takes it over, `refuse` says IN_DOUBT. Default run. */
   readonly onTakeover?: 'run' | 'refuse'
   /** A throw that is none of our errors: `release` the key, `store` it as the answer, or leave it in `doubt`. Default release. */
   readonly onThrow?: 'release' | 'store' | 'doubt'

@@ -3,7 +3,7 @@
 //
 // The life of an entry, as every store must keep it (`now` is the store's clock; `leaseUntil` is when the lease ends, or,
 // once settled or released, when it ended):
-//   running     now <  leaseUntil                        somebody works on it
+//   running     now <  leaseUntil                        a process works on it
 //   abandoned   now >= leaseUntil, never settled         may be taken over
 //   open        released after a failure                 may be claimed again
 //   settled     has its outcome                          is replayed
@@ -19,7 +19,7 @@ export interface Store {
   /**
    * Take the key, or learn what became of it. One atomic step; never waits for anyone. A claim that comes again with the
    * token that already holds the key (a network retry) is granted again, with the lease anew. A claim whose token already
-   * gave the key back (a delayed duplicate) is `busy` with `retryAfterMs` 0: nobody would be there to run it.
+   * gave the key back (a delayed duplicate) is `busy` with `retryAfterMs` 0: no process would be there to run it.
    */
   claim(key: Key, request: ClaimRequest): Promise<Verdict>
   /** Push the end of the lease out to now + `leaseMs`. */
@@ -46,7 +46,7 @@ export interface ClaimRequest {
   readonly onTakeover: 'run' | 'refuse'
   /** What a tombstone is answered with: `expired`, or a fresh life. */
   readonly onExpired: 'refuse' | 'run'
-  /** What an operation was asked with, kept so that a worker can take it up without the caller. */
+  /** What an operation was asked with, kept so that a worker can resume it without the caller. */
   readonly input?: Uint8Array
 }
 
@@ -57,7 +57,7 @@ export interface Retention {
 }
 
 /**
- * Proof of holding a key: whoever writes is known by token and fence together. The token alone can come back to life, when a
+ * Proof of holding a key: the writer is known by token and fence together. The token alone can come back to life, when a
  * claim is delivered once more after its entry was forgotten; the fence of that new life is another one.
  */
 export interface Claim {
@@ -96,7 +96,7 @@ export interface Transactional<Tx, Foreign = Tx> {
   within(tx: Foreign): InTransaction
   /** Open a transaction, and claim in it, in as few round trips as the store can. */
   begin(key: Key, request: ClaimRequest): Promise<Began<Tx>>
-  /** Did this error roll the transaction back because of others (deadlock, serialization), so that all of it may run again? */
+  /** Did this error roll the transaction back by a conflict (deadlock, serialization failure), so that all of it may run again? */
   isConflict(error: unknown): boolean
 }
 
@@ -113,7 +113,7 @@ export interface InTransaction {
   undoClaim(claim: Claim): Promise<void>
 }
 
-/** `granted` is there just when the verdict is; otherwise the transaction is over already. */
+/** `granted` is there just when the verdict is; otherwise the transaction has ended already. */
 export interface Began<Tx> {
   readonly verdict: Verdict
   readonly granted?: {
@@ -123,7 +123,7 @@ export interface Began<Tx> {
     undoEffect(): Promise<void>
     /** Take everything back; the effect has ended, so the connection can serve others. */
     rollback(): Promise<void>
-    /** Take everything back under an effect that still runs: whatever it writes with `tx` from now on must reach nobody. */
+    /** Take everything back under an effect that still runs: whatever it writes with `tx` from now on must never be committed. */
     abandon(): Promise<void>
   }
 }
@@ -163,7 +163,7 @@ export interface Collector<Tx, Collected> {
 export interface Sweepable {
   /** One bounded step, safe from several machines; running entries are never touched. */
   sweep(options: { readonly limit: number }): Promise<Swept>
-  /** The server removes what is over by itself, and a sweep is dear: `createOnce` sweeps only when it is told how often. */
+  /** The server removes expired entries itself, and a sweep is expensive: `createOnce` sweeps only when `sweepEveryMs` is given. */
   readonly isSweptByServer?: true
 }
 
@@ -174,12 +174,12 @@ export interface Swept {
   readonly more: boolean
 }
 
-/** Looking at entries, and mending them by hand; every manual change is written to an audit trail first. */
+/** Looking at entries, and mending them manually. Every manual change is written to an audit trail first. */
 export interface Inspectable {
   show(key: Key): Promise<Entry | undefined>
   list(filter: EntryFilter): Promise<readonly Entry[]>
   /**
-   * Change one entry by hand. Returns the entry as it was, and changes nothing in a state that the action does not name.
+   * Change one entry manually. Returns the entry as it was, and changes nothing in a state that the action does not name.
    * Whatever changes the entry fences its holder off, except `keep`.
    */
   mend(key: Key, action: Mending, reason: string): Promise<Entry | undefined>
@@ -251,9 +251,9 @@ export interface StepLedger {
 export interface Ledger {
   /** In any order. */
   readonly records: readonly WrittenRecord[]
-  /** When a worker may take it up; undefined when it is parked or settled. */
+  /** When a worker may resume it. Undefined when it is parked or settled. */
   readonly dueAtMs: number | undefined
-  /** Somebody asked for it to be cancelled, and why. */
+  /** A cancel was asked for, and why. */
   readonly cancelReason: string | undefined
 }
 
@@ -280,7 +280,7 @@ export interface Change {
     | { readonly to: 'open'; readonly afterMs?: number }
 }
 
-/** 'cancelled': it was written, and somebody has asked for the operation to be cancelled. */
+/** 'cancelled': it was written, and a cancel of the operation was asked for. */
 export type Advanced = Fenced | 'cancelled'
 
 /** Steps whose record commits together with what they write. */
@@ -298,7 +298,7 @@ export interface BegunStep<Tx> {
   abandon(): Promise<void>
 }
 
-/** Operations that nobody works on, for workers on any number of machines. */
+/** Operations that no process works on, for workers on any number of machines. */
 export interface Recoverable {
   /**
    * Operations of this scope that are due, the longest due first. They are not due again for `holdMs`, so that each worker
@@ -307,7 +307,7 @@ export interface Recoverable {
   due(scope: string, options: { readonly limit: number; readonly holdMs: number }): Promise<readonly DueOperation[]>
   /** Nothing is left to do for it (its entry is settled, expired or gone): it is not due any more, unless it was enlisted since. */
   dismiss(operation: DueOperation): Promise<void>
-  /** Ask whoever holds it, or takes it up next, to cancel it; it is due now. False when there is none that could be. */
+  /** Ask the process that holds it, or resumes it next, to cancel it. It is due now. False when there is none that could be. */
   requestCancel(key: Key, reason: string): Promise<boolean>
   /** Operations of this scope that are not settled, in the order of their ids. */
   unfinished(scope: string, options: { readonly after?: string; readonly limit: number }): Promise<readonly Key[]>
@@ -319,7 +319,7 @@ export interface DueOperation {
   readonly heldUntilMs: number
 }
 
-/** A store with a schema of its own. */
+/** A store with its own schema. */
 export interface Migratable {
   /** Idempotent, versioned, safe from several processes at once. */
   migrate(): Promise<void>

@@ -108,7 +108,7 @@ export interface NotStorable<Because extends string> {
 
 /**
  * Refuses, where an effect is given, what cannot be stored: an effect that has run and whose result is lost is worse than one
- * that does not compile. A function of your own that passes an effect on says `effect: (() => Promise<T>) & Storable<T>`.
+ * that does not compile. Your own function that passes an effect on says `effect: (() => Promise<T>) & Storable<T>`.
  */
 export type Storable<T, Kind extends ValueKind = 'json'> = Kind extends 'codec'
   ? unknown

@@ -70,7 +70,7 @@ async function note(store: OperationStore, entry: Entry, reason: string): Promis
   })
   if (verdict.is === 'granted' && verdict.how === 'fresh') return void (await store.release(verdict.claim, 'forget'))
   if (verdict.is !== 'granted') {
-    throw new OnceError('IN_FLIGHT', { message: `Somebody holds the operation ${key.id} at this moment. Ask again.` })
+    throw new OnceError('IN_FLIGHT', { message: `A process holds the operation ${key.id} at this moment. Try again.` })
   }
   await store.mend(key, 'release', `resume: ${reason}`)
 }

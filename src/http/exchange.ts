@@ -275,7 +275,7 @@ async function perform<Asked>(
   // A transaction that lost against others would run all of it again, but a request can be handled only once.
   if (attempt.produced) {
     attempt.instead = problem(settings, 'transactionConflict')
-    return { open: new Error('The transaction was rolled back because of others.') }
+    return { open: new Error('The transaction was rolled back by a conflict with another one.') }
   }
   const produced = (attempt.produced = await attempt.run(createContext(op, tx, attempt.choice)))
   if (produced.is === 'thrown') {

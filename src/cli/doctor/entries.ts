@@ -116,14 +116,14 @@ interface OperationQuestion {
 const operationQuestions: readonly OperationQuestion[] = [
   {
     name: 'operations-parked',
-    why: 'These wait for a person, or their records cannot be read: nobody goes on with them until somebody has decided.',
+    why: 'These wait for a person, or their records cannot be read: no worker resumes them until a person has decided.',
     mend: (found) =>
       `See why: onceonly operations show ${operationWords(found)}. With what you found out, resume(id) in the service lets it go on.`,
     fits: ({ status }) => !status || status.state === 'parked',
   },
   {
     name: 'operations-in-doubt',
-    why: 'A step of these began and never reported: whether it took effect, nobody has said.',
+    why: 'A step of these began and never reported: it is unknown whether it took effect.',
     mend: (found) =>
       `A worker (once.recover) or a retry settles most of them. See a parked one: onceonly operations show ${operationWords(found)}.`,
     fits: ({ status }) => status !== undefined && status.inDoubt.length > 0,
@@ -155,7 +155,7 @@ function named(entries: readonly { readonly key: Key }[], sample: Sample): strin
 }
 
 function doubtCheck(sample: Sample): Promise<FitnessCheck> {
-  const why = 'These began and never reported: whether their effects happened, nobody has said.'
+  const why = 'These began and never reported: it is unknown whether their effects took place.'
   return check({ name: 'in-doubt', lookedAt: lookedAt(sample), why }, () => {
     const mend = `Clients that retry take most of them over. Each one says what to type next: onceonly keys show ${keyWords(sample.entries[0])}.`
     return judge(sample.entries.length === 0 ? 'ok' : 'warning', named(sample.entries, sample), mend)

@@ -139,7 +139,7 @@ interface Unconfirmed<Result> {
 }
 
 /**
- * Writes with the token are safe to repeat, so a store that fails is asked again until the lease would be over. The caller
+ * Writes with the token are safe to repeat, so a store that fails is asked again until the lease would have ended. The caller
  * waits for one store time-out only and then gets OUTCOME_UNKNOWN. The writing goes on without it.
  */
 async function persist<Result extends Advanced>(

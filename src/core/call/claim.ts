@@ -16,13 +16,13 @@ import type { Began, Claim, ClaimRequest, Verdict } from '../store.ts'
 /** How one kind of claim is asked for. */
 export interface Asking<A extends Verdict | Began<unknown>> {
   ask(request: ClaimRequest): Promise<A>
-  /** Undo a claim that nobody will use: its answer came too late (`late`), or never. */
+  /** Undo a claim that no caller will use: its answer came too late (`late`), or never. */
   disown(request: ClaimRequest, late?: A): Promise<void>
 }
 
 export interface ClaimAnswer<A> {
   readonly verdict: Verdict
-  /** What the store returned. Missing when another local caller of the same group was told the verdict. */
+  /** What the store returned. Missing when another local caller of the same group got the verdict. */
   readonly answer?: A
   /** When the store was asked: the lease counts from here. */
   readonly askedMs: number
@@ -48,7 +48,7 @@ export async function claim<A extends Verdict | Began<unknown>>(
       const answer = await callStore(storeCalls, 'claim', call.key, () => asking.ask(request), late)
       return { verdict: verdictOf(answer), answer, askedMs }
     } catch (error) {
-      // The claim may have landed although nobody heard of it. Its effect will not run, so it must not block the key.
+      // The claim may have landed although its reply was lost. Its effect will not run, so it must not block the key.
       if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') context.background(asking.disown(request))
       throw error
     }
@@ -88,7 +88,7 @@ async function releaseUnheard(context: RunContext, key: Key, request: ClaimReque
   }
 }
 
-/** The lease counts from the asking: a process that stood still until it was over must not start what another may have taken. */
+/** The lease counts from the asking: a process that stood still until it had ended must not start what another may have taken. */
 export async function stillHeld(context: RunContext, held: Claim, settings: Settings, askedMs: number): Promise<void> {
   const { clock, store, storeCalls } = context
   if (clock.elapsed() - askedMs < settings.leaseMs) return

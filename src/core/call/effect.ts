@@ -1,5 +1,5 @@
 // Runs an effect that holds a key: what it is given, its deadline, and how it ended. An effect that ignores its signal does
-// not hang its caller: one lease after the signal it is given up, though nobody can stop its code.
+// not hang its caller: one lease after the signal it is given up, though its code cannot be stopped.
 
 import type { Clock } from '../clock.ts'
 import type { OnceError } from '../errors.ts'

@@ -1,5 +1,5 @@
 // Duplicates that come while the effect runs. All local waiters of one request share one wait: one of them leads and asks the
-// store again, the others are told what it learned. A thousand duplicates cost one poll, not a thousand.
+// store again, the others get the same answer. A thousand duplicates cost one poll, not a thousand.
 
 import { backoffMs, backoffs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
@@ -19,7 +19,7 @@ export interface WaitRequest<A extends WithVerdict> {
 }
 
 export interface Waiting {
-  /** Resolves to a verdict that is not `busy`, or to undefined when the time is over. */
+  /** Resolves to a verdict that is not `busy`, or to undefined when the time has passed. */
   wait<A extends WithVerdict>(request: WaitRequest<A>): Promise<A | undefined>
   /** Something ended here: ask at once. */
   wake(group: string): void
@@ -99,7 +99,7 @@ export function createWaiting(clock: Clock, random: Random): Waiting {
   return {
     wait,
     wake(name) {
-      // Mostly nobody waits, and to look up a name that was just put together costs more than all the rest.
+      // Mostly no caller waits, and to look up a name that was just put together costs more than all the rest.
       if (groups.size > 0) groups.get(name)?.wake.abort()
     },
   }

@@ -155,7 +155,7 @@ async function tryTransaction<T, Tx>(
   return { value: valueOf(call.key, stored.outcome) as T, replayed: false, attempt }
 }
 
-/** A transaction that began too late is rolled back. One that nobody heard of ends with its connection. */
+/** A transaction that began too late is rolled back. One whose reply was lost ends with its connection. */
 function beginning<Tx>(context: RunContext, call: Call, store: Transactional<Tx>): Asking<Began<Tx>> {
   return {
     ask: (request) => store.begin(call.key, request),
@@ -194,7 +194,7 @@ async function commit(
     await rollBack(context, granted, 'abandon')
     if (asItIs(error)) throw error
     throw new OnceError('STORE_UNAVAILABLE', {
-      message: `The transaction for ${describeKey(call.key)} could not be taken back to its claim, and was rolled back as a whole. Ask again.`,
+      message: `The transaction for ${describeKey(call.key)} could not be rolled back to its claim, and was rolled back as a whole. Retry with the same key.`,
       cause: error,
     })
   }
@@ -227,7 +227,7 @@ async function runEffect(context: RunContext, call: Call, claim: Claim, effect: 
 function outcomeOf({ context }: Calls, ended: Ended, call: Call): Outcome | undefined {
   if (ended.is === 'returned') return { kind: 'value', value: ended.value }
   if (ended.is === 'hung') return undefined
-  // What the database took back because of others is no answer of the effect: all of it may run again.
+  // What the database rolled back by a conflict is no answer of the effect: all of it may run again.
   const isConflict = (context.store as Partial<Transactional<unknown>>).isConflict?.(ended.thrown) ?? false
   const store = ended.thrown instanceof FinalError || (call.settings.onThrow === 'store' && !isConflict)
   return store ? { kind: 'failure', error: failureOf(ended.thrown) } : undefined
@@ -251,7 +251,7 @@ const inUse = new WeakSet<object>()
 
 /**
  * Two runs that overlap on one transaction would share its savepoints: the rollback of the first would take the settled record of
- * the second along after its caller was told success.
+ * the second along after its caller got success.
  */
 function enter(tx: unknown, key: Key): () => void {
   if (!isObject(tx)) return () => {}
@@ -273,7 +273,7 @@ async function runWithin<T>(
 ): Promise<Result<T>> {
   const { context } = calls
   const startedMs = context.clock.elapsed()
-  // Waiting here would hold the caller's locks and look at its old snapshot: a busy key is told so at once.
+  // Waiting here would hold the caller's locks and look at its old snapshot: a busy key is reported at once.
   const verdict = await store.claim(call.key, { ...call.request, token: context.random.uuid() })
   if (verdict.is !== 'granted') return calls.answer(call, verdict, startedMs)
   const { claim } = verdict
@@ -320,7 +320,7 @@ function endSync(effect: () => unknown, key: Key): Ended {
   try {
     const value = effect()
     if (!isThenable(value)) return { is: 'returned', value }
-    // Only a promise has begun already. A query builder (Drizzle) begins when somebody awaits it, and nobody does.
+    // Only a promise has begun already. A query builder (Drizzle) begins when it is awaited, and here it never is.
     if (value instanceof Promise) value.catch(() => {})
     throw invalidArgument(
       `runSync: the effect for ${describeKey(key)} returned a promise, which would outlive the transaction. Use run().`,
@@ -365,13 +365,13 @@ function syncTransactional(store: Store): SyncTransactional<unknown> {
 function lostInTransaction(key: Key): OnceError {
   return new OnceError('CLAIM_LOST', {
     executed: 'no',
-    message: `The claim on ${describeKey(key)} was taken away by hand while its transaction was open; it was rolled back. Ask again.`,
+    message: `The claim on ${describeKey(key)} was released by an operator while its transaction was open. The transaction was rolled back. Retry with the same key.`,
   })
 }
 
 function conflict(key: Key, cause: unknown): OnceError {
   return new OnceError('TRANSACTION_CONFLICT', {
-    message: `The transaction for ${describeKey(key)} was rolled back ${conflictBackoff.triesMax} times because of others (deadlock, serialization). Ask again.`,
+    message: `The transaction for ${describeKey(key)} was rolled back ${conflictBackoff.triesMax} times (deadlock or serialization failure). Retry with the same key.`,
     cause,
   })
 }

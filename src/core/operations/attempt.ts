@@ -47,7 +47,7 @@ export interface GrantedOperation {
 
 /**
  * An operation that is not finished does not expire: its undos and its steps in doubt would be lost with it. Ten years is
- * for ever, and sums of times stay exact in every store. Its result is kept for the keepMs that was asked for.
+ * forever, and sums of times stay exact in every store. Its result is kept for the keepMs that was asked for.
  */
 export const unfinishedKeepMs: number = 10 * 365 * 86_400_000
 
@@ -269,7 +269,7 @@ async function settle(context: OperationContext, journal: Journal, plan: Plan & 
     return outcome
   }
   return write(plan.outcome).catch((error: unknown) => {
-    // Too large for this store: that it is over is kept at least, or it would be tried again and then undone.
+    // Too large for this store: that it has ended is kept at least, or it would be tried again and then undone.
     if (!(error instanceof OnceError) || error.code !== 'OUTCOME_NOT_STORED') throw error
     return write({ kind: 'not-stored', reason: error.message })
   })

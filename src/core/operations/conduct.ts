@@ -67,7 +67,7 @@ export async function conduct(conducting: Conducting): Promise<Plan> {
   return planFailure(conducting, ended.thrown, failures + 1)
 }
 
-/** A process that died under the operation reported nothing. Were its death not counted, processes could die of it for ever. */
+/** A process that died under the operation reported nothing. Were its death not counted, processes could die of it forever. */
 async function countDeath(journal: Journal): Promise<void> {
   const { course } = journal
   const { direction, failures, failuresBack = 0 } = course
@@ -157,7 +157,7 @@ async function goBack(conducting: Conducting, { ending, undos, thrown }: WayBack
   }
 }
 
-/** A FinalError is an answer for good, and a Rewind is none. This operation has not come to an answer: it will be resumed. */
+/** A FinalError is an answer for good, and a Rewind is none. This operation has no answer yet: it will be resumed. */
 export function notYet({ claim }: Journal, cause: Error): OnceError {
   return new OnceError('OUTCOME_UNKNOWN', {
     message:

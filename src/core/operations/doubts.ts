@@ -91,7 +91,7 @@ async function* stepDoubts(context: RunContext, operation: DefinedOperation): As
   }
 }
 
-/** Runs an effect once under a key of its own, so that a duplicate is compensated once, however often `reconcile` is called. */
+/** Runs an effect once under its own key, so that a duplicate is compensated once, however often `reconcile` is called. */
 export type RunOnce = (key: Key, effect: () => unknown) => Promise<unknown>
 
 export interface ReconcileContext {

@@ -87,7 +87,7 @@ const optionRules: Readonly<Record<keyof OperationOptions, Rule>> = {
   attemptMs: optional(positiveMs),
   version: optional(versionNumber),
   attempts: optional(positiveInteger),
-  backoff: () => undefined, // checked by rules of its own
+  backoff: () => undefined, // checked by its own rules
 }
 
 const defaultAttempts = 10

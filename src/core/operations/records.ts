@@ -1,5 +1,5 @@
 // What is written of an operation, beside its entry: a record for each step, and one for the course of the whole. A record is
-// a line of JSON and, after it, what the step came to. What cannot be read is an error, never "this step has not run".
+// a line of JSON and, after it, the result of the step. What cannot be read is an error, never "this step has not run".
 
 import { OnceError } from '../errors.ts'
 import { describeKey } from '../key.ts'
@@ -9,7 +9,7 @@ import type { Codec, Outcome } from '../outcome.ts'
 import type { Ledger, LedgerRecord, WrittenRecord } from '../store.ts'
 
 /**
- * began    may or may not have taken effect: in doubt, once its attempt is over
+ * began    may or may not have taken effect: in doubt, once its attempt has ended
  * done     has taken effect; its result is kept
  * failed   has said itself that it took no effect (FinalError, NotBegunError)
  * undoing  its undo began
@@ -31,7 +31,7 @@ export interface StepRecord {
   readonly undoable?: true
   /** From here on there is only forward. */
   readonly pivot?: true
-  /** What an undo is told about the step it undoes. */
+  /** What an undo knows about the step it undoes. */
   readonly forward?: 'done' | 'unknown'
   readonly error?: string
   readonly sealed?: string
@@ -44,7 +44,7 @@ export interface Course {
   /** The version of the code that wrote it. */
   readonly version: number
   readonly direction: 'forward' | 'backward'
-  /** Attempts that failed, since the start or since somebody resumed it. */
+  /** Attempts that failed, since the start or since a person resumed it. */
   readonly failures: number
   /** Attempts that died on the way back, counted in the same way. */
   readonly failuresBack?: number
@@ -82,7 +82,7 @@ export function storable(
   throw new OnceError('OUTCOME_NOT_STORED', {
     executed: 'unknown',
     message:
-      `What step "${name}" of ${describeKey(key)} came to cannot be stored: ${encoded.outcome.reason}. It is not ` +
+      `The result of step "${name}" of ${describeKey(key)} cannot be stored: ${encoded.outcome.reason}. It is not ` +
       `recorded as done. Return a JSON value, bytes or nothing from it; of a database's result, the rows.`,
   })
 }
@@ -172,7 +172,7 @@ function read<T>(key: Key, record: WrittenRecord, parse: (head: unknown, result:
       executed: 'unknown',
       message:
         `What is recorded of ${describeKey(key)}${record.name === courseName ? '' : `, step "${record.name}",`} cannot be read: ` +
-        `${cause instanceof Error ? cause.message : String(cause)}. Nothing was run. Restore the record, or forget the key by hand.`,
+        `${cause instanceof Error ? cause.message : String(cause)}. Nothing was run. Restore the record, or forget the key (onceonly keys forget).`,
       cause,
     })
   }

@@ -16,7 +16,7 @@ export interface StepContext {
   readonly fence: number
   /** The attempt of the operation. */
   readonly attempt: number
-  /** Aborts when the claim is lost, when the attempt's deadline passes, or when the step's `timeoutMs` is over. */
+  /** Aborts when the claim is lost, when the attempt's deadline passes, or when the step's `timeoutMs` has passed. */
   readonly signal: AbortSignal
 }
 

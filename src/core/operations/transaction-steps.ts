@@ -42,7 +42,7 @@ export function createTransactionSteps(context: StepsContext): TransactionSteps 
 
 interface OpenSteps {
   readonly begun: Set<BegunStep<unknown>>
-  /** No transaction is opened any more: nobody would be there to end it under code that hangs. */
+  /** No transaction is opened any more: no code would be left to end it under code that hangs. */
   isAbandoned: boolean
 }
 

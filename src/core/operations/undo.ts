@@ -1,4 +1,4 @@
-// The way back: what may have taken effect is undone, the last first. Each undo has a key of its own, and knows whether its step
+// The way back: what may have taken effect is undone, the last first. Each undo has its own key, and knows whether its step
 // is known to have taken effect. An undo that keeps failing is left stuck, with its error, and the others still run.
 
 import { backoffMs, countedBackoffs } from '../backoff.ts'

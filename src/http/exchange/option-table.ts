@@ -213,7 +213,7 @@ const entries: Readonly<Record<keyof HttpOptions, Entry>> = {
     'text',
     {
       fallback: '/.well-known/idempotency/problems',
-      describe: 'The `type` of a problem is this and its code. Set an absolute URI of your own.',
+      describe: 'The `type` of a problem is this and its code. Set your own absolute URI.',
     },
   ),
 }

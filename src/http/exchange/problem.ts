@@ -104,7 +104,7 @@ export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
     executed: 'unknown',
     retryable: false,
     title: 'It is not known what became of the request with this Idempotency-Key',
-    detail: 'It began and never reported. It will not be processed again until somebody has looked into it.',
+    detail: 'It began and never reported. It will not be processed again until an operator has resolved it.',
   },
   outcomeUnknown: {
     code: 'idempotency-outcome-unknown',
@@ -136,7 +136,7 @@ export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
     status: 503,
     executed: 'no',
     retryable: true,
-    title: 'The request was rolled back because of others',
+    title: 'The request was rolled back by a conflict with another transaction',
     detail: 'Nothing was kept of it. Ask again with the same key.',
   },
   deadlinePassed: {

@@ -125,6 +125,6 @@ export function quarantined(key: Key): OnceError {
   return new OnceError('STORE_UNAVAILABLE', {
     message:
       `Redis has lost data, so the store did not claim ${describeKey(key)}: it may have run before. The store refuses new claims ` +
-      `until a person ends the quarantine (onceonly quarantine --end --reason …) or quarantineMs is over. Settled keys are replayed as before.`,
+      `until a person ends the quarantine (onceonly quarantine --end --reason …) or quarantineMs has passed. Settled keys are replayed as before.`,
   })
 }
