@@ -6,7 +6,8 @@ import { InDoubtError } from '../../src/core/errors.ts'
 import { createOnce } from '../../src/core/once.ts'
 import { sqliteStore } from '../../src/stores/sqlite.ts'
 import { mainFile, makeFolder, run } from '../cli/program.ts'
-import { root } from './blocks.ts'
+import { root, take } from './blocks.ts'
+import { openPrograms } from './programs.ts'
 
 test('every command of "The command line" and "doctor" runs, in order', async () => {
   const page = readFileSync(join(root, 'docs', 'operating.md'), 'utf8')
@@ -53,3 +54,24 @@ async function leaveInDoubt(path: string): Promise<void> {
   }
   store.close()
 }
+
+const [reconciling] = take('docs/operating.md', (code) => code.includes('reconcileKeys'))
+const [subscribing] = take('docs/events.md')
+
+test('the program that reconciles keys resolves those of its scope that are in doubt', async () => {
+  using programs = openPrograms()
+  await leaveInDoubt(join(programs.folder, 'app.db'))
+  const found = `async function findCharge(id: string, _tenant?: string) { return { receipt: id } }`
+  const said = await programs.run('reconcile', reconciling!.code.replace(/^declare function findCharge.*$/m, found))
+  expect(said).toMatch(/resolved: 4,\s+released: 0,/)
+})
+
+test('the program of docs/events.md hears of a store that failed', async () => {
+  using programs = openPrograms()
+  const fails = `
+import { createOnce } from 'onceonly'
+const fail = () => Promise.reject(new Error('no route'))
+const store = { name: 'broken', claim: fail, extend: fail, settle: fail, release: fail }
+await createOnce({ store, scope: 'shop' }).run('order-1', () => 1).catch(() => {})`
+  await expect(programs.run('events', `${subscribing!.code}${fails}`)).rejects.toThrow(/the store failed claim/)
+})

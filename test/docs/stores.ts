@@ -14,7 +14,7 @@ const running = openPrograms()
 afterAll(() => running[Symbol.dispose]())
 let environment: Record<string, string> = {}
 
-const programs = [...take('docs/stores.md'), ...take('docs/operating.md')]
+const programs = [...take('docs/stores.md'), ...take('docs/operating.md', (code) => code.includes('periodMs'))]
 
 /** What only this program of the pages says. */
 const sayings = {
