@@ -174,7 +174,7 @@ export const create = (req: Request) => keyed.of(req).tx`,
   [
     'transaction: true on a store without transactions is an error',
     `${adapter('hono')}idempotency(once, { tenant: 'shared', transaction: true })`,
-    `'transaction: true needs': "a store with transactions: sqlite, postgres or mysql"`,
+    `'transaction: true needs': "a store with transactions: sqlite, postgres, mysql or dynamodb"`,
   ],
   [
     'a codec changes nothing of it, and a request type of one’s own may be named',

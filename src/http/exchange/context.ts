@@ -37,7 +37,7 @@ export type TransactionsOf<S, InTransaction extends boolean> = [InTransaction] e
   ? Store extends S
     ? unknown
     : [TxOf<S>] extends [never]
-      ? { readonly 'transaction: true needs': 'a store with transactions: sqlite, postgres or mysql' }
+      ? { readonly 'transaction: true needs': 'a store with transactions: sqlite, postgres, mysql or dynamodb' }
       : unknown
   : unknown
 
