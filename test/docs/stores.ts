@@ -7,6 +7,7 @@ import { startMongodb } from '../servers/mongodb.ts'
 import { needs } from '../servers/needs.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { startRedis } from '../servers/redis.ts'
+import { createClient } from '../subjects/dynamodb.ts'
 import { take } from './blocks.ts'
 import { openPrograms } from './programs.ts'
 
@@ -25,7 +26,8 @@ const sayings = {
   ioredis: "from 'ioredis'",
   quarantine: 'store.quarantine()',
   redisPostgres: "from 'onceonly/redis-postgres'",
-  dynamodb: "from '@aws-sdk/client-dynamodb'",
+  dynamodb: 'or give store.schema() to whatever creates your tables',
+  dynamodbTransaction: 'tx.put(',
   mongodb: "from 'mongodb'",
   periods: 'periodMs: 3 * day',
 }
@@ -92,9 +94,24 @@ needs('mongodb').describe('MongoDB', () => {
 needs('dynamodb').describe('DynamoDB', () => {
   test('runs as written', async () => {
     await using server = await startDynamodb()
-    const credentials = `credentials: { accessKeyId: 'a', secretAccessKey: 'b' }`
     const region = `region: 'eu-central-1'`
-    await runs('dynamodb', { [region]: `${region}, endpoint: '${server.url}', ${credentials}` }, '')
+    const credentials = `credentials: { accessKeyId: 'a', secretAccessKey: 'b' }`
+    const here = { [region]: `${region}, endpoint: '${server.url}', ${credentials}` }
+    await runs('dynamodb', here, '')
+    const client = createClient(server.url)
+    for (const TableName of ['orders', 'stock']) {
+      await client.createTable({
+        TableName,
+        BillingMode: 'PAY_PER_REQUEST',
+        KeySchema: [{ AttributeName: 'id', KeyType: 'HASH' }],
+        AttributeDefinitions: [{ AttributeName: 'id', AttributeType: 'S' }],
+      })
+    }
+    await client.putItem({ TableName: 'stock', Item: { id: { S: 'mug' }, pieces: { N: '5' } } })
+    await runs('dynamodbTransaction', here, '')
+    const { Item } = await client.getItem({ TableName: 'stock', Key: { id: { S: 'mug' } }, ConsistentRead: true })
+    expect(Item!['pieces']).toEqual({ N: '4' })
+    client.destroy()
   })
 })
 
