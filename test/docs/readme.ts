@@ -15,6 +15,7 @@ afterAll(() => running[Symbol.dispose]())
 
 const [first, onExpress, inTransaction, saga] = take('README.md')
 const [contract] = take('docs/writing-a-store.md')
+const [encrypted] = take('docs/codecs.md')
 
 test('the first program prints what it says, with the second call replayed', async () => {
   const said = await running.run('first', first!.code)
@@ -66,4 +67,14 @@ test('the contract of docs/writing-a-store.md is a whole test file', async () =>
   const said = await running.run('contract', contract!.code, [], { NODE_TEST_CONTEXT: '' })
   expect(said).toMatch(/^# fail 0$|^ℹ fail 0$/m)
   expect(Number(/(?:#|ℹ) pass (\d+)/.exec(said)?.[1])).toBeGreaterThan(100)
+})
+
+test('the codec of docs/codecs.md stores and replays, with a key of 32 bytes', async () => {
+  const asks = `for (const _ of [1, 2]) console.log(JSON.stringify(await once.run('order-1', () => ({ card: 1 }))))\nprocess.exit()`
+  const keys = {
+    ONCE_KEY_1: Buffer.alloc(32, 1).toString('base64'),
+    ONCE_KEY_2: Buffer.alloc(32, 2).toString('base64'),
+  }
+  const said = await running.run('codec', `${encrypted!.code}\n${asks}`, [], keys)
+  expect(said.split('\n').map((line) => (JSON.parse(line) as { replayed: boolean }).replayed)).toEqual([false, true])
 })
