@@ -24,9 +24,12 @@ export interface SeededBug {
   readonly caughtBy: CaughtBy
 }
 
+/** What npm run simulate runs schedules of. */
+export type Simulated = 'keys' | 'redis' | 'operations'
+
 export type CaughtBy =
   /** An assertion of the history checker, within so many schedules of npm run simulate. */
-  | { readonly simulation: Assertion; readonly of: 'keys' | 'operations'; readonly schedulesMax: number }
+  | { readonly simulation: Assertion; readonly of: Simulated; readonly schedulesMax: number }
   /** A test of a file by its name, as it is written there (a case of the store contract: as it is written in the contract). */
   | { readonly file: string; readonly test: string; readonly needs?: Needs }
 
@@ -44,6 +47,11 @@ const schedulesMaxUsual = 3_000
 
 export function bySimulation(simulation: Assertion, schedulesMax: number = schedulesMaxUsual): CaughtBy {
   return { simulation, of: 'keys', schedulesMax }
+}
+
+/** The same in schedules of keys on Redis. */
+export function byRedis(simulation: Assertion, schedulesMax: number = schedulesMaxUsual): CaughtBy {
+  return { simulation, of: 'redis', schedulesMax }
 }
 
 /** The same in schedules of operations. */

@@ -3,7 +3,7 @@
 
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
-import type { CaughtBy, Needs, SeededBug } from './bug.ts'
+import type { CaughtBy, Needs, SeededBug, Simulated } from './bug.ts'
 import type { Copy } from './copy.ts'
 import type { Found } from './simulate.ts'
 import { standTests } from './standing-tests.ts'
@@ -20,7 +20,7 @@ export interface Hunter {
   hunt(bug: SeededBug): Promise<Hunted>
   /** Tests of a file on the source as it is. */
   runTests(file: string, names: readonly string[]): Promise<readonly RunTest[]>
-  simulate(what: 'keys' | 'operations', assertion: string, schedulesMax: number): Promise<Hunted>
+  simulate(what: Simulated, assertion: string, schedulesMax: number): Promise<Hunted>
   close(): void
 }
 

@@ -1,8 +1,7 @@
-// node test/seeded-bugs/simulate.ts WHAT ASSERTION SCHEDULES: runs schedules of keys or operations until one breaks this assertion, and says after how
+// node test/seeded-bugs/simulate.ts WHAT ASSERTION SCHEDULES: runs schedules of keys, Redis or operations until one breaks this assertion, and says after how
 // many, and what else was broken on the way. It stands in the copy, so that it runs the source with the bug in it.
 
-import { keySimulation, operationSimulation } from '../simulation/simulations.ts'
-import type { Judgement } from '../simulation/simulations.ts'
+import { simulations } from '../simulation/simulations.ts'
 
 export interface Found {
   /** How many schedules it took; undefined when it was not found. */
@@ -10,15 +9,11 @@ export interface Found {
   readonly alsoBroken: readonly string[]
 }
 
-const schedules: Readonly<Record<string, (seed: number) => Promise<Judgement>>> = {
-  keys: (seed) => keySimulation.judgePlan(keySimulation.planFor(seed)),
-  operations: (seed) => operationSimulation.judgePlan(operationSimulation.planFor(seed)),
-}
-
 async function find(what: string, assertion: string, schedulesMax: number): Promise<Found> {
+  const { planFor, judgePlan } = simulations[what]!
   const alsoBroken = new Set<string>()
   for (let seed = 1; seed <= schedulesMax; seed++) {
-    const { violations } = await schedules[what]!(seed)
+    const { violations } = await judgePlan(planFor(seed))
     if (violations.some((each) => each.assertion === assertion)) return { after: seed, alsoBroken: [...alsoBroken] }
     for (const each of violations) alsoBroken.add(each.assertion)
   }

@@ -16,6 +16,7 @@ import {
   redisBugs,
   redisPostgresBugs,
 } from './table/server-stores.ts'
+import { simulationBugs } from './table/simulation.ts'
 import { writesBugs } from './table/writes.ts'
 
 export const seededBugs: readonly SeededBug[] = [
@@ -35,4 +36,5 @@ export const seededBugs: readonly SeededBug[] = [
   ...gatewayBugs,
   ...dashboardBugs,
   ...programBugs,
+  ...simulationBugs,
 ]

@@ -4,18 +4,17 @@ import { execFileSync } from 'node:child_process'
 import { shrink } from './shrink.ts'
 import type { Simulation } from './simulations.ts'
 
-export async function describeFailure<Plan extends object, Wrong>(
-  simulation: Simulation<Plan, Wrong>,
+export async function describeFailure<Plan extends object>(
+  simulation: Simulation<Plan>,
   seed: number,
-  wrong?: Wrong,
 ): Promise<string> {
   const { what, planFor, judgePlan } = simulation
   const plan = planFor(seed)
-  const found = await judgePlan(plan, wrong)
+  const found = await judgePlan(plan)
   const first = found.violations[0]
   if (!first) return `seed ${seed}: the violation did not come again, so the simulation is not deterministic`
-  const smallest = await shrink(simulation, plan, first.assertion, wrong)
-  const { violations, story } = await judgePlan(smallest, wrong)
+  const smallest = await shrink(simulation, plan, first.assertion)
+  const { violations, story } = await judgePlan(smallest)
   const told = violations.map(({ assertion, key, message }) => `  ${assertion}: ${key ? nameOf(key) : ''}${message}`)
   return [
     `seed ${seed}, commit ${commit()}: npm run simulate -- --what ${what} --seed ${seed} --schedules 1`,

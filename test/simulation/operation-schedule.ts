@@ -7,10 +7,9 @@ import { tellOperations } from './world/operations/checker/story.ts'
 import type { Violation } from '../../src/testing/history-checker.ts'
 import { countOperations } from './operation-counts.ts'
 import type { OperationCounts } from './operation-counts.ts'
-import { operationPlanFor } from './operation-plan.ts'
 import type { OperationPlan } from './operation-plan.ts'
 import { runOperationPlan } from './operation-workload.ts'
-import type { OperationRun, WrongOperation } from './operation-workload.ts'
+import type { OperationRun } from './operation-workload.ts'
 
 export interface JudgedOperations {
   readonly run: OperationRun
@@ -23,16 +22,12 @@ export interface JudgedOperations {
 /** As in schedule.ts. */
 const thoroughEvery = 64
 
-export async function runOperationSchedule(seed: number, wrong?: WrongOperation): Promise<JudgedOperations> {
-  return judgeOperationPlan(operationPlanFor(seed), wrong)
-}
-
-export async function judgeOperationPlan(plan: OperationPlan, wrong: WrongOperation = {}): Promise<JudgedOperations> {
+export async function judgeOperationPlan(plan: OperationPlan): Promise<JudgedOperations> {
   const rejections: unknown[] = []
   const collect = (reason: unknown): void => void rejections.push(reason)
   process.on('unhandledRejection', collect)
   try {
-    const run = await runOperationPlan(plan, { wrong, drain: plan.seed % thoroughEvery === 0 ? 'thorough' : 'quick' })
+    const run = await runOperationPlan(plan, { drain: plan.seed % thoroughEvery === 0 ? 'thorough' : 'quick' })
     await setImmediate() // Node reports what was rejected when its turn is over
     countOperations(run.counts, run.history)
     const { counts, traceHash, history } = run

@@ -29,11 +29,11 @@ import type { SimulatedStep } from './world/operations.ts'
 import { createOutside } from './world/outside.ts'
 import type { Outside, OutsideFate } from './world/outside.ts'
 import { createServer } from './world/server.ts'
-import type { OperationChange, SimulatedServer, WrongStore } from './world/server.ts'
+import type { OperationChange, SimulatedServer } from './world/server.ts'
 import { connectStore } from './world/store.ts'
 import type { SimulatedStore } from './world/store.ts'
 import { createWorld } from './world/world.ts'
-import type { Life, Process, World } from './world/world.ts'
+import type { Drain, Life, Process, World } from './world/world.ts'
 import { sealedBy, unseal } from './sealed.ts'
 import { noOperationCounts } from './operation-counts.ts'
 import type { OperationCounts } from './operation-counts.ts'
@@ -50,17 +50,6 @@ import type {
 
 type Op = OperationOp<SimulatedStep>
 type Input = { readonly operation: number }
-
-/** What can be made wrong, to see whether the checker notices. */
-export interface WrongOperation {
-  readonly store?: WrongStore
-  /** All processes say that they run this version. */
-  readonly version?: number
-  /** Replaces what the function of the operation is given. */
-  readonly op?: (op: Op) => Op
-  /** Replaces the store as a process sees it. */
-  readonly connection?: (store: SimulatedStore, server: SimulatedServer) => SimulatedStore
-}
 
 export interface OperationRun {
   readonly plan: OperationPlan
@@ -90,7 +79,6 @@ interface Stage {
   readonly outside: Outside
   readonly history: OperationHistory
   readonly counts: OperationCounts
-  readonly wrong: WrongOperation
   readonly processes: readonly Process[]
   readonly services: Map<Process, Running>
   readonly closing: Set<string>
@@ -104,9 +92,9 @@ interface Stage {
 
 export async function runOperationPlan(
   plan: OperationPlan,
-  options: { readonly wrong?: WrongOperation; readonly drain?: 'quick' | 'thorough' } = {},
+  { drain = 'quick' }: { readonly drain?: Drain } = {},
 ): Promise<OperationRun> {
-  const stage = setStage(plan, options.wrong ?? {}, options.drain ?? 'quick')
+  const stage = setStage(plan, drain)
   const { world, history, counts } = stage
   for (const [index, process] of stage.processes.entries()) start(stage, process, plan.processes[index]!)
   for (const request of plan.requests) world.after(request.atMs, () => ask(stage, request, 0))
@@ -135,7 +123,7 @@ export async function runOperationPlan(
 /** Ten times what the longest chain of attempts, holds of workers and decisions takes. */
 const restMs = 3_600_000
 
-function setStage(plan: OperationPlan, wrong: WrongOperation, drain: 'quick' | 'thorough'): Stage {
+function setStage(plan: OperationPlan, drain: Drain): Stage {
   const counts = noOperationCounts()
   counts.schedules = 1
   const world = createWorld({ seed: plan.seed, drain })
@@ -161,7 +149,6 @@ function setStage(plan: OperationPlan, wrong: WrongOperation, drain: 'quick' | '
   })
   const server = createServer(world, network, history.store, {
     conflictChance: plan.conflictChance,
-    wrong: wrong.store,
     onRecords(change) {
       history.records.push(change)
       registerLife(stage, change)
@@ -170,7 +157,7 @@ function setStage(plan: OperationPlan, wrong: WrongOperation, drain: 'quick' | '
   const processes = plan.processes.map(({ name, skewMs, rate }) => world.createProcess(name, { skewMs, rate }))
   const services = new Map<Process, Running>()
   const told = { closing: new Set<string>(), called: new Map<string, number>(), active: 0, tickets: 0 }
-  const stage: Stage = { plan, world, network, server, outside, history, counts, wrong, processes, services, ...told }
+  const stage: Stage = { plan, world, network, server, outside, history, counts, processes, services, ...told }
   return stage
 }
 
@@ -210,11 +197,10 @@ function expectNoEncoding(): never {
 }
 
 function start(stage: Stage, process: Process, { isWorker, version, own, sweepEveryMs }: Started): void {
-  const { plan, server, wrong } = stage
+  const { plan, server } = stage
   const life = process.start()
   const { leaseMs, keepMs, tombstoneMs, onExpired, attemptMs, storeTimeoutMs, attempts } = plan
-  const connected = connectStore(server, life)
-  const store = wrong.connection?.(connected, server) ?? connected
+  const store = connectStore(server, life)
   const ground = { store, scope: 'shop', clock: life.clock, random: life.random, storeTimeoutMs, keepMs, tombstoneMs }
   const codec = plan.isSealed ? { codec: sealedBy(life) } : {}
   const once = createOnce({ ...ground, ...codec, sweepEveryMs: sweepEveryMs ?? false })
@@ -222,7 +208,7 @@ function start(stage: Stage, process: Process, { isWorker, version, own, sweepEv
   const checkout = once.operation(
     'checkout',
     {
-      version: wrong.version ?? version,
+      version,
       leaseMs,
       keepMs,
       tombstoneMs,
@@ -237,7 +223,7 @@ function start(stage: Stage, process: Process, { isWorker, version, own, sweepEv
     (given: OperationOp<never>, { operation }: Input) => {
       // The store's transactions of calls are others than those of steps, and `createOnce` knows the type of the former.
       const op = given as OperationOp<unknown> as Op
-      return perform(stage, running, wrong.op?.(op) ?? op, operation)
+      return perform(stage, running, op, operation)
     },
   )
   const running: Running = { life, version, once, checkout }
@@ -716,9 +702,8 @@ async function sweepAll({ world, server, plan, history }: Stage): Promise<number
   // It may have been kept for two leases by hand.
   const afterMs = plan.leaseMs + Math.max(plan.keepMs, 2 * plan.leaseMs) + plan.tombstoneMs
   world.after(afterMs, () => {
-    const life = world.createProcess('sweeper').start()
     void server
-      .open(life)
+      .open()
       .sweep({ limit: Number.MAX_SAFE_INTEGER })
       .then(() => (leftovers = server.data.entries.size + server.data.operations.size))
   })

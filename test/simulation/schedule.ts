@@ -9,7 +9,7 @@ import { judge } from './judge.ts'
 import { planFor } from './plan.ts'
 import type { Plan } from './plan.ts'
 import { runPlan } from './workload.ts'
-import type { Run, Wrong } from './workload.ts'
+import type { Run } from './workload.ts'
 
 export interface Judged {
   readonly run: Run
@@ -22,16 +22,16 @@ export interface Judged {
 /** One schedule of so many takes a turn of the event loop for each event, to see rejections that are handled too late. */
 const thoroughEvery = 64
 
-export async function runSchedule(seed: number, wrong?: Wrong): Promise<Judged> {
-  return judgePlan(planFor(seed), wrong)
+export async function runSchedule(seed: number): Promise<Judged> {
+  return judgePlan(planFor(seed))
 }
 
-export async function judgePlan(plan: Plan, wrong: Wrong = {}): Promise<Judged> {
+export async function judgePlan(plan: Plan): Promise<Judged> {
   const rejections: unknown[] = []
   const collect = (reason: unknown): void => void rejections.push(reason)
   process.on('unhandledRejection', collect)
   try {
-    const run = await runPlan(plan, { wrong, drain: plan.seed % thoroughEvery === 0 ? 'thorough' : 'quick' })
+    const run = await runPlan(plan, { drain: plan.seed % thoroughEvery === 0 ? 'thorough' : 'quick' })
     await setImmediate() // Node reports what was rejected when its turn is over
     countHistory(run.counts, run.history)
     const { counts, traceHash, history } = run

@@ -6,11 +6,10 @@ import type { Simulation } from './simulations.ts'
 /** A story of a dozen lines is reached long before; a plan has some forty things that could be left out. */
 const runsMax = 500
 
-export async function shrink<Plan, Wrong>(
-  { judgePlan, smallerPlans }: Pick<Simulation<Plan, Wrong>, 'judgePlan' | 'smallerPlans'>,
+export async function shrink<Plan>(
+  { judgePlan, smallerPlans }: Pick<Simulation<Plan>, 'judgePlan' | 'smallerPlans'>,
   plan: Plan,
   assertion: Assertion,
-  wrong?: Wrong,
 ): Promise<Plan> {
   let smallest = plan
   let runs = 0
@@ -18,7 +17,7 @@ export async function shrink<Plan, Wrong>(
     again = false
     for (const smaller of smallerPlans(smallest)) {
       if (runs++ >= runsMax) break
-      const { violations } = await judgePlan(smaller, wrong)
+      const { violations } = await judgePlan(smaller)
       if (!violations.some((violation) => violation.assertion === assertion)) continue
       smallest = smaller
       again = true

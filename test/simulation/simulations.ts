@@ -5,19 +5,17 @@ import { operationQuotas } from './operation-counts.ts'
 import { operationPlanFor, smallerOperationPlans } from './operation-plan.ts'
 import type { OperationPlan } from './operation-plan.ts'
 import { judgeOperationPlan } from './operation-schedule.ts'
-import type { WrongOperation } from './operation-workload.ts'
 import { planFor, redisPlanFor, smallerPlans } from './plan.ts'
 import type { Plan } from './plan.ts'
 import { quotas, redisQuotas } from './quotas.ts'
 import { judgePlan } from './schedule.ts'
-import type { Wrong } from './workload.ts'
 
-export interface Simulation<Planned, Mistake> {
+export interface Simulation<Planned> {
   readonly what: string
   /** The least that a thousand schedules must have met. */
   readonly quotas: Readonly<Record<string, number>>
   planFor(seed: number): Planned
-  judgePlan(plan: Planned, wrong?: Mistake): Promise<Judgement>
+  judgePlan(plan: Planned): Promise<Judgement>
   /** The plan with one thing left out, each in its turn. */
   smallerPlans(plan: Planned): Iterable<Planned>
 }
@@ -29,9 +27,9 @@ export interface Judgement {
   story(): string
 }
 
-export const keySimulation: Simulation<Plan, Wrong> = { what: 'keys', quotas, planFor, judgePlan, smallerPlans }
+export const keySimulation: Simulation<Plan> = { what: 'keys', quotas, planFor, judgePlan, smallerPlans }
 
-export const redisSimulation: Simulation<Plan, Wrong> = {
+export const redisSimulation: Simulation<Plan> = {
   what: 'redis',
   quotas: redisQuotas,
   planFor: redisPlanFor,
@@ -39,7 +37,7 @@ export const redisSimulation: Simulation<Plan, Wrong> = {
   smallerPlans,
 }
 
-export const operationSimulation: Simulation<OperationPlan, WrongOperation> = {
+export const operationSimulation: Simulation<OperationPlan> = {
   what: 'operations',
   quotas: operationQuotas,
   planFor: operationPlanFor,
@@ -47,8 +45,8 @@ export const operationSimulation: Simulation<OperationPlan, WrongOperation> = {
   smallerPlans: smallerOperationPlans,
 }
 
-export const simulations: Readonly<Record<string, Simulation<never, never>>> = {
-  keys: keySimulation as Simulation<never, never>,
-  redis: redisSimulation as Simulation<never, never>,
-  operations: operationSimulation as Simulation<never, never>,
+export const simulations: Readonly<Record<string, Simulation<never>>> = {
+  keys: keySimulation as Simulation<never>,
+  redis: redisSimulation as Simulation<never>,
+  operations: operationSimulation as Simulation<never>,
 }

@@ -14,28 +14,18 @@ import { createNetwork } from './world/network.ts'
 import type { Network } from './world/network.ts'
 import { createRedis } from './world/redis.ts'
 import type { SimulatedRedis } from './world/redis.ts'
-import type { WrongRedis } from './world/redis/server.ts'
 import { createServer } from './world/server.ts'
-import type { SimulatedServer, WrongStore } from './world/server.ts'
+import type { SimulatedServer } from './world/server.ts'
 import { connectStore } from './world/store.ts'
 import type { SimulatedStore } from './world/store.ts'
 import type { SimulatedTransaction } from './world/transactions.ts'
 import { createWorld } from './world/world.ts'
-import type { Life, Process, World } from './world/world.ts'
+import type { Drain, Life, Process, World } from './world/world.ts'
 import { noCounts } from './counts.ts'
 import type { Counts } from './counts.ts'
 import { keys } from './plan.ts'
 import type { Deploy, Plan, PlannedCall, PlannedEffect, PlannedProcess, WorldFault } from './plan.ts'
 import { sealedBy } from './sealed.ts'
-
-/** What can be made wrong, to see whether the checker notices. */
-export interface Wrong {
-  readonly store?: WrongStore
-  readonly redis?: WrongRedis
-  /** Replaces what a process uses as its `once`. */
-  readonly once?: (once: Service, life: Life) => Service
-  readonly options?: (options: OnceOptions<SimulatedStore>, life: Life) => OnceOptions<SimulatedStore>
-}
 
 export interface Run {
   readonly plan: Plan
@@ -68,18 +58,14 @@ interface Stage {
   readonly redis: SimulatedRedis | undefined
   readonly history: History
   readonly counts: Counts
-  readonly wrong: Wrong
   readonly processes: readonly Process[]
   readonly services: Map<Process, Running>
   /** Processes that were told to close and have not said that they have. */
   readonly closing: Set<string>
 }
 
-export async function runPlan(
-  plan: Plan,
-  options: { readonly wrong?: Wrong; readonly drain?: 'quick' | 'thorough' } = {},
-): Promise<Run> {
-  const stage = setStage(plan, options.wrong ?? {}, options.drain ?? 'quick')
+export async function runPlan(plan: Plan, { drain = 'quick' }: { readonly drain?: Drain } = {}): Promise<Run> {
+  const stage = setStage(plan, drain)
   const { world, processes, history, counts } = stage
   for (const [index, process] of processes.entries()) start(stage, process, plan.processes[index]!)
   for (const call of plan.calls) world.after(call.atMs, () => ask(stage, call, 0))
@@ -101,7 +87,7 @@ export async function runPlan(
 /** Whatever goes on for so long after all faults are over will go on for ever: it is ten times the longest deadline. */
 const restMs = 1_200_000
 
-function setStage(plan: Plan, wrong: Wrong, drain: 'quick' | 'thorough'): Stage {
+function setStage(plan: Plan, drain: Drain): Stage {
   const history = emptyHistory()
   const counts = noCounts()
   counts.schedules = 1
@@ -120,17 +106,16 @@ function setStage(plan: Plan, wrong: Wrong, drain: 'quick' | 'thorough'): Stage 
     latencyMs: plan.latencyMs,
     crash: (process) => crash(stage, process, crashedOnDecisionMs),
   })
-  const server = createServer(world, network, history, { conflictChance: plan.conflictChance, wrong: wrong.store })
+  const server = createServer(world, network, history, { conflictChance: plan.conflictChance })
   const processes = plan.processes.map(({ name, skewMs, rate }) => world.createProcess(name, { skewMs, rate }))
   const stage: Stage = {
     plan,
     world,
     network,
     server,
-    redis: plan.core === 'redis' ? createRedis(world, network, history, wrong.redis) : undefined,
+    redis: plan.core === 'redis' ? createRedis(world, network, history) : undefined,
     history,
     counts,
-    wrong,
     processes,
     services: new Map(),
     closing: new Set(),
@@ -142,7 +127,7 @@ const crashedOnDecisionMs = 200
 const weekMs = 7 * 24 * 3_600_000
 
 function start(stage: Stage, process: Process, planned: Partial<PlannedProcess>): void {
-  const { plan, server, wrong } = stage
+  const { plan, server } = stage
   const life = process.start()
   const { leaseMs, keepMs, tombstoneMs, attemptMs, storeTimeoutMs } = plan
   const options: OnceOptions<SimulatedStore> = {
@@ -159,8 +144,7 @@ function start(stage: Stage, process: Process, planned: Partial<PlannedProcess>)
     ...planned.times,
     ...(plan.isSealed && { codec: sealedBy(life) }),
   }
-  const once = createOnce(wrong.options?.(options, life) ?? options)
-  stage.services.set(process, { life, once: wrong.once?.(once, life) ?? once })
+  stage.services.set(process, { life, once: createOnce(options) })
 }
 
 /** Its own patience ends before that of the core. It has no transactions, and no plan for it asks for one. */
@@ -465,9 +449,8 @@ async function sweepAll(stage: Stage): Promise<number> {
   world.after(afterMs, () => {
     // What a Redis keeps goes by itself.
     if (redis) return void (leftovers = redis.server.leftovers().length)
-    const life = world.createProcess('sweeper').start()
     void server
-      .open(life)
+      .open()
       .sweep({ limit: Number.MAX_SAFE_INTEGER })
       .then(() => (leftovers = server.data.entries.size))
   })

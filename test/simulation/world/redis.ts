@@ -28,7 +28,7 @@ import { recordAnswer } from '../../../src/testing/history-checker.ts'
 import type { History, HistoryRow, RowChange } from '../../../src/testing/history-checker.ts'
 import type { Network, SentOperation } from './network.ts'
 import { createRedisServer } from './redis/server.ts'
-import type { RedisServer, WrongRedis } from './redis/server.ts'
+import type { RedisServer } from './redis/server.ts'
 import type { Life, World } from './world.ts'
 
 export interface SimulatedRedis {
@@ -48,9 +48,9 @@ const names = namesUnder('onceonly')
 
 type Command = readonly (string | Buffer)[]
 
-export function createRedis(world: World, network: Network, history: History, wrong?: WrongRedis): SimulatedRedis {
+export function createRedis(world: World, network: Network, history: History): SimulatedRedis {
   const givenBlindly: string[] = []
-  const { server, decide } = auditedServer(world, history, wrong)
+  const { server, decide } = auditedServer(world, history)
   let rememberedAtMs = 0
   let restartedAtMs = -Infinity
   /** What was decided between these two is lost, and nobody has looked at it yet. */
@@ -122,11 +122,10 @@ interface AuditedServer {
   ): { readonly told: unknown; readonly changes: readonly RowChange[] }
 }
 
-function auditedServer(world: World, history: History, wrong: WrongRedis | undefined): AuditedServer {
+function auditedServer(world: World, history: History): AuditedServer {
   let first = 0
   const server = createRedisServer({
     nowUs: () => world.now() * 1_000,
-    wrong,
     onChange(name, before, after, call) {
       const rows = { before: rowOf(before), after: rowOf(after) }
       const key = keyString(names.keyOf(name)!)

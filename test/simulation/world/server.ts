@@ -7,15 +7,11 @@ import type { MemoryData, MemoryEntry, MemoryOperation, MemoryStore } from '../.
 import { recordAnswer } from '../../../src/testing/history-checker.ts'
 import type { History } from '../../../src/testing/history-checker.ts'
 import type { Network } from './network.ts'
-import type { Life, World } from './world.ts'
-
-/** Replaces methods of the store that is right, to see whether somebody notices. */
-export type WrongStore = (store: MemoryStore, data: MemoryData, life: Life, world: World) => Partial<MemoryStore>
+import type { World } from './world.ts'
 
 export interface ServerOptions {
   /** How often a transaction is taken back because of others, where its effect writes. Default 0. */
   readonly conflictChance?: number
-  readonly wrong?: WrongStore | undefined
   /** Told of every change of what is recorded of an operation, as a trigger would be. */
   readonly onRecords?: ((change: OperationChange) => void) | undefined
 }
@@ -41,7 +37,7 @@ export interface SimulatedServer {
   /** Whether this transaction is to be taken back because of others. */
   drawConflict(): boolean
   /** The store as it is on the server, without the network. */
-  open(life: Life, data?: MemoryData): MemoryStore
+  open(data?: MemoryData): MemoryStore
   /** Carry this out when nobody has a lock on the key: writes wait for a row, claims do not. */
   whenFree<T>(name: string, work: () => Promise<T>): Promise<T>
   unlock(name: string): void
@@ -57,7 +53,7 @@ export function createServer(
   history: History,
   options: ServerOptions = {},
 ): SimulatedServer {
-  const { wrong, conflictChance = 0, onRecords } = options
+  const { conflictChance = 0, onRecords } = options
   const random = world.random.fork(0)
   const carriedOut: CarriedOut = { operation: undefined }
   const data = auditedData(world, history, carriedOut, onRecords)
@@ -70,10 +66,7 @@ export function createServer(
     data,
     lockedBy,
     drawConflict: () => conflictChance > 0 && random.chance(conflictChance),
-    open(life, seen = data) {
-      const store = memoryStore({ data: seen })
-      return wrong ? { ...store, ...wrong(store, seen, life, world) } : store
-    },
+    open: (seen = data) => memoryStore({ data: seen }),
     async whenFree(name, work) {
       while (lockedBy.has(name)) {
         await new Promise<void>((resolve) => waiting.set(name, [...(waiting.get(name) ?? []), resolve]))

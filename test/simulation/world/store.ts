@@ -18,7 +18,7 @@ export type SimulatedStore = MemoryStore & Transactional<SimulatedTransaction> &
 /** The store as this life of a process sees it. */
 export function connectStore(server: SimulatedServer, life: Life): SimulatedStore {
   const { network, lockedBy } = server
-  const store = server.open(life)
+  const store = server.open()
   const send = <T>(what: SentOperation, work: () => Promise<T>): Promise<T> =>
     network.send(life, what, (operation) => server.carryOut(operation, work))
   const sendWrite = <T>(what: SentOperation, work: () => Promise<T>): Promise<T> =>

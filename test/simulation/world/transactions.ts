@@ -75,7 +75,7 @@ function openSession(server: SimulatedServer, life: Life, key: Key, request: Cla
   const session: Session = {
     key: name,
     token: request.token,
-    store: server.open(life, data),
+    store: server.open(data),
     data,
     effects,
     gone: false,

@@ -41,11 +41,7 @@ export interface RedisServerOptions {
   nowUs(): number
   /** Told of every change of an entry, with the call by which it came. */
   onChange(name: string, before: string | undefined, after: string | undefined, call: number): void
-  readonly wrong?: WrongRedis | undefined
 }
-
-/** What can be made wrong, to see whether somebody notices. */
-export type WrongRedis = 'no-register' | 'no-token' | 'no-lease' | 'settles-again'
 
 export type OnCall = (call: number, answer: string | number) => void
 
@@ -112,7 +108,6 @@ interface Script {
   readonly state: State
   readonly nowUs: number
   readonly nowMs: number
-  readonly wrong: WrongRedis | undefined
   /** Whether anything was written, and how many keys were granted. */
   written: boolean
   grants: number
@@ -121,9 +116,9 @@ interface Script {
   onChange: RedisServerOptions['onChange']
 }
 
-function openScript(state: State, { nowUs, onChange, wrong }: RedisServerOptions): Script {
+function openScript(state: State, { nowUs, onChange }: RedisServerOptions): Script {
   const now = Math.floor(nowUs())
-  return { state, nowUs: now, nowMs: Math.floor(now / 1_000), wrong, written: false, grants: 0, call: 0, onChange }
+  return { state, nowUs: now, nowMs: Math.floor(now / 1_000), written: false, grants: 0, call: 0, onChange }
 }
 
 function runPhase(
@@ -199,8 +194,7 @@ function lookAtRegister(script: Script, name: string, markName: string, named: N
   let lineage = found?.lineage ?? '-'
   let hold: SimulatedRegister['hold'] = found?.hold ?? '-'
   if (typeof hold === 'number' && hold <= nowMs) hold = '-'
-  const evidence =
-    script.wrong === 'no-register' ? 'none' : evidenceOf(found, lineageKnown, mark, Number(named('mark')))
+  const evidence = evidenceOf(found, lineageKnown, mark, Number(named('mark')))
   if (lineage === '-' || evidence !== 'none') {
     if (evidence !== 'replaced') lineage = `${named('instance')}-${fitted(nowUs, entryPlaces.fence)}`
     if (evidence !== 'none' && onLoss !== '-') hold = onLoss === 'on' ? 'on' : nowMs + Number(onLoss)
@@ -307,7 +301,7 @@ function claim(script: Script, asked: SimulatedCall, { isHeld }: Doors): string 
     change(script, name, renewed)
     return `granted ${renewed.slice(entryPlaces.how.from - 1, entryPlaces.fence.to)}`
   }
-  const isLeased = script.nowMs < numberAt(entry, entryPlaces.lease) && script.wrong !== 'no-lease'
+  const isLeased = script.nowMs < numberAt(entry, entryPlaces.lease)
   if (!isOpen && (isLeased || textAt(durations, durationPlaces.onTakeover) === 'refuse')) return entry
   const tail = bytes === undefined ? rest + entry.slice(entryLength) : rest
   const how = isOpen ? 'reopened' : 'taken-over'
@@ -332,9 +326,9 @@ function write(script: Script, { name, words, durations, bytes }: SimulatedCall)
   if (entry === undefined) return verb === 'f' ? 1 : 0
   if (isExpired(script, entry)) return 0
   const isFence = textAt(entry, entryPlaces.fence) === fence || (isRelease && Number(fence) === 0)
-  if ((textAt(entry, entryPlaces.token) !== token || !isFence) && script.wrong !== 'no-token') return 0
+  if (textAt(entry, entryPlaces.token) !== token || !isFence) return 0
   const state = stateOf(entry)
-  if (state !== 'running' && !(script.wrong === 'settles-again' && verb === 's')) {
+  if (state !== 'running') {
     return (verb === 's' && state === 'settled') || (isRelease && state === 'open') ? 1 : 0
   }
   if (verb === 's') settle(script, name, entry, durations, bytes ?? '')
