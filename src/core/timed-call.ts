@@ -95,8 +95,8 @@ function settleWithin<T>({ clock, timeoutMs }: StoreCalls, call: () => Promise<T
   )
 }
 
-/** A store that throws synchronously is no different. */
-function started<T>(call: () => Promise<T>): Promise<T> {
+/** What throws synchronously is no different from what rejects. */
+export function started<T>(call: () => T | Promise<T>): Promise<T> {
   try {
     return Promise.resolve(call())
   } catch (error) {

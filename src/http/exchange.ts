@@ -75,7 +75,7 @@ export { rulesPath } from './exchange/options.ts'
 export type { FingerprintOptions, HttpOptions } from './exchange/options.ts'
 export { problemAnswer, problemKinds } from './exchange/problem.ts'
 export type { ProblemKind } from './exchange/problem.ts'
-export { splitTarget } from './exchange/request-fingerprint.ts'
+export { normalEscape, splitTarget } from './exchange/request-fingerprint.ts'
 export type { AlsoPublished } from './exchange/rules.ts'
 export { scopedKey } from './exchange/scoped-key.ts'
 export {

@@ -6,6 +6,7 @@ import type { OnceError } from '../errors.ts'
 import { deriveKey } from '../key.ts'
 import type { Key } from '../key.ts'
 import type { Claim } from '../store.ts'
+import { started } from '../timed-call.ts'
 
 /** What an effect is given. */
 export interface Op {
@@ -95,13 +96,4 @@ export function startEffect(clock: Clock, options: EffectOptions, effect: (op: O
     (thrown: unknown) => end({ is: 'threw', thrown }),
   )
   return { ended: ended.promise, abort }
-}
-
-/** An effect that throws synchronously is no different from one that rejects. */
-function started(effect: () => unknown): Promise<unknown> {
-  try {
-    return Promise.resolve(effect())
-  } catch (error) {
-    return Promise.reject(error as Error)
-  }
 }

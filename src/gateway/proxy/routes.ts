@@ -1,6 +1,8 @@
 // Which route a request is on. Paths are compared in a normal form, so that `/orders//1`, `/%6frders/1`, `/x/../orders/1`,
 // `/ORDERS/1` and `/orders;x=1/1`, which many services take for the same, cannot leave the rules of `/orders/*`.
 
+import { normalEscape } from '../../http/exchange.ts'
+
 export type PathPattern = (path: string) => boolean
 
 /** Does the service behind the gateway tell `/orders` from `/ORDERS`? Express, IIS and others do not. */
@@ -43,12 +45,6 @@ function decoded(segment: string): string {
   } catch {
     return segment
   }
-}
-
-/** RFC 3986, 6.2.2: %7e, %7E and ~ are the same. An escaped slash is not the bare one. */
-function normalEscape(escape: string): string {
-  const character = String.fromCharCode(Number.parseInt(escape.slice(1), 16))
-  return /[A-Za-z0-9._~-]/.test(character) ? character : escape.toUpperCase()
 }
 
 /**

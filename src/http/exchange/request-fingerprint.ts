@@ -120,7 +120,7 @@ function canonicalQuery(query: string): string {
 }
 
 /** RFC 3986, 6.2.2: %7e, %7E and ~ are the same; an escaped & or = is not the bare one. */
-function normalEscape(escape: string): string {
+export function normalEscape(escape: string): string {
   const character = String.fromCharCode(Number.parseInt(escape.slice(1), 16))
   return /[A-Za-z0-9._~-]/.test(character) ? character : escape.toUpperCase()
 }
