@@ -112,7 +112,7 @@ test.each<[refused: string, value: unknown]>([
   ['NaN at $[0] has no JSON form', [Number.NaN]],
   ['the string at $.a has a lone surrogate', { a: '\ud800' }],
   ['the value at $.a is a Map, not a plain object', { a: new Map() }],
-  ['is an object with a prototype of its own, not a plain object', Object.create(Object.create(null) as object)],
+  ['is an object with its own prototype, not a plain object', Object.create(Object.create(null) as object)],
 ])('canonical JSON refuses by name and place: %s', (message, value) => {
   expect(() => canonicalJson(value)).toThrow(message)
 })
