@@ -130,10 +130,12 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   process.exit(0)
 })
 
-// Ours in one line; what Node says of node:sqlite or of a driver's deprecations is not for whoever operates a store.
+// Ours in one line. What Node says of node:sqlite or of a driver's deprecations is not for an operator of a store. Missing tables are
+// an error of the command itself, which names the command that makes them.
 process.removeAllListeners('warning')
-process.on('warning', ({ name, message }) => {
-  if (name === 'OnceonlyWarning') console.error(`onceonly: warning: ${message}`)
+process.on('warning', (warning: Error & { readonly code?: string }) => {
+  if (warning.name !== 'OnceonlyWarning' || warning.code === 'SCHEMA_MISSING') return
+  console.error(`onceonly: warning: ${warning.message}`)
 })
 
 process.exitCode = await main(process.argv.slice(2)).catch(report)
