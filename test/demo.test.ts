@@ -39,7 +39,7 @@ async function start(...args: string[]): Promise<Started> {
   demo.stdout.on('data', (chunk: Buffer) => (shown += chunk.toString()))
   await pollUntil('the demo to start', () => shown.includes('Ctrl-C'))
   const url = (before: string): string => new RegExp(`${before}(http://127\\.0\\.0\\.1:\\d+)`).exec(shown)![1]!
-  return { demo, page: url('Play +'), gateway: url('Gateway +'), service: url('own \\(') }
+  return { demo, page: url('Play +'), gateway: url('Gateway +'), service: url('process \\(') }
 }
 
 async function end({ demo }: Started, signal: NodeJS.Signals): Promise<unknown> {

@@ -102,6 +102,20 @@ describe('linearizable, as far as the clients know', () => {
     expect(isLinearizable(history).is).toBe('yes')
   })
 
+  // The lease ends at 1,000. The keep at 1,500 makes the entry expire at 201,500, and the extend moves that by 1,600.
+  test('what a keep has added to an abandoned key goes along when its holder extends the lease', () => {
+    const history = (atMs: number, answer: Verdict): StoreOperation[] => [
+      claim('a', [0, 0], granted('a', 1, 'fresh')),
+      keep(200_000, [1_500, 1_500]),
+      extend('a', [1_600, 1_600], 'done'),
+      claim('b', [atMs, atMs], answer, { onTakeover: 'refuse' }),
+    ]
+    const doubt: Verdict = { is: 'doubt', attempt: 1 }
+    expect(isLinearizable(history(203_099, doubt)).is).toBe('yes')
+    expect(isLinearizable(history(203_101, doubt)).is).toBe('no')
+    expect(isLinearizable(history(203_099, { is: 'expired' })).is).toBe('no')
+  })
+
   test('a keep and a settle of one moment may have come in either order', () => {
     const history = (atMs: number): StoreOperation[] => [
       claim('a', [0, 0], granted('a', 1, 'fresh')),

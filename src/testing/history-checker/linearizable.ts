@@ -256,7 +256,7 @@ function mayCount({ claimsLeft }: Search, operation: StoreOperation, { entry, op
 
 function describeState({ entry, open, nowMs }: ModelState): string {
   if (!entry) return `${nowMs} ${open?.token}`
-  const { token, fence, attempt, wrote, lease, keepMs, tombstoneMs } = entry
-  const times = [lease.fromMs, lease.toMs, keepMs, tombstoneMs].join(' ')
+  const { token, fence, attempt, wrote, lease, keepMs, longerMs, tombstoneMs } = entry
+  const times = [lease.fromMs, lease.toMs, keepMs, longerMs, tombstoneMs].join(' ')
   return `${nowMs} ${open?.token} ${token} ${fence} ${attempt} ${wrote} ${times}`
 }

@@ -21,6 +21,8 @@ export interface ModelEntry {
   /** When the lease ends, or ended. */
   readonly lease: Span
   readonly keepMs: number
+  /** The entry may be kept for this much longer: a keep of an abandoned entry counts from a lease that is known as a span. */
+  readonly longerMs?: number
   readonly tombstoneMs: number
   readonly outcome: Uint8Array | undefined
 }
@@ -83,9 +85,9 @@ function decided(entry: ModelEntry | undefined, operation: StoreOperation, momen
 /** What the entry can be at some time of the span, and when. */
 function momentsOf(entry: ModelEntry | undefined, at: Span): Moment[] {
   if (!entry) return [{ phase: 'absent', at }]
-  const { lease, keepMs, tombstoneMs } = entry
+  const { lease, keepMs, longerMs = 0, tombstoneMs } = entry
   const alive: Phase = entry.wrote === 'settle' ? 'settled' : entry.wrote === 'release' ? 'open' : 'running'
-  const tombstone = { fromMs: lease.fromMs + keepMs, toMs: lease.toMs + keepMs }
+  const tombstone = { fromMs: lease.fromMs + keepMs, toMs: lease.toMs + keepMs + longerMs }
   const absent = { fromMs: tombstone.fromMs + tombstoneMs, toMs: tombstone.toMs + tombstoneMs }
   // A lease that has ended is what makes a running entry abandoned; a settled or open one has ended it already.
   const steps: [Phase, Span][] =
@@ -184,7 +186,7 @@ function written(
   if (operation.call === 'extend') return { fenced: 'done', after: { ...entry, lease: later(at, operation.leaseMs) } }
   if (operation.call === 'settle') {
     const { outcome, retention } = operation
-    return { fenced: 'done', after: { ...entry, wrote: 'settle', lease: at, outcome, ...retention } }
+    return { fenced: 'done', after: { ...entry, wrote: 'settle', lease: at, outcome, ...retention, longerMs: 0 } }
   }
   const keeps = operation.how === 'open' || entry.attempt > 1
   return { fenced: 'done', after: keeps ? { ...entry, wrote: 'release', lease: at } : undefined }
@@ -197,7 +199,7 @@ function mended(entry: ModelEntry | undefined, action: Mending, { phase, at }: M
   if ('resolve' in action) {
     if (!isHeld && phase !== 'open') return entry
     const { resolve: outcome, retention } = action
-    return { ...entry, fence: nobodysFence, wrote: 'settle', lease: at, outcome, ...retention }
+    return { ...entry, fence: nobodysFence, wrote: 'settle', lease: at, outcome, ...retention, longerMs: 0 }
   }
   return phase === 'settled' || phase === 'open' || phase === 'abandoned' ? kept(entry, action.keepMs, at) : entry
 }
@@ -205,13 +207,26 @@ function mended(entry: ModelEntry | undefined, action: Mending, { phase, at }: M
 /** No holder has it: what was resolved manually is not the settle of the holder that was pushed out. */
 const nobodysFence = -1
 
-/** The same entry, which expires `keepMs` after this moment at the earliest. When its lease ended decides nothing else now. */
+/** The same entry, which expires `keepMs` after this moment at the earliest. */
 function kept(entry: ModelEntry, keepMs: number, at: Span): ModelEntry {
-  // It is kept for longer anyway, and its lease ended when it did.
-  if (at.toMs + keepMs <= entry.lease.fromMs + entry.keepMs) return entry
+  const { lease, longerMs = 0 } = entry
+  // The entry is kept for longer anyway, and its lease ended when it did.
+  if (at.toMs + keepMs <= lease.fromMs + entry.keepMs) return entry
+  if (entry.wrote === 'claim') {
+    // The holder can still extend the lease, and the time that the keep has added goes along.
+    const fromMs = Math.max(entry.keepMs, at.fromMs + keepMs - lease.toMs)
+    const toMs = Math.max(entry.keepMs + longerMs, at.toMs + keepMs - lease.fromMs)
+    return { ...entry, keepMs: fromMs, longerMs: toMs - fromMs }
+  }
+  // When the lease ended decides nothing else now.
   const earlierMs = keepMs - entry.keepMs
-  const fromMs = Math.max(at.fromMs, entry.lease.fromMs - earlierMs)
-  return { ...entry, keepMs, lease: { fromMs, toMs: Math.max(at.toMs, entry.lease.toMs - earlierMs) } }
+  const fromMs = Math.max(at.fromMs, lease.fromMs - earlierMs)
+  return {
+    ...entry,
+    keepMs,
+    lease: { fromMs, toMs: Math.max(at.toMs, lease.toMs - earlierMs + longerMs) },
+    longerMs: 0,
+  }
 }
 
 function committed(state: ModelState, operation: StoreOperation & { call: 'commit' }, at: Span): ModelState[] {
