@@ -1,5 +1,5 @@
-// The slice of the AWS SDK that stores and writes use: its `DynamoDB`, which is a DynamoDBClient with the operations as methods. A
-// plain DynamoDBClient takes objects of its own command classes, and this package imports no driver to make them with.
+// The slice of the AWS SDK that stores and writes use: its `DynamoDB`, which is a DynamoDBClient with the operations as methods.
+// A plain DynamoDBClient takes objects of the SDK's command classes, and this package imports no driver to make them with.
 
 /** What an attribute can hold, as far as stores and writes use it. Numbers are decimal text. */
 export type DynamodbValue =
@@ -13,7 +13,7 @@ type Without<Kind extends string> = { readonly [Each in Exclude<'S' | 'N' | 'B' 
 
 export type DynamodbItem = Readonly<Record<string, DynamodbValue>>
 
-/** What DynamoDB gives back can be more, if others write to the table, and must be looked at before it is believed. */
+/** A returned item can hold more, if other programs write to the table, so its reader must check it first. */
 export type StoredDynamodbItem = Readonly<
   Record<
     string,
@@ -47,7 +47,7 @@ export interface DynamodbCancellationReason {
   readonly Item?: StoredDynamodbItem | undefined
 }
 
-/** One of the caller's own writes, in the SDK's form; it goes to DynamoDB as it is. */
+/** One of the caller's own writes, in the SDK's form, sent to DynamoDB unchanged. */
 export interface TransactWriteItem {
   readonly Put?: TransactPut | undefined
   readonly Update?: TransactUpdate | undefined
@@ -102,7 +102,7 @@ export interface DynamodbCallOptions {
   readonly abortSignal: AbortSignal
 }
 
-/** `new DynamoDB({ region })` of @aws-sdk/client-dynamodb, 3.363 or later (the first to tell what a condition failed on). */
+/** `new DynamoDB({ region })` of @aws-sdk/client-dynamodb, 3.363 or later (the first to return what a condition failed on). */
 export interface DynamodbClient {
   getItem(
     input: { TableName: string; Key: DynamodbItem; ConsistentRead: true },
@@ -152,13 +152,13 @@ export interface DynamodbTimeToLive {
   readonly AttributeName?: string | undefined
 }
 
-/** Where a condition did not hold: what is there instead. Undefined when it is another error. */
+/** Returns the item that a failed condition found. Undefined for any other error. */
 export function refusedBy(error: unknown): { readonly item: StoredDynamodbItem | undefined } | undefined {
   if (errorNameOf(error) !== 'ConditionalCheckFailedException') return undefined
   return { item: (error as { Item?: StoredDynamodbItem }).Item }
 }
 
-/** Why a transaction was cancelled, one reason per item, in their order. Undefined when it is another error. */
+/** Why a transaction was cancelled, one reason per item, in their order. Undefined for any other error. */
 export function cancellationOf(error: unknown): readonly DynamodbCancellationReason[] | undefined {
   if (errorNameOf(error) !== 'TransactionCanceledException') return undefined
   return (error as { CancellationReasons?: readonly DynamodbCancellationReason[] }).CancellationReasons ?? []

@@ -1,6 +1,6 @@
 // The connections of a pool that a store has lent to open transactions. A store that waits for a connection while its own
-// transactions hold all of them mostly waits for itself: an effect inside `once.transaction` called `once` again. The wait ends with an
-// error that says so, before the caller's time-out ends it without a word.
+// transactions hold all of them mostly waits for itself: an effect inside `once.transaction` called `once` again. That wait ends
+// with an error that says so, before the caller's time-out ends it without a reason.
 
 import type { Clock } from '../core/clock.ts'
 

@@ -27,7 +27,7 @@ export interface MongodbDatabase {
   listCollections(filter: object, options: object): { toArray(): Promise<object[]> }
 }
 
-/** A document as MongoDB gives it back. It must be looked at before it is believed. */
+/** A document as MongoDB returns it. Its reader must check it first. */
 export type MongodbDocument = Readonly<Record<string, unknown>>
 
 export type MongodbFilter = Readonly<Record<string, unknown>>

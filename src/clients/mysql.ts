@@ -16,7 +16,7 @@ export type MysqlRow = readonly (string | null)[]
 export interface MysqlHeldConnection<Client> extends MysqlSession {
   readonly client: Client
   release(): void
-  /** For a connection whose state is unknown: it must not go back to the pool, it may be inside a transaction. */
+  /** For a connection whose state is unknown. It must not go back to the pool, because it may be inside a transaction. */
   destroy(): void
 }
 
@@ -35,7 +35,7 @@ export interface MysqlConnection {
   execute(query: never, values: never): Promise<unknown>
 }
 
-/** All that a store needs of a connection of its own pool. */
+/** All that a store needs of a connection from its pool. */
 export interface MysqlPoolConnection {
   query(query: MysqlQuery): Promise<unknown>
   release(): void
@@ -71,7 +71,7 @@ export function connectionsOf<Client>(given: MysqlPool | MysqlCallbackPool): Mys
     run: (sql) => query(pool, sql),
     async connect() {
       const client = await pool.getConnection()
-      // Once it is released it belongs to others: a ROLLBACK that comes after would end their transaction.
+      // A released connection belongs to another caller: a late ROLLBACK would end that caller's transaction.
       let isOver = false
       const end = (how: 'release' | 'destroy'): void => {
         if (!isOver) client[how]()
@@ -94,7 +94,7 @@ interface MysqlPoolConfig {
   readonly config?: { readonly connectionLimit?: unknown }
 }
 
-/** How many connections the pool can have. Undefined where it does not say. A pool of mysql2/promise has the other inside. */
+/** How many connections the pool can have, if it says so. A pool of mysql2/promise has the callback pool inside. */
 export function poolSizeOf(pool: MysqlPool | MysqlCallbackPool): number | undefined {
   const inner = (pool as { readonly pool?: MysqlPoolConfig }).pool ?? (pool as MysqlPoolConfig)
   const limit = inner.config?.connectionLimit
@@ -183,10 +183,10 @@ export interface MysqlServerError {
   readonly message: string
 }
 
-/** What the server itself said. Undefined when it said nothing (a lost connection). It may sit in a wrapper's cause (Drizzle). */
+/** The server's own error, perhaps in a wrapper's cause (Drizzle). Undefined when the server sent none (a lost connection). */
 export function serverErrorOf(error: unknown): MysqlServerError | undefined {
   let current = error
-  // Wrappers of wrappers exist, circles too.
+  // A cause can be a wrapper again, and causes can form a circle.
   for (let depth = 0; depth < 5 && typeof current === 'object' && current !== null; depth++) {
     const { errno, sqlState, message, cause } = current as Partial<MysqlServerError> & { cause?: unknown }
     // Node's own errors have an errno, too: a negative one, and no SQLSTATE.

@@ -131,8 +131,8 @@ function postgresJsConnections<Client>(sql: PostgresJs): PostgresConnections<Cli
           end()
           reserved.release()
         },
-        // postgres.js has no way to destroy one connection. One that answers is clean after ROLLBACK. One that does not is
-        // replaced by postgres.js itself, and must not be released: it would come back without a socket.
+        // postgres.js has no way to destroy one connection. A connection that responds is clean after ROLLBACK. postgres.js
+        // itself replaces one that does not respond, and that one must not be released: it would come back without a socket.
         destroy() {
           if (hasEnded()) return
           end()
@@ -146,7 +146,7 @@ function postgresJsConnections<Client>(sql: PostgresJs): PostgresConnections<Cli
   }
 }
 
-// After its end the connection may serve another caller. What an effect that still runs sends over it must not get there.
+// After a transaction's end its connection may serve another caller. What an effect that still runs sends must not get there.
 function untilEnd<T extends object>(reserved: T): { readonly guarded: T; hasEnded(): boolean; end(): void } {
   let ended = false
   const check = (): void => {
@@ -179,7 +179,7 @@ export interface PostgresOpenTransaction extends PostgresSession {
   query(statement: SqlStatement): Promise<readonly unknown[]>
 }
 
-/** Tells by its shape of which library a transaction is. `caller` begins the message of a refusal: "postgresStore". */
+/** Recognises by its shape which library a transaction belongs to. `caller` begins the message of a refusal: "postgresStore". */
 export function postgresTransactionOf(tx: unknown, caller: string): PostgresOpenTransaction {
   if (has(tx, 'unsafe')) return ofPostgresJs(tx as PostgresJsTransaction)
   const of = libraryTransactionOf(tx, caller)

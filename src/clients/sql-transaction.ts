@@ -1,5 +1,6 @@
-// The libraries that stand above several databases: the slice of their transactions that we use, how a transaction is told by
-// its shape, and how Kysely and Drizzle are handed a statement with its values, in the form that they make themselves.
+// The libraries that stand above several databases: the slice of their transactions that we use. This file recognises a
+// transaction by its shape. It hands Kysely and Drizzle a statement with its values in the form that these libraries make
+// themselves.
 
 import { invalidArgument } from '../core/errors.ts'
 
@@ -25,7 +26,7 @@ export interface PrismaTransaction {
   $executeRawUnsafe(text: string, ...values: never[]): Promise<number>
 }
 
-/** A transaction that the caller opened, by the library that it is of. */
+/** A transaction that the caller opened, with the library that it belongs to. */
 export type LibraryTransaction =
   | { readonly library: 'Kysely'; readonly tx: KyselyTransaction }
   | { readonly library: 'Drizzle'; readonly tx: DrizzleTransaction }
@@ -33,7 +34,7 @@ export type LibraryTransaction =
   | { readonly library: 'Prisma'; readonly tx: PrismaTransaction }
 
 /**
- * Which of these libraries a transaction is of; undefined for everything else. A Kysely instance outside of a transaction is
+ * Which of these libraries a transaction belongs to. Undefined for everything else. A Kysely instance outside of a transaction is
  * refused: each of its statements would go over another connection. `caller` begins the message: "postgresStore".
  */
 export function libraryTransactionOf(tx: unknown, caller: string): LibraryTransaction | undefined {

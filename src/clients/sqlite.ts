@@ -36,7 +36,7 @@ export function inTransaction(database: SqliteDatabase): boolean {
   try {
     const known = database.isTransaction ?? database.inTransaction
     if (known !== undefined) return known
-    // Node before 22.16 does not tell. A deferred BEGIN takes no lock, and fails just inside a transaction.
+    // Node before 22.16 does not report it. A deferred BEGIN takes no lock, and fails exactly when a transaction is open.
     database.exec('BEGIN')
     database.exec('ROLLBACK')
     return false
@@ -47,7 +47,7 @@ export function inTransaction(database: SqliteDatabase): boolean {
   }
 }
 
-/** SQLite has rolled back by itself after some errors (disk full, I/O), and a second ROLLBACK would be an error of its own. */
+/** After some errors (disk full, I/O) SQLite has already rolled back, and a second ROLLBACK would be another error. */
 export function rollBack(database: SqliteDatabase): void {
   if (inTransaction(database)) database.exec('ROLLBACK')
 }
@@ -58,7 +58,7 @@ export function fileOf(database: SqliteDatabase): string {
   return attached.find((each) => each.name === 'main')?.file ?? ''
 }
 
-/** The database is not open any more, in the words of both libraries. */
+/** The error says that the database is no longer open, in the words of either library. */
 export function isClosed(error: unknown): boolean {
   return error instanceof Error && error.message.includes('not open')
 }

@@ -1,10 +1,10 @@
-// The store past one machine: one DynamoDB table, shared by any number of processes. It rests on conditional writes alone: a
-// claim is one PutItem that is refused with what is there instead. DynamoDB has no clock for us, so each process goes by its
-// own, and a time has passed when it has passed by every clock that is no more than clockSkewMs off another.
+// The store beyond one machine: one DynamoDB table, shared by any number of processes. The store relies on conditional writes
+// alone: a claim is one PutItem, which DynamoDB refuses with the item that is there. DynamoDB has no clock for us, so each
+// process uses its own clock. A time has passed when it has passed by every clock that is no more than clockSkewMs off another.
 //
 // How it keeps the invariants, and what that costs:
-// - conditional writes only. There is no server clock: times are judged at `now - clockSkewMs`, so that everything ends
-//   late and never early, and a machine that the `Date` of a reply shows to be off is refused before it takes over.
+// - conditional writes only. There is no server clock: the store judges times at `now - clockSkewMs`, so that everything ends
+//   late and never early. It refuses a machine that the `Date` of a reply shows to be off, before that machine takes over.
 
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
@@ -50,9 +50,10 @@ export interface DynamodbStoreOptions {
   /** Name or ARN of the table. */
   readonly table: string
   /**
-   * By how much the clocks of any two machines that use the table may differ; the same on all of them. A lease is over, and
-   * an entry expired, that much later than by one's own clock. Beyond it nothing is promised, as two machines could hold a key
-   * at once; a machine that is seen to be more than half of it off DynamoDB's own time is refused its claims (STORE_UNSAFE).
+   * By how much the clocks of any two machines that use the table may differ. Set the same value on all of them. A lease ends,
+   * and an entry expires, that much later than by the machine's own clock. Beyond this difference nothing is promised, as two
+   * machines could hold a key at once. The store refuses the claims of a machine that is seen to be more than half of it off
+   * DynamoDB's own time (STORE_UNSAFE).
    */
   readonly clockSkewMs?: number
   /**
@@ -62,19 +63,19 @@ export interface DynamodbStoreOptions {
   readonly expects?: 'fresh' | 'replays'
   /** How long a request may take, the SDK's own retries included. */
   readonly timeoutMs?: number
-  /** In place of the machine's; it is not compared with DynamoDB's time. */
+  /** In place of the machine's clock. The store does not compare it with DynamoDB's time. */
   readonly clock?: Clock
 }
 
 /**
  * DynamoDB has no transaction that stays open. `once.transaction` gives the effect a `tx` that collects items, and settles in one
- * TransactWriteItems with them. `settleWith` is the same for a caller who claims by hand.
+ * TransactWriteItems with them. `settleWith` is the same for a caller who claims manually.
  */
 export interface DynamodbStore
   extends Store, Collecting<DynamodbTransaction, readonly TransactWriteItem[]>, Sweepable, Inspectable, Migratable {}
 
-// Machines that keep their time (NTP, chrony) differ by milliseconds; seconds are a machine that has just woken. A crash is
-// taken over this much later than its lease would have it, which is little beside 30 s.
+// Machines that keep their time (NTP, chrony) differ by milliseconds. A machine that is seconds off has just woken. The takeover
+// after a crash comes this much later than by the lease alone, which is little beside 30 s.
 const defaultClockSkewMs = 5_000
 
 // Below the 5 s of storeTimeoutMs, so that the error of this store is seen.
@@ -121,7 +122,7 @@ export function dynamodbStore(options: DynamodbStoreOptions): DynamodbStore {
     table: options.table,
     clock: options.clock ?? systemClock,
     clockSkewMs,
-    // A clock of the caller's own need not be the time of day.
+    // A clock that the caller supplies need not be the time of day.
     checkClock: options.clock ? () => undefined : clockCheck(client, systemClock, clockSkewMs),
     tableObjection: tableCheck(options.table, () =>
       call(context, (limit) => client.describeTable({ TableName: options.table }, limit)),
@@ -153,8 +154,8 @@ export function dynamodbStore(options: DynamodbStoreOptions): DynamodbStore {
 }
 
 /**
- * For `onceonly doctor`: whether the table is ours, is written in one region, and is rid of what has expired. The store asks the
- * first two itself before its first effect.
+ * For `onceonly doctor`: whether the table is ours, is written in one region, and whether expired items are removed. The store
+ * checks the first two itself before its first effect.
  *
  * @example
  * import { DynamoDB } from '@aws-sdk/client-dynamodb'

@@ -1,7 +1,7 @@
 // The store that lives in the process: for tests, for benchmarks, and as the plainest reading of core/store.ts.
 //
 // How it keeps the invariants, and what that costs:
-// - a decision is one synchronous function on a map. Its time is the wall clock once, and what has passed since; a clock
+// - a decision is one synchronous function on a map. Its time is the wall clock read once, and what has passed since, so a clock
 //   that is set ends no lease. Bounded by `entriesMax`: a full store refuses new keys and never evicts a live one.
 
 import type { Clock } from '../core/clock.ts'

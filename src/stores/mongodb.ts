@@ -1,5 +1,6 @@
-// MongoDB, experimental: it has not run on a real mongod yet. One collection, one document per key. A claim is one update that inserts the document or is refused because it is
-// there; all else is an update on the condition that the token still holds the key. All time is the server's.
+// MongoDB, experimental: it has not run on a real mongod yet. One collection, one document per key. A claim is one update that
+// inserts the document, or that MongoDB refuses because the document is there. Every other write is an update on the condition
+// that the token still holds the key. All time is the server's.
 //
 // How it keeps the invariants, and what that costs:
 // - an upsert on `_id` that inserts or is refused, updates conditional on token and revision, the primary's time
@@ -35,11 +36,11 @@ export interface MongodbStoreOptions {
    * replay is one round trip and no write, a fresh claim two.
    */
   readonly expects?: 'fresh' | 'replays'
-  /** A mongos is refused unless this is said: see docs/stores.md for what must then be true. */
+  /** The store refuses a mongos unless this is 'accept'. See docs/stores.md for what must then be true. */
   readonly sharding?: 'refuse' | 'accept'
   /** How long a command may take, the driver's own retries included. */
   readonly timeoutMs?: number
-  /** Measures how long commands take; the time of entries is the server's. */
+  /** Measures how long commands take. The time of entries is the server's. */
   readonly clock?: Clock
 }
 

@@ -3,10 +3,9 @@
 // atomic statement that a fresh claim rests on is an INSERT against the primary key.
 //
 // How it keeps the invariants, and what that costs:
-// - the same idea in procedures; a step of an operation locks nothing until its commit, which waits a second at most for
-//   the row, and a savepoint marks its transaction, so that after a deadlock or a commit by hand nothing is committed;
-//   keys are VARBINARY, as every collation folds something. Run on MariaDB 10.11 and
-//   on MySQL 9.7 (docs/stores.md).
+// - the same idea in procedures. A step of an operation locks nothing until its commit, which waits a second at most for the row.
+//   A savepoint marks the step's transaction, so that after a deadlock or a manual commit nothing is committed. Keys are
+//   VARBINARY, as every collation folds something. Run on MariaDB 10.11 and on MySQL 9.7 (docs/stores.md).
 
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'

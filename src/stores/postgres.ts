@@ -1,35 +1,32 @@
 // The durable store. Claims and writes of one moment share one statement, one round trip and one commit, and none of them waits
-// for a transaction of others. Functions in the database decide (postgres/decisions.sql.ts); this file says which is called when.
+// for a transaction of others. Functions in the database decide (postgres/decisions.sql.ts). This file says which is called when.
 // The store keeps no session state, so a pooler in transaction mode (PgBouncer) may stand in between.
 //
 // How it keeps the invariants, and what that costs:
 // - the decisions are versioned plpgsql functions (`postgres/decisions.sql.ts`) that `migrate()` creates.
-// - Atomic, one round trip, planned once: a batch of claims or settles is one statement; look-ups are pinned to the
-//   primary key (`SET enable_seqscan = off` on the functions), so that a plan made on an empty table does no harm on a
-//   full one. Costs: the role that migrates must be allowed to create functions, and a change of logic is a new version
-//   of them.
-// - Nobody waits: an entry is inserted only under `pg_try_advisory_xact_lock` of its key and by a statement that looked
-//   for it after that, and changed only under `FOR UPDATE SKIP LOCKED`. Costs: slots of the lock table, and some 50 B of
-//   WAL a settle.
-// - Retention at scale (`periodMs`, `postgres/periods.sql.ts`): the table becomes a ring of five, by the period in which
-//   an entry is forgotten, emptied whole by TRUNCATE; what would outlive its table is moved. No index spans the ring:
-//   uniqueness rests on the key's lock and the look after it. Costs: six index descents a look-up, entries up to a period
-//   longer on disk, tombstones with their contents until then; `periodMs` of at least a quarter of keepMs + tombstoneMs,
-//   or entries are swept row by row.
-// - One set of functions for both layouts, so the switch is online and old processes keep working. The lock's seed is the
-//   audit table's number, as that of the entries changes. Costs: the simple table, too, looks twice for a fresh claim.
-// - Statements are text without parameters, every value through one quoting function: pg, postgres.js, Drizzle, Kysely
-//   and Knex share one path, several statements fit one round trip, and PgBouncer in transaction mode works. Costs:
-//   base64 is a third longer.
-// - `begin` writes nothing for a new key: it takes the lock and reads; the settled row is inserted just before COMMIT, in
-//   the same message. At REPEATABLE READ an old snapshot can let a second begin through; its commit is then refused as a
-//   conflict and tried again.
-// - COMMIT is never repeated; its tag is checked; a connection in an unknown state is destroyed. `sweep_at` is the only
-//   indexed time and is not touched by settle and extend, so that they are HOT updates (fillfactor 30).
-// - `unfinished` has an index of its own (MySQL, too). Costs: some 130 B of WAL an enlisting; a plain claim is not
-//   touched.
-// - An index is created only when it is not there: IF NOT EXISTS waits for every transaction that has written to the
-//   table, and claims wait behind it.
+// - Atomic, one round trip, planned once: a batch of claims or settles is one statement. Look-ups are pinned to the primary key
+//   (`SET enable_seqscan = off` on the functions), so that a plan made on an empty table does no harm on a full one. Costs: the
+//   role that migrates must be allowed to create functions, and a change of logic is a new version of them.
+// - No call waits: an entry is inserted only under `pg_try_advisory_xact_lock` of its key and by a statement that looked for it
+//   after that, and changed only under `FOR UPDATE SKIP LOCKED`. Costs: slots of the lock table, and some 50 B of WAL per settle.
+// - Retention at scale (`periodMs`, `postgres/periods.sql.ts`): the table becomes a ring of five tables, by the period in which
+//   an entry is forgotten. Each is emptied whole by TRUNCATE, and what would outlive its table is moved. No index spans the ring:
+//   uniqueness rests on the key's lock and the look after it. Costs: six index descents per look-up, entries up to a period
+//   longer on disk, tombstones with their contents until then. `periodMs` must be at least a quarter of keepMs + tombstoneMs, or
+//   entries are swept row by row.
+// - One set of functions for both layouts, so the switch is online and old processes keep working. The lock's seed is the number
+//   of the audit table, because the switch replaces the entries table. Costs: a fresh claim looks twice in the simple table, too.
+// - Statements are text without parameters, with every value through one quoting function. So pg, postgres.js, Drizzle, Kysely
+//   and Knex share one path, several statements fit one round trip, and PgBouncer in transaction mode works. Costs: base64 is a
+//   third longer.
+// - `begin` writes nothing for a new key: it takes the lock and reads. The settled row is inserted just before COMMIT, in the
+//   same message. At REPEATABLE READ an old snapshot can let a second begin through. Its transaction is then refused as a
+//   conflict at its commit, and tried again.
+// - COMMIT is never repeated, and its tag is checked. A connection in an unknown state is destroyed. `sweep_at` is the only
+//   indexed time. Settle and extend do not touch `sweep_at`, so that they are HOT updates (fillfactor 30).
+// - `unfinished` has its own index (in MySQL, too). Costs: some 130 B of WAL per enlisting. A plain claim does not touch it.
+// - An index is created only when it is not there: IF NOT EXISTS waits for every transaction that has written to the table, and
+//   claims wait behind it.
 
 import { backoffMs, countedBackoffs } from '../core/backoff.ts'
 import { sleep, systemClock, systemRandom } from '../core/clock.ts'
@@ -90,13 +87,13 @@ export interface PostgresStoreOptions<Pool extends PgPool | PostgresJs = PgPool 
   readonly schema?: string
   /**
    * 'full' refuses to work with a setting that loses acknowledged commits in a crash (fsync, full_page_writes or
-   * synchronous_commit off, an unlogged table); 'relaxed' accepts it, and says so once with process.emitWarning.
+   * synchronous_commit off, an unlogged table). 'relaxed' accepts it, and warns once with process.emitWarning.
    */
   readonly durability?: 'full' | 'relaxed'
   /**
    * For tables that are large: `migrate()` puts the table into periods of this length. Entries that are forgotten in the same
    * period lie together, and a sweep empties them at once instead of deleting row by row. At least a quarter of the longest
-   * keepMs + tombstoneMs; what is kept for longer is still deleted row by row. See docs/operating.md.
+   * keepMs + tombstoneMs. What is kept for longer is still deleted row by row. See docs/operating.md.
    */
   readonly periodMs?: number
   readonly clock?: Clock

@@ -1,12 +1,11 @@
-// The PostgreSQL store with Redis in front of it. The database decides everything; Redis only remembers answers that are
-// settled and committed, for a minute, so that a retry soon after costs one command and no SQL. Whatever Redis does
-// (nothing, late, wrong), the answer is the database's: docs/stores.md has the one bound, ageMaxMs, and when it matters.
+// The PostgreSQL store with Redis in front of it. The database decides everything. Redis only remembers answers that are settled
+// and committed, for a minute, so that a retry soon after costs one command and no SQL. Whatever Redis does (nothing, late,
+// wrong), the answer is the database's. docs/stores.md has the one bound, ageMaxMs, and when it matters.
 //
 // How it keeps the invariants, and what that costs:
-// - the database decides everything. Redis holds only settled outcomes, sealed by a MAC over scope, id, fingerprint,
-//   version, attempt, outcome and an expiry in the database's time, with a secret that lives in the table. Whatever is
-//   wrong with what Redis says is a miss. Costs: a fresh call is 0.64 to 0.8 of plain PostgreSQL; a hit is 1.5 to 2.3
-//   times its replay.
+// - the database decides everything. Redis holds only settled outcomes, sealed by a MAC over scope, id, fingerprint, version,
+//   attempt, outcome and an expiry in the database's time, with a secret that lives in the table. Whatever is wrong with a reply
+//   of Redis makes it a miss. Costs: a fresh call is 0.64 to 0.8 of plain PostgreSQL, a hit is 1.5 to 2.3 times its replay.
 
 import { pausesMs } from '../core/backoff.ts'
 import type { KeyObject } from 'node:crypto'
@@ -32,7 +31,7 @@ export interface RedisPostgresStoreOptions<Client> {
   /** A connected client of node-redis or ioredis: one server, a pool, Sentinel or Cluster. It stays yours to close. */
   readonly redis: RedisClient
   readonly postgres: PostgresStore<Client>
-  /** How long an answer may come from Redis after the database was last asked; the same in all processes. Default 60 s. */
+  /** How long an answer may come from Redis after the database was last asked, the same in all processes. Default 60 s. */
   readonly ageMaxMs?: number
   /** How long a call waits for Redis before it asks the database. Default 50 ms. */
   readonly redisTimeoutMs?: number
@@ -41,11 +40,11 @@ export interface RedisPostgresStoreOptions<Client> {
   readonly clock?: Clock
 }
 
-/** Clients retry within seconds; an answer that was mended behind this store's back is not told for longer than this. */
+/** Clients retry within seconds. An answer that was mended behind this store's back is not returned for longer than this. */
 const ageMsDefault = 60_000
 /** Many times what Redis takes, and less than a caller would notice. */
 const redisTimeoutMsDefault = 50
-/** Answers that are read anew from the database to be remembered, at once: a favour, which must not take up the pool. */
+/** How many answers are read from the database at once to be remembered. These optional reads must not use up the pool. */
 const readingsMax = 2
 /** Claims under way of which we know what was asked. Forgetting one costs its first retry a question to the database. */
 const claimsMax = 10_000
@@ -74,8 +73,8 @@ const rules = {
 }
 
 /**
- * The PostgreSQL store with Redis in front of it: a retry soon after is answered by one Redis command and no SQL. PostgreSQL
- * decides, so a Redis that is down, empty or wrong costs speed and nothing else.
+ * The PostgreSQL store with Redis in front of it: a retry soon after costs one Redis command and no SQL. PostgreSQL decides, so a
+ * Redis that is down, empty or wrong costs speed and nothing else.
  *
  * @example
  * import pg from 'pg'
@@ -115,7 +114,8 @@ export function redisPostgresStore<Client>(options: RedisPostgresStoreOptions<Cl
     },
     begin: (key, request) => begin(context, key, request),
     ...inspected,
-    // Before, so that a process that dies in between leaves nothing; after, so that what was seen in between is barred, too.
+    // Barred before, so that a process that dies in between leaves nothing. Barred after, so that what was seen in between is
+    // barred, too.
     async mend(key, action, reason) {
       // What is kept for longer is still the same outcome: Redis may go on with it.
       if (typeof action === 'object' && 'keepMs' in action) return inspected.mend(key, action, reason)
@@ -175,7 +175,7 @@ function remember(
   if (asked.size > claimsMax) asked.delete(asked.keys().next().value!)
 }
 
-// Only the first settle of a claim tells what was written and when: repeated, it is done without being written.
+// Only the first settle of a claim tells what was written and when. A repeated settle is done without being written.
 function settle<Client>(
   context: RedisPostgresContext<Client>,
   held: Claim,
@@ -191,7 +191,7 @@ function settle<Client>(
 
 interface Writing {
   readonly key: Key
-  /** Undefined when it is not known; then the first replay is remembered. */
+  /** Undefined when it is not known. Then the first replay is remembered. */
   readonly asked: AskedClaim | undefined
   readonly outcome: Uint8Array
   readonly retention: Retention
@@ -214,7 +214,7 @@ async function keepWritten<Client>(
   return fenced
 }
 
-// A settled verdict does not say until when it holds, so the entry is read once more: after the caller has been answered.
+// A settled verdict does not say until when it holds, so the store reads the entry once more, after the caller has its verdict.
 async function keepFromDatabase<Client>(
   context: RedisPostgresContext<Client>,
   key: Key,

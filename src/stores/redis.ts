@@ -5,12 +5,11 @@
 // append-only file, a replica that was behind and is promoted). The store notices and refuses new claims: see docs/stores.md.
 //
 // How it keeps the invariants, and what that costs:
-// - one script a phase, time by `TIME` inside it, token and fence checked in each; 1,024 hash-tag buckets, the same names
-//   with and without a Cluster. A register and a write counter are read and written by the same scripts: a server that
-//   came back empty or older is found out, an event is published, and new keys are refused until somebody ends the
-//   quarantine. What Redis cannot promise (a lagging replica that is promoted) is reproduced as a test. Scripts make the
-//   names of outcome and audit from that of the entry (same slot); a server that insists on declared keys will not do.
-//   Costs: server-side Lua (docs/stores.md, figures).
+// - one script per phase, time by `TIME` inside it, token and fence checked in each. 1,024 hash-tag buckets, the same names with
+//   and without a Cluster. The same scripts read and write a register and a write counter. So the store finds out a server that
+//   came back empty or older, publishes an event, and refuses new keys until the quarantine ends. A test reproduces what Redis
+//   cannot promise (a lagging replica that is promoted). Scripts make the names of outcome and audit from that of the entry (same
+//   slot), so a server that insists on declared keys will not do. Costs: server-side Lua (docs/stores.md, figures).
 
 import { systemClock, systemRandom } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
@@ -51,7 +50,7 @@ export interface RedisStoreOptions {
   readonly durability?: 'aof' | 'relaxed'
   /** When Redis has lost data: refuse new claims until it is looked at, or only publish it. Default quarantine. */
   readonly onDataLoss?: 'quarantine' | 'report'
-  /** End a quarantine by itself after so long: when no client retries what may have been lost. Default: a person ends it. */
+  /** Ends a quarantine after this time, for when no client retries what may have been lost. Default: a person ends it. */
   readonly quarantineMs?: number
   /** The bound on any one command. Default 4 s, below the 5 s of storeTimeoutMs, so that the error of this store is seen. */
   readonly timeoutMs?: number

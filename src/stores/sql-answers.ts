@@ -112,7 +112,7 @@ export function claimWhileLocked(clock: Clock, claim: () => Promise<string>): Pr
   return whileLocked(clock, countedBackoffs.lockedClaim, claim)
 }
 
-/** What a change by hand writes beside its name. */
+/** What a manual change writes beside its name. */
 export function writtenBy(action: Mending): Retention & { readonly outcome: Uint8Array | undefined } {
   if (typeof action === 'string') return { keepMs: 0, tombstoneMs: 0, outcome: undefined }
   if ('resolve' in action) return { ...action.retention, outcome: action.resolve }
@@ -207,7 +207,7 @@ export async function openStep<Connection, Step>(
   }
 }
 
-/** The server answered nothing, or nothing that says whether it wrote. */
+/** The server sent no reply, or none that says whether it wrote. */
 export function unavailable(server: string, what: string, executed: 'no' | 'unknown', cause: unknown): OnceError {
   const effect = executed === 'no' ? 'The effect was not run. Retry.' : 'It may have done so all the same. Retry.'
   const message = `${server} could not ${what}: ${messageOf(cause)}. ${effect}`
@@ -279,7 +279,7 @@ function outcomeMissing(key: Key): OnceError {
 
 export function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
-  // A refused connection is an AggregateError without a message of its own.
+  // A refused connection is an AggregateError without a message.
   const inner = error instanceof AggregateError ? (error.errors[0] as unknown) : undefined
   return error.message || (inner instanceof Error ? inner.message : '') || error.name
 }

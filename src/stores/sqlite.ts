@@ -1,28 +1,28 @@
 // The embedded store: one SQLite file, shared by any number of processes. Calls of one moment share one transaction and one
-// commit; what is settled is answered by a read, which in WAL mode waits for nobody. The machine's clock is the store's clock.
+// commit. A read returns what is settled, and in WAL mode a read waits for no writer. The machine's clock is the store's clock.
 //
-// "A claim never waits for anyone": SQLite has one writer, and shows nobody what is not committed. A claim that must write
-// waits for the writer, for lockWaitMs at the most, and is STORE_UNAVAILABLE after that; for a key that is uncommitted in a
-// transaction of this store it is `busy` at once.
+// "A claim never waits for anyone": SQLite has one writer, and shows no other connection what is not committed. A claim that must
+// write waits for the writer, for lockWaitMs at most, and is STORE_UNAVAILABLE after that. For a key that is uncommitted in a
+// transaction of this store the claim is `busy` at once.
 //
 // How it keeps the invariants, and what that costs:
-// - one row an entry in a WAL file with `synchronous` at least FULL, verified.
-// - Atomic: `BEGIN IMMEDIATE`; the decisions (`sqlite/entries.ts`) are synchronous. Calls of one moment share one
-//   transaction and one commit. What can be told by reading (settled, busy, mismatch) is told without the write lock.
-// - Never blocks the event loop: busy time-out 0 and asynchronous retry. SQLite has one writer: a claim that must write
-//   waits for it, `lockWaitMs` at the most, and is `STORE_UNAVAILABLE` then; a key uncommitted in a transaction of this
-//   store is `busy` at once.
-// - Connections of its own, also when it is given the user's database: on a shared handle its writes would fall into
+// - one row per entry in a WAL file with `synchronous` at least FULL, verified.
+// - Atomic: `BEGIN IMMEDIATE`, and the decisions (`sqlite/entries.ts`) are synchronous. Calls of one moment share one transaction
+//   and one commit. A verdict that a read can decide (settled, busy, mismatch) takes no write lock.
+// - Never blocks the event loop: busy time-out 0 and asynchronous retry. SQLite has one writer. A claim that must write waits for
+//   the writer, `lockWaitMs` at most, and is `STORE_UNAVAILABLE` then. A key uncommitted in a transaction of this store is `busy`
+//   at once.
+// - Its own connections, also when the store is given the user's database: on a shared handle the store's writes would fall into
 //   whatever transaction is open there. Costs: pragmas and functions of the user's handle are missing on the `tx` of
 //   `once.transaction`.
-// - One library a file: two copies of SQLite in one process drop each other's locks (POSIX locks belong to the process;
-//   measured). With better-sqlite3 give `{ database }`, never `{ path }` of the same file; `within` refuses a handle of
-//   another library.
-// - The dispatch of a batch waits one turn of the event loop, because a commit blocks it: 2.3k/s became 14.9k/s with
-//   effects of a few milliseconds at c=64. Costs about 0.1 ms at c=1.
-// - Time: the machine's clock is read once, what passes is counted, and the file keeps a mark of the latest time anybody
-//   wrote at (`sqlite/time.ts`). A clock that is set, in a living process or before a restart, revives nothing and
-//   freezes no lease.
+// - One library per file: two copies of SQLite in one process drop each other's locks (POSIX locks belong to the process,
+//   measured). With better-sqlite3 give `{ database }`, never `{ path }` of the same file. `within` refuses a handle of another
+//   library.
+// - The dispatch of a batch waits one turn of the event loop, because a commit blocks it: 2.3k/s became 14.9k/s with effects of a
+//   few milliseconds at c=64. Costs about 0.1 ms at c=1.
+// - Time: the machine's clock is read once, what passes is counted, and the file keeps a mark of the latest time at which any
+//   process wrote (`sqlite/time.ts`). A clock that is set, in a living process or before a restart, revives nothing and freezes
+//   no lease.
 
 import type { DatabaseSync } from 'node:sqlite'
 import { fileOf } from '../clients/sqlite.ts'
@@ -83,14 +83,14 @@ interface CommonOptions {
 }
 
 export interface SqliteFileOptions extends CommonOptions {
-  /** The file; it is created when it is not there. Opened with node:sqlite. */
+  /** The file, created when it is not there. Opened with node:sqlite. */
   readonly path: string
   readonly database?: undefined
 }
 
 /**
- * An open database of node:sqlite or better-sqlite3, for `within` and `withinSync`. The store's own calls run on connections
- * of its own to the same file, by the same library: on the user's, they would fall into whatever transaction is open there.
+ * An open database of node:sqlite or better-sqlite3, for `within` and `withinSync`. The store's own calls run on separate
+ * connections to the same file, by the same library: on the user's, they would fall into whatever transaction is open there.
  */
 export interface SqliteDatabaseOptions<Database extends SqliteDatabase> extends CommonOptions {
   readonly database: Database
@@ -108,11 +108,11 @@ export interface SqliteStore<Tx extends SqliteDatabase = DatabaseSync>
     Sweepable,
     Inspectable,
     Migratable {
-  /** Closes the connections of the store; `database` stays open. */
+  /** Closes the connections of the store. `database` stays open. */
   close(): void
 }
 
-// Some 5 µs an entry: one step keeps the event loop about as long as a commit does.
+// Some 5 µs per entry: one step keeps the event loop about as long as a commit does.
 const sweepLimitMax = 1_000
 
 const rules = {
@@ -125,7 +125,7 @@ const rules = {
 }
 
 /**
- * The tables of the store as SQL, for a tool of your own that makes them. Opens no file.
+ * The tables of the store as SQL, for your own tool that creates them. Opens no file.
  *
  * @example
  * import { sqliteSchema } from 'onceonly/sqlite'
@@ -157,7 +157,8 @@ export function sqliteStore(
   checkOptions('sqliteStore', options, rules)
   const ground = layGround(options)
   const calls = callsOn(ground)
-  // At once, so that a wrong path is told here and not at the first request; if others are at it, that one sees to it.
+  // At once, so that a wrong path fails here and not at the first request. While another process has the lock, the first request
+  // does it.
   try {
     calls.makeReady()
   } catch (error) {
@@ -177,7 +178,7 @@ export function sqliteStore(
     settle: (claim, outcome, retention) => calls.write((entries) => entries.settle(claim, outcome, retention)),
     release: (claim, how) => calls.write((entries) => entries.release(claim, how)),
     async begin(key, request) {
-      await calls.read(() => undefined) // which sees to it that the tables are there
+      await calls.read(() => undefined) // makes sure that the tables are there
       const verdict = look(key, request)
       return verdict ? { verdict } : transactions.begin(key, request)
     },
@@ -191,7 +192,7 @@ export function sqliteStore(
     ledger: (key) => calls.read((all) => all.ledger(key)),
     advance: (claim, change) => calls.write((all) => all.advance(claim, change)),
     beginStep: (claim) => transactions.beginStep(claim),
-    // Mostly nothing is due, and a read waits for nobody.
+    // Mostly nothing is due, and a read waits for no writer.
     due: async (scope, { limit, holdMs }) =>
       (await calls.read((all) => all.isAnyDue(scope))) ? calls.write((all) => all.due(scope, limit, holdMs)) : [],
     dismiss: (operation) => calls.write((all) => all.dismiss(operation)),
@@ -217,7 +218,7 @@ function layGround(options: SqliteFileOptions | SqliteDatabaseOptions<SqliteData
   }
   const common = { table, durability, lockWaitMs, clock, moments: moments(clock), turns: turns(clock) }
   try {
-    // WAL is a property of the file: it is set on a file of our own, and only checked on the user's.
+    // WAL is a property of the file: the store sets it on its own file, and only checks it on the user's.
     if (database === undefined) return { ...common, ...connectWithNode(path), journal: 'wal' }
     checkDurability(database, durability)
     return { ...common, ...connectLike(database), journal: 'as it is' }

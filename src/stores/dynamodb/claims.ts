@@ -1,5 +1,5 @@
-// Taking a key: one conditional write, which is refused with what is there instead. A fresh key, a replay and a busy key are
-// one request; a takeover or a reopening is a second write, on the condition that nobody has written since.
+// Claims a key by one conditional write, which DynamoDB refuses with the item that is there. A fresh key, a replay and a busy key
+// are one request. A takeover or a reopening is a second write, on the condition that no other writer has written since.
 
 import { pausesMs, rounds } from '../../core/backoff.ts'
 import { decide, grantOf } from '../../core/entry.ts'
@@ -16,12 +16,12 @@ import type { DynamodbMoment, DynamodbEntry } from './entries.ts'
 import { loadOutcome } from './outcomes.ts'
 import { release } from './writes.ts'
 
-// Half of what an item has, so that there is room for the entry and an outcome. It is written again with every attempt.
+// Half of what an item can hold, so that there is room for the entry and an outcome. Every attempt writes the input again.
 const inputBytesMax = 200 * 1_024
 
 export async function claim(context: DynamodbContext, key: Key, request: ClaimRequest): Promise<Verdict> {
   checkInput(key, request)
-  // The table is looked at beside the store's first claim, so that it costs no time. The result is read below.
+  // The store looks at the table beside its first claim, so that the look costs no time. The result is read below.
   void context.tableObjection()
   let seen = context.expects === 'replays' ? await readEntry(context, key) : undefined
   for (let round = 0; round < rounds.claim; round++) {
@@ -30,7 +30,7 @@ export async function claim(context: DynamodbContext, key: Key, request: ClaimRe
     if (decision.is === 'refused') return soonest(decision.verdict, moment)
     if (decision.is === 'replayed') return replayOf(context, decision.entry)
     const entry = entryAfter(key, seen, decision, { request, moment })
-    // What is there was judged by our clock; the reply that told of it has told the time, too.
+    // The store judged this entry by its own clock. The reply that brought the entry also brought DynamoDB's time.
     if (seen) await checkFit(context)
     const written = await putInPlaceOf(context, seen, entry, moment)
     if (written === 'done') return whenFit(context, entry)
@@ -64,10 +64,10 @@ async function putInPlaceOf(
   }
 }
 
-// Revisions begin anew when an entry was removed, and a token can come again: only the fence tells that life from this one.
+// Revisions start again after an entry was removed, and a token can come again: only the fence tells that life from this one.
 const isUnchanged = '#token = :seenToken AND #fence = :seenFence AND #revision = :seenRevision'
 
-/** Nobody has written since this was seen, or, when nothing was, nobody at all. */
+/** No writer has written since this was seen. When nothing was seen, there is still no item. */
 export function unchangedSince(seen: DynamodbEntry | undefined): DynamodbCondition {
   const condition = seen ? isUnchanged : 'attribute_not_exists(#key)'
   return {
@@ -97,7 +97,7 @@ async function checkFit(context: DynamodbContext): Promise<void> {
   if (objection) throw objection
 }
 
-// The lease was written by the clock of this machine. If that is wrong, the lease is too short, and the effect must not start.
+// This machine's clock gave the lease its end. If the clock is wrong, the lease is too short, and the effect must not start.
 async function whenFit(context: DynamodbContext, entry: DynamodbEntry): Promise<Verdict> {
   try {
     await checkFit(context)

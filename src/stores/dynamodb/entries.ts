@@ -1,8 +1,8 @@
 // An entry as an item, and what a claim makes of it. Pure: nothing here talks to DynamoDB.
 //
-// DynamoDB has no clock that a condition could read, so every process goes by its own. A time is written as the writer's
-// clock has it, and it has passed when it has passed by every clock (`sure`): clockSkewMs later by one's own. Waiting too long
-// costs a moment; not long enough would run an effect under a living lease, or again within its retention.
+// DynamoDB has no clock that a condition could read, so every process uses its own. A writer writes a time by its own clock. The
+// time has passed when it has passed by every clock (`sure`), which is clockSkewMs later by the reader's own. Waiting too long
+// costs a moment. Not waiting long enough would run an effect under a living lease, or again within its retention.
 
 import { attemptOf, expiresAtMs, fenceAfter, forgottenAtMs } from '../../core/entry.ts'
 import type { ClaimDecision, EntryRecord } from '../../core/entry.ts'
@@ -14,9 +14,9 @@ import type { DynamodbValue, DynamodbItem, StoredDynamodbItem } from '../../clie
 import type { DynamodbContext } from './requests.ts'
 
 export interface DynamodbEntry extends EntryRecord {
-  /** One more with every write: with token and fence, the condition that no other writer was there since. */
+  /** Grows by one with every write. With token and fence it is the condition that no other writer has written since. */
   readonly revision: number
-  /** Where an outcome is that is too large for the entry, see dynamodb/outcomes.ts. */
+  /** The place of an outcome that is too large for the entry, see dynamodb/outcomes.ts. */
   readonly outcomeApart?: string
 }
 
@@ -33,15 +33,15 @@ export function momentOf({ clock, clockSkewMs }: DynamodbContext): DynamodbMomen
   return { now, sure: now - clockSkewMs, clockSkewMs }
 }
 
-/** The sort key of the entry itself; an outcome that is apart and audit records lie beside it under the same key. */
+/** The sort key of the entry itself. Audit records and an outcome that lies apart have the same partition key. */
 export const entryPart = 'entry'
 
 export function keyOfItem(key: Key, part: string = entryPart): DynamodbItem {
   return { key: { S: keyString(key) }, part: { S: part } }
 }
 
-// DynamoDB's own removal (TTL) goes by Amazon's clock, and must not come before the last of ours has passed the time. An hour
-// more costs nothing: the removal is late by up to days anyway, and is never what decides.
+// DynamoDB's own removal (TTL) goes by Amazon's clock, and must not come before the last of our clocks has passed the time. An
+// hour more costs nothing: the removal is late by up to days anyway, and never decides.
 const removalSlackMs = 3_600_000
 
 /** How many seconds after the end of the lease an entry may be removed. */
@@ -141,8 +141,8 @@ export function entryAfter(
 }
 
 /**
- * `decide` says when the lease is over by every clock. A caller is told when it may be over at the earliest, and the other once
- * that has passed.
+ * `decide` says when the lease has ended by every clock. The caller gets the earliest time at which the lease may have ended, and
+ * the later time once the earliest has passed.
  */
 export function soonest(verdict: Verdict, { clockSkewMs }: DynamodbMoment): Verdict {
   if (verdict.is !== 'busy' || verdict.retryAfterMs <= 2 * clockSkewMs) return verdict

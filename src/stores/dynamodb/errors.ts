@@ -11,7 +11,7 @@ export function isPassing(reason: DynamodbCancellationReason): boolean {
   return reason.Code === undefined || reason.Code === 'None' || passing.includes(reason.Code)
 }
 
-// The SDK has tried again by itself (three times unless told otherwise) before any of these gets here.
+// The SDK has tried again by itself (three times by default) before any of these gets here.
 const throttling = [
   'ProvisionedThroughputExceededException',
   'RequestLimitExceeded',
@@ -19,10 +19,10 @@ const throttling = [
   'TransactionInProgressException',
 ]
 
-// What DynamoDB says when the request itself is wrong, or we may not make it: the same request would fail again.
+// DynamoDB's errors for a request that is wrong or that we may not make: the same request would fail again.
 const lasting = ['ValidationException', 'AccessDeniedException', 'UnrecognizedClientException']
 
-/** DynamoDB has refused the request itself: nothing was written. Of a transaction, a table of the caller's may be missing. */
+/** DynamoDB has refused the request itself and wrote nothing. In a transaction, a table of the caller's may be missing. */
 export function isLasting(error: unknown): boolean {
   return [...lasting, 'ResourceNotFoundException'].includes(errorNameOf(error))
 }
@@ -52,7 +52,7 @@ export function storeError(error: unknown, during: string, executed: 'no' | 'unk
 
 export function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
-  // A refused connection is an AggregateError without a message of its own.
+  // A refused connection is an AggregateError without a message.
   const inner = error instanceof AggregateError ? (error.errors[0] as unknown) : undefined
   return error.message || (inner instanceof Error ? inner.message : '') || error.name
 }

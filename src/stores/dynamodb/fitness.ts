@@ -46,8 +46,8 @@ function judgeTimeToLive({ TimeToLiveStatus: status, AttributeName: attribute }:
 }
 
 /**
- * What the store asks before its first effect: why the table breaks the promise, if it does. A table that cannot be looked at (a
- * missing right, no answer) is not refused: the claim itself says what is wrong with it.
+ * Why the table breaks the promise, if it does. The store asks this before its first effect. It does not refuse a table that it
+ * cannot look at (a missing right, no reply): the claim itself says what is wrong with the table.
  */
 export function tableCheck(
   name: string,
@@ -71,7 +71,7 @@ export function tableCheck(
   return () => (known ??= look())
 }
 
-// A question that is not answered in this time is answered "unknown".
+// A check without a reply in this time is "unknown".
 const answerMs = 10_000
 
 export function fitness(client: DynamodbClient, table: string, clock: Clock): Fitness {
@@ -80,7 +80,7 @@ export function fitness(client: DynamodbClient, table: string, clock: Clock): Fi
   const describeTable = async (): Promise<DynamodbTable> =>
     (await client.describeTable({ TableName: table }, limit())).Table ?? {}
   return {
-    /** In whole seconds, cut down. */
+    /** In whole seconds, rounded down. */
     async timeMs() {
       heard.serverMs = Number.NaN
       await describeTable()
@@ -98,10 +98,10 @@ export function fitness(client: DynamodbClient, table: string, clock: Clock): Fi
   }
 }
 
-// Every reply of DynamoDB says what time it is there. That is too coarse to judge leases by (whole seconds, and as old as the
-// way back was long), but it shows a machine whose clock is wrong, before that machine takes over a lease that is alive.
+// Every reply of DynamoDB carries DynamoDB's time. That time is too coarse to judge leases by (whole seconds, and as old as the
+// way back was long). It does show that a machine's clock is wrong, before that machine takes over a lease that is alive.
 
-/** What the last reply said of the time. */
+/** The time that the last reply carried. */
 interface Heard {
   serverMs: number
   /** By how much our clock is ahead of DynamoDB's. */
@@ -115,7 +115,7 @@ interface Reply {
 
 type Next = (request: unknown) => Promise<Reply>
 
-/** The SDK's own way to be told of replies. */
+/** The SDK's own way to listen to replies. */
 interface MiddlewareStack {
   add(middleware: (next: Next) => Next, options: { step: 'deserialize'; priority: 'low' }): void
 }
@@ -126,7 +126,7 @@ const watched = new WeakMap<DynamodbClient, Heard>()
 /** Returns a check that throws STORE_UNSAFE when the clock of this machine is known to be wrong. */
 export function clockCheck(client: DynamodbClient, clock: Clock, clockSkewMs: number): () => void {
   const heard = watched.get(client) ?? watch(client, clock)
-  // Within half of it on either side of DynamoDB's, no two machines are further apart than all of it.
+  // When each machine is within half of clockSkewMs of DynamoDB's time, no two machines are further apart than clockSkewMs.
   const allowedMs = clockSkewMs / 2
   return () => {
     if (heard.atLeastMs <= allowedMs && heard.atMostMs >= -allowedMs) return
@@ -150,7 +150,7 @@ function watch(client: DynamodbClient, clock: Clock): Heard {
       const serverMs = Date.parse(reply.response?.headers?.['date'] ?? '')
       if (!Number.isNaN(serverMs)) {
         heard.serverMs = serverMs
-        // The server wrote its time between our two moments, and cut it down to the second.
+        // The server wrote its time between our two moments, and rounded it down to the second.
         heard.atLeastMs = sentAtMs - serverMs - 1_000
         heard.atMostMs = clock.now() - serverMs
       }

@@ -1,4 +1,4 @@
-// Looking at entries and mending them by hand. The audit record and the change it tells of are written in one transaction.
+// Inspecting entries and mending them manually. A change and its audit record are one transaction.
 
 import { rounds } from '../../core/backoff.ts'
 import { systemRandom } from '../../core/clock.ts'
@@ -97,7 +97,7 @@ function remainsOf(seen: DynamodbEntry, { now }: DynamodbMoment): DynamodbEntry 
   return { ...rest, wrote: 'forget', leaseUntilMs: now, keepMs: 0, tombstoneMs: 0 }
 }
 
-// An outcome that lies apart has a time to live of its own: it is written before the entry that names it, and lasts as long.
+// An outcome that lies apart has its own time to live. It is written before the entry that names it, and lasts as long.
 async function withOutcome(context: DynamodbContext, entry: DynamodbEntry, action: Mending): Promise<DynamodbEntry> {
   if (entry.wrote !== 'settle') return entry
   const { outcome: _outcome, outcomeApart: _outcomeApart, ...rest } = entry
@@ -112,7 +112,7 @@ interface Replacement {
   readonly record: Pick<AuditRecord, 'action' | 'reason' | 'before'>
 }
 
-/** False when another writer was there since. */
+/** False when another writer has written since. */
 async function replaceUnchanged(
   context: DynamodbContext,
   { seen, entry, record }: Replacement,

@@ -1,6 +1,7 @@
-// Where the bytes of an outcome are: in the entry when they are few, else in items of their own beside it. These are written
-// before the settle that names them and are called by their content, so nobody ever sees half an outcome, a repeated settle
-// writes the same items again, and a settle with other bytes cannot touch them. What no settle came to name is removed by TTL.
+// Where the bytes of an outcome are: in the entry when they are few, else in separate items beside it. The store writes these
+// items before the settle that names them, and names each by its content. So no reader ever sees half an outcome, a repeated
+// settle writes the same items again, and a settle with other bytes cannot touch them. TTL removes items that no settle has
+// named.
 
 import { hash } from 'node:crypto'
 import { OnceError } from '../../core/errors.ts'
@@ -12,18 +13,18 @@ import { keyOfItem, number, removalSeconds } from './entries.ts'
 import type { DynamodbEntry } from './entries.ts'
 import { refusedBy } from '../../clients/dynamodb.ts'
 
-// A replay is a conditional write that fails, and DynamoDB bills it by the size of the item: 33 write units at 32 KiB, of
-// which a partition has 1,000 a second. A larger outcome costs another round trip instead, in read units.
+// A replay is a conditional write that fails, and DynamoDB bills it by the size of the item: 33 write units at 32 KiB, of which a
+// partition has 1,000 per second. A larger outcome costs another round trip instead, in read units.
 const inlineBytesMax = 32 * 1_024
 
-// An item has 400 KiB, names and keys included; ours are below 1 KiB.
+// An item has 400 KiB, names and keys included. Our names and keys are below 1 KiB.
 const chunkBytesMax = 384 * 1_024
 
 export const chunkPart = 'outcome '
 
 export type StoredOutcome = Pick<DynamodbEntry, 'outcome' | 'outcomeApart'>
 
-/** Answers what the entry must hold, once everything that lies apart is there until `expiresAtMs`. */
+/** Returns what the entry must hold, once everything that lies apart is there until `expiresAtMs`. */
 export async function storeOutcome(
   context: DynamodbContext,
   claim: Claim,
@@ -48,7 +49,7 @@ async function putChunk(
   removeAt: number,
   bytes: Uint8Array,
 ): Promise<void> {
-  // The same bytes may be there already; a repeated settle must not make them go earlier.
+  // The same bytes may be there already. A repeated settle must not make them go earlier.
   const condition = 'attribute_not_exists(#key) OR #removeAt < :removeAt'
   try {
     await call(context, (options) =>

@@ -20,13 +20,13 @@ export interface DynamodbContext {
   readonly clockSkewMs: number
   /** Throws STORE_UNSAFE when the clock of this machine is known to be wrong. */
   checkClock(): void
-  /** Why the table breaks the promise. Undefined when it keeps it, or when nobody says. Never rejects. */
+  /** Why the table breaks the promise. Undefined when the table keeps it, or when that is unknown. Never rejects. */
   tableObjection(): Promise<OnceError | undefined>
   readonly timeoutMs: number
   readonly expects: 'fresh' | 'replays'
 }
 
-/** Every request goes through here. The SDK itself would wait for ever for a server that does not answer. */
+/** Every request goes through here. The SDK itself would wait without limit for a server that does not reply. */
 export async function call<T>(
   context: DynamodbContext,
   request: (options: DynamodbCallOptions) => Promise<T>,

@@ -1,5 +1,5 @@
-// The one table: a key has all of its items under one partition key, which spreads keys over all partitions; no index, as
-// every index would be paid for with each write.
+// The one table. All items of a key are under one partition key, which spreads keys over all partitions. There is no index,
+// because every write would pay for it.
 
 import { pausesMs } from '../../core/backoff.ts'
 import { sleep } from '../../core/clock.ts'
@@ -36,7 +36,7 @@ export function tableSchema(table: string): TableSchema {
   }
 }
 
-/** Makes what is missing; safe from several processes at once. */
+/** Creates what is missing. Safe from several processes at once. */
 export async function migrate(context: DynamodbContext): Promise<void> {
   if (!(await describeTable(context))) {
     await ignoring('ResourceInUseException', () =>
@@ -47,7 +47,7 @@ export async function migrate(context: DynamodbContext): Promise<void> {
   await enableTimeToLive(context)
 }
 
-// A table of DynamoDB is there within seconds; half a minute is far beyond.
+// DynamoDB creates a table within seconds, and half a minute is far beyond.
 const createMsMax = 30_000
 
 async function whenActive(context: DynamodbContext): Promise<DynamodbTable> {
@@ -98,7 +98,7 @@ async function enableTimeToLive(context: DynamodbContext): Promise<void> {
     const { updateTimeToLive } = tableSchema(context.table)
     await call(context, (options) => context.client.updateTimeToLive(updateTimeToLive, options))
   } catch (error) {
-    // Another process was there between our question and this.
+    // Another process enabled it between our question and this call.
     if (!/already enabled/i.test(messageOf(error))) throw error
   }
 }

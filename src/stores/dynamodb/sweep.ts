@@ -1,5 +1,5 @@
-// Expiry by hand. DynamoDB removes what is over by itself (TTL), free of charge; a sweep does the same at once, where TTL is
-// off or too late for somebody's taste, and takes the contents out of tombstones. It reads the whole table, a page a step.
+// Manual expiry. DynamoDB itself removes what has expired (TTL), free of charge. A sweep does the same at once, where TTL is off
+// or too late, and takes the contents out of tombstones. A sweep reads the whole table, one page per step.
 
 import type { Swept } from '../../core/store.ts'
 import { call, namesIn, primaryKeyOf } from './requests.ts'
@@ -12,17 +12,17 @@ import { chunkPart } from './outcomes.ts'
 import { contents, updateOf } from './updates.ts'
 import type { Where } from './updates.ts'
 
-/** Where the next step goes on; undefined at the beginning of the table. */
+/** Where the next step continues. Undefined at the beginning of the table. */
 export interface SweepCursor {
   after: DynamodbItem | undefined
 }
 
 type Done = 'tombstoned' | 'forgotten' | 'nothing'
 
-// A step reads so many items at the most, and a page of DynamoDB is 1 MB in any case: some 128 read units.
+// A step reads at most this many items, and a page of DynamoDB is 1 MB in any case: some 128 read units.
 const readItemsMax = 1_000
 
-// The SDK opens 50 connections; this leaves half of them to the claims.
+// The SDK opens 50 connections. This leaves half of them to the claims.
 const writesAtOnce = 25
 
 export async function sweep(context: DynamodbContext, cursor: SweepCursor, limit: number): Promise<Swept> {
@@ -70,7 +70,7 @@ function readPage(context: DynamodbContext, cursor: SweepCursor, moment: Dynamod
   )
 }
 
-// Each on the condition that it is still what was read: a key that is claimed anew meanwhile is left alone.
+// On the condition that the item is still what was read: a key that is claimed anew meanwhile is left alone.
 async function sweepOne(context: DynamodbContext, item: StoredDynamodbItem, { sure }: DynamodbMoment): Promise<Done> {
   const isEntry = item['part']?.S === entryPart
   const isTombstone = isEntry && Number(item['forgottenAtMs']?.N) > sure

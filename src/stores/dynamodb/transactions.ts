@@ -1,5 +1,5 @@
-// A transaction as DynamoDB has it: an effect collects its writes, and one TransactWriteItems settles together with all of them or
-// does nothing. There is no transaction that stays open: the effect reads what it likes, and says by conditions what must hold.
+// A transaction as DynamoDB has it: an effect collects its writes, and one TransactWriteItems settles together with all of them
+// or does nothing. No transaction stays open: the effect reads what it likes, and states by conditions what must hold.
 
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
@@ -22,7 +22,7 @@ import { isLasting, isPassing, messageOf, storeError } from './errors.ts'
 import { updateOf } from './updates.ts'
 import { heldBy, settle, settledBy, settling } from './writes.ts'
 
-// DynamoDB takes 100 in one transaction, and the entry is one of them.
+// DynamoDB takes 100 items in one transaction, and the entry is one of them.
 const itemsMax = 99
 
 /**

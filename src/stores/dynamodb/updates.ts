@@ -1,5 +1,5 @@
-// Changes of an entry as DynamoDB's update expressions. Invariant: every change moves the revision, so that whoever saw the
-// entry before it cannot write as if it were still so.
+// Changes of an entry as DynamoDB's update expressions. Invariant: every change moves the revision, so that a writer that saw the
+// entry before the change cannot write as if the entry were unchanged.
 
 import type { Key } from '../../core/key.ts'
 import type { Retention } from '../../core/store.ts'

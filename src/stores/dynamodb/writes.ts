@@ -1,5 +1,5 @@
-// What the holder of a key writes: one conditional update each, on the condition that its claim still holds the key. An
-// update that is refused is told what is there, and so recognises itself when it had landed before (a retry of the SDK).
+// What the holder of a key writes: one conditional update each, on the condition that its claim still holds the key. DynamoDB
+// refuses an update with the item that is there, so the store recognises an update that had landed before (a retry of the SDK).
 
 import { stateOf } from '../../core/entry.ts'
 import type { Claim, Fenced, Retention } from '../../core/store.ts'
@@ -62,13 +62,13 @@ export async function settling(
   })
 }
 
-// The lease decides when others may try; token and fence decide who may write. Hence nothing about the lease here.
+// The lease decides when others may try. Token and fence decide who may write. Hence nothing about the lease here.
 export function heldBy(claim: Claim, moment: DynamodbMoment): Where {
   const { condition, values } = heldByToken(claim, moment)
   return { condition: `${condition} AND #fence = :fence`, values: { ...values, ':fence': number(claim.fence) } }
 }
 
-/** In whichever life of the key: for the release of a claim whose answer was never heard (fence 0). */
+/** In any life of the key: for the release of a claim whose reply never arrived (fence 0). */
 function heldByToken({ token }: Claim, { sure }: DynamodbMoment): Where {
   return {
     condition: '#token = :token AND #wrote = :claim AND #expiresAtMs > :sure',

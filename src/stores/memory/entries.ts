@@ -35,7 +35,7 @@ export interface MemoryData {
   readonly now: () => number
   /** The last fence given out, to any key. */
   fence: number
-  /** No entry is over before this time: a full store need not look through all of them for every claim that it refuses. */
+  /** No entry is forgotten before this time: a full store need not look through all of them for every claim it refuses. */
   nothingOverUntilMs: number
 }
 
@@ -65,7 +65,7 @@ export interface MemoryDecisions {
 }
 
 export function decisionsOn(data: MemoryData, entriesMax: number): MemoryDecisions {
-  // Put together once per decision: that costs more than looking it up.
+  // The name is put together once per decision, because that costs more than the look-up.
   const find = (key: Key): { name: string; entry: MemoryEntry | undefined } => {
     const name = keyString(key)
     return { name, entry: data.entries.get(name) }

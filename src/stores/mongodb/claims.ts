@@ -1,5 +1,6 @@
-// Taking a key. A fresh one is one update that inserts, and is refused when anything is there; then what is there is read,
-// together with the server's time, and overwritten, if it may be, on the condition that nobody has written since.
+// Claims a key. For a fresh key this is one update that inserts, which MongoDB refuses when anything is there. Then the store
+// reads what is there, together with the server's time. If it may overwrite the entry, it does so on the condition that no other
+// writer has written since.
 
 import { pausesMs, rounds } from '../../core/backoff.ts'
 import { decide, forgottenAtMs, grantOf } from '../../core/entry.ts'
@@ -15,7 +16,7 @@ import type { MongodbEntry, SeenEntry } from './entries.ts'
 import { isDuplicateKey } from '../../clients/mongodb.ts'
 import { removalSlackMs } from './removal.ts'
 
-// A document of MongoDB has 16 MB; this leaves 11 for an outcome and the entry (see mongodb/writes.ts).
+// A document of MongoDB has 16 MB. This leaves 11 for an outcome and the entry (see mongodb/writes.ts).
 const inputBytesMax = 4 * 1_024 * 1_024
 
 /** What a claim found, and what is to be done about it. */
@@ -47,8 +48,8 @@ function judge(seen: SeenEntry | undefined, request: ClaimRequest): JudgedClaim 
   return { seen, decision: decide(seen?.entry, request, seen?.now ?? 0) }
 }
 
-// Another writer was first. A verdict must be one that the caller can rely on, so it is what a majority has. Whatever else can be
-// said is said by the latest, as the primary has just refused the write by that.
+// Another writer was first. The caller must be able to rely on a verdict, so the store takes it from what a majority has.
+// Everything else it takes from the latest view, because the primary has just refused the write by that view.
 async function judgeAgain(context: MongodbContext, key: Key, request: ClaimRequest): Promise<JudgedClaim> {
   const durable = judge(await look(context, key, 'majority'), request)
   if (durable.decision.is === 'refused' || durable.decision.is === 'replayed') return durable
@@ -77,7 +78,7 @@ interface MongodbGrant {
   readonly decision: Exclude<ClaimDecision<MongodbEntry>, { readonly is: 'refused' | 'replayed' }>
 }
 
-/** Undefined when another writer was there since. */
+/** Undefined when another writer has written since. */
 async function grant(
   context: MongodbContext,
   key: Key,
@@ -143,7 +144,7 @@ function entryFor(context: MongodbContext, request: ClaimRequest): object {
   }
 }
 
-/** Update an entry, and see to it that MongoDB does not remove it before its time. */
+/** Updates an entry, and makes sure that MongoDB does not remove it before its time. */
 export async function change(
   context: MongodbContext,
   filter: Readonly<Record<string, unknown>>,
@@ -154,7 +155,7 @@ export async function change(
   if (!found) return undefined
   const entry = entryOf(found)
   context.removal.note(entry.leaseFromMs)
-  // When the server's clock was put on by hours since its last reply, or the lease was extended for so long.
+  // The server's clock was set forward by hours since its last reply, or the lease was extended for that long.
   if (entry.removeAtMs < forgottenAtMs(entry)) {
     await update(context, unchanged(entry), { $set: { removeAt: new Date(forgottenAtMs(entry) + removalSlackMs) } })
   }

@@ -1,7 +1,7 @@
 // An entry as a document, and what a claim makes of it. Pure: nothing here talks to MongoDB.
 //
-// Every time of an entry is the server's: `leaseFrom` and `claimedAt` are written by the server itself ($currentDate), all else
-// is a duration that is counted from there. An entry that has ended has a lease of no length.
+// Every time of an entry is the server's. The server itself writes `leaseFrom` and `claimedAt` ($currentDate), and all else is a
+// duration that is counted from there. An entry that has ended has a lease of no length.
 
 import type { EntryRecord } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
@@ -11,7 +11,7 @@ import type { Claim } from '../../core/store.ts'
 import type { MongodbFilter, MongodbDocument } from '../../clients/mongodb.ts'
 
 export interface MongodbEntry extends EntryRecord {
-  /** One more with every write: with token and fence, the condition that no other writer was there since. */
+  /** Grows by one with every write. With token and fence it is the condition that no other writer has written since. */
   readonly revision: number
   readonly leaseFromMs: number
   readonly removeAtMs: number
@@ -23,7 +23,7 @@ export interface SeenEntry {
   readonly now: number
 }
 
-/** Compared byte by byte, as no collation is allowed; a key has one line break, an audit record two (see the inspection). */
+/** Compared byte by byte, as no collation is allowed. A key has one line break, an audit record two (see the inspection). */
 export function idOf(key: Key): string {
   return keyString(key)
 }
@@ -53,7 +53,7 @@ export function entryOf(document: MongodbDocument): MongodbEntry {
     token: text('token'),
     revision: integer('revision'),
     attempt: integer('attempt'),
-    // The server's time is known when it is written and not before, so the fence is worked out by the reader.
+    // The server's time is known only once it is written, so the reader works out the fence.
     fence: Math.max(claimedAtMs * 1_000, integer('fenceMin')),
     fingerprint: text('fingerprint'),
     version: integer('version'),
@@ -83,7 +83,10 @@ export function unreadable(key: Key, name: string): never {
   })
 }
 
-/** The same document, and no other writer was there since. Revisions begin anew with a life: the fence tells two lives of a token apart. */
+/**
+ * The same document, and no other writer has written since. Revisions start again with a life: the fence tells two lives of a
+ * token apart.
+ */
 export function unchanged({ key, token, revision, fence }: MongodbEntry): MongodbFilter {
   return { _id: idOf(key), token, revision, $expr: { $eq: [fenceOfDocument, fence] } }
 }
@@ -94,7 +97,7 @@ export function heldBy(claim: Claim): MongodbFilter {
   return { ...held, $expr: { $and: [held['$expr'], { $eq: [fenceOfDocument, claim.fence] }] } }
 }
 
-/** In whichever life of the key: for the release of a claim whose answer was never heard (fence 0). */
+/** In any life of the key: for the release of a claim whose reply never arrived (fence 0). */
 export function heldByToken({ key, token }: Claim): MongodbFilter {
   const expiresAt = { $add: ['$leaseFrom', '$leaseMs', '$keepMs'] }
   return { _id: idOf(key), token, wrote: 'claim', $expr: { $lt: ['$$NOW', expiresAt] } }

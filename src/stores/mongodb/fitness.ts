@@ -65,7 +65,7 @@ export async function checkReady(context: MongodbContext): Promise<void> {
   await serverTime(context)
 }
 
-/** The server's time, which is also noted for the hints of what is written next. A mongos is refused. */
+/** Returns the server's time, and notes it for the hints of what is written next. A mongos is refused. */
 export async function serverTime(context: MongodbContext): Promise<number> {
   const hello = await ask(context, { hello: 1 })
   // A server that is not the primary now may be in a failover: its own error for a write says so, and can be retried.

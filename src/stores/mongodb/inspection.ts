@@ -1,5 +1,6 @@
-// Looking at entries and mending them by hand. The audit record is written before the change it tells of, and taken back when
-// the change turns out not to be made: a record without a change is a crash between the two, a change without one cannot be.
+// Inspecting entries and mending them manually. The store writes the audit record before its change, and takes the record back
+// when the change turns out not to be made. A record without a change is a crash between the two. A change without a record
+// cannot be.
 
 import { rounds } from '../../core/backoff.ts'
 import { systemRandom } from '../../core/clock.ts'
@@ -23,7 +24,7 @@ export async function show(context: MongodbContext, key: Key): Promise<Entry | u
   return seen && shown(seen)
 }
 
-/** Reads entries in the order of their names, and those of another state, too: a rare state is a long way. */
+/** Reads entries in the order of their names, and those of another state, too. So a list of a rare state reads many entries. */
 export async function list(context: MongodbContext, filter: EntryFilter): Promise<readonly Entry[]> {
   const entries: Entry[] = []
   let after = filter.after && idOf(filter.after)

@@ -1,6 +1,6 @@
-// When an entry may be looked at by a sweep, and when MongoDB may remove it by itself (TTL). Both are hints that stand beside
-// the entry's times and never decide. Plain updates cannot add to the server's time, so they go by the last time that the
-// server told us: a sweep may come too early, as it looks again; a removal must never, so it is put late and checked.
+// When a sweep may look at an entry, and when MongoDB itself may remove it (TTL). Both are hints beside the entry's times and
+// never decide. Plain updates cannot add to the server's time, so they use the time of the server's last reply. A sweep may come
+// too early, as it looks again. A removal must never come too early, so it is set late and checked.
 
 import type { Clock } from '../../core/clock.ts'
 import type { Retention } from '../../core/store.ts'
@@ -16,8 +16,8 @@ export interface RemovalHints {
   readonly removeAt: Date
 }
 
-// An update is carried out later than it is sent, by the network and a busy server; an hour is far beyond any time-out.
-// Whatever it costs in storage is little beside a tombstone of days.
+// The server carries out an update later than it was sent, by the network and its other work. An hour is far beyond any time-out.
+// What the hour costs in storage is little beside a tombstone of days.
 export const removalSlackMs = 3_600_000
 
 export function removalTimes(clock: Clock): RemovalTimes {

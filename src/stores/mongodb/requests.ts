@@ -21,20 +21,20 @@ export interface MongodbContext extends MongodbLink {
   readonly removal: RemovalTimes
 }
 
-// What a client was told to do with values (raw, bigint, Binary objects) must not change how we read our own documents.
+// The client's settings for values (raw, bigint, Binary objects) must not change how we read our own documents.
 const asWeReadIt = { raw: false, promoteValues: true, promoteLongs: true, promoteBuffers: true, useBigInt64: false }
 
 const durably = { writeConcern: { w: 'majority', journal: true } }
 
 /**
- * What a majority has, which no failover takes back, or the latest that the primary has, on which its updates are judged. Right
- * after a write of somebody else the two differ.
+ * What a majority has, which no failover takes back, or the latest that the primary has, on which its updates are judged. The two
+ * differ right after a write of another caller.
  */
 export type MongodbView = 'majority' | 'latest'
 
 const readConcerns = { majority: { level: 'majority' }, latest: { level: 'local' } }
 
-// An answer can be 16 MB, and a writer knows what it wrote.
+// A reply can be 16 MB, and a writer knows what it wrote.
 const withoutContents = { projection: { outcome: 0, input: 0 } }
 
 export async function read(
@@ -51,7 +51,7 @@ export async function read(
   return inTime(context, () => context.collection.aggregate(pipeline, options).toArray()) as Promise<MongodbDocument[]>
 }
 
-/** The document as it is after the update; undefined when none was as the filter wants it. */
+/** The document as it is after the update. Undefined when no document matched the filter. */
 export async function update(
   context: MongodbContext,
   filter: MongodbFilter,
@@ -92,7 +92,7 @@ export async function describeCollection(context: MongodbLink): Promise<MongodbD
   return (found as MongodbDocument[]).find((each) => each['name'] === name)
 }
 
-/** The driver itself would wait half a minute for a server to come back, and for ever for one that does not answer. */
+/** The driver itself would wait half a minute for a server to come back, and without limit for one that does not reply. */
 export async function inTime<T>(context: MongodbLink, command: () => Promise<T>): Promise<T> {
   const { clock, timeoutMs } = context
   let cancel = (): void => {}

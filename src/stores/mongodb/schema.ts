@@ -3,7 +3,7 @@
 import { describeCollection, inTime } from './requests.ts'
 import type { MongodbContext } from './requests.ts'
 
-// Of the names that keys and audit records are kept under, no two may be equal that differ in a byte.
+// Two names of keys or audit records that differ in a byte must not be equal.
 const collation = { locale: 'simple' }
 
 interface Index {
@@ -18,14 +18,15 @@ export const indexes: Index[] = [
   { key: { removeAt: 1 }, name: 'onceonly_ttl', expireAfterSeconds: 0 },
 ]
 
-/** Makes it if it is missing; safe from several processes at once. */
+/** Creates the collection if it is missing. Safe from several processes at once. */
 export async function makeCollection(context: MongodbContext): Promise<void> {
   const { db, collectionName } = context.collection
   if (await describeCollection(context)) return
   try {
     await inTime(context, () => db.createCollection(collectionName, { collation }))
   } catch (error) {
-    // Of several that make it at once one does, and what the others are told is each server's own. It must be there now.
+    // Of several processes that create it at once one succeeds, and the error of the others depends on the server. It must be
+    // there now.
     if (!(await describeCollection(context))) throw error
   }
 }

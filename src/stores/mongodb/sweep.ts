@@ -1,4 +1,5 @@
-// Expiry by hand. The TTL index removes what is over by itself, an hour or so late; a sweep does the same at once and takes the contents out of tombstones. It goes by an index, in the order in which entries become due.
+// Manual expiry. The TTL index removes what has expired, an hour or so late. A sweep does the same at once and takes the contents
+// out of tombstones. A sweep reads by an index, in the order in which entries become due.
 
 import { expiresAtMs, forgottenAtMs, stateOf } from '../../core/entry.ts'
 import type { Swept } from '../../core/store.ts'
@@ -11,7 +12,7 @@ import { serverTime } from './fitness.ts'
 
 type Done = 'tombstoned' | 'forgotten' | 'nothing'
 
-// The driver opens 100 connections; this leaves most of them to the claims.
+// The driver opens 100 connections. This leaves most of them to the claims.
 const writesAtOnce = 25
 
 export async function sweep(context: MongodbContext, limit: number): Promise<Swept> {
@@ -27,7 +28,7 @@ export async function sweep(context: MongodbContext, limit: number): Promise<Swe
     const some = due.slice(index, index + writesAtOnce)
     for (const done of await Promise.all(some.map((each) => sweepOne(context, each, now)))) counts[done]++
   }
-  // Each of them was deleted or put off beyond now, so a sweep that goes on comes to an end.
+  // Each of them was deleted or put off beyond now, so a sweep that goes on will end.
   return { tombstoned: counts.tombstoned, forgotten: counts.forgotten, more: due.length === limit }
 }
 
@@ -37,7 +38,7 @@ async function sweepOne(context: MongodbContext, document: MongodbDocument, now:
   const same = sameAs(entry, document)
   if (!state) return (await remove(context, same)) && entry.wrote !== 'forget' ? 'forgotten' : 'nothing'
   if (state !== 'tombstone') {
-    // Not over yet: it was extended, or settled later than it was claimed.
+    // Not expired yet: it was extended, or settled later than it was claimed.
     await update(context, same, { $set: { sweepAt: new Date(expiresAtMs(entry)) } })
     return 'nothing'
   }

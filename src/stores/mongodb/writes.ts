@@ -1,5 +1,5 @@
-// What the holder of a key writes: one update each, on the condition that its claim still holds the key. One that is refused
-// looks at what is there, and so recognises itself when it had landed before (a retry of the driver).
+// What the holder of a key writes: one update each, on the condition that its claim still holds the key. After a refusal the
+// store looks at what is there, and so recognises an update that had landed before (a retry of the driver).
 
 import { stateOf } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
@@ -74,7 +74,7 @@ export function forgetting(context: MongodbContext): object {
   }
 }
 
-// Perhaps it had been written before, which is done as soon as no failover can take it back.
+// The update may have been written before, and is done as soon as no failover can take it back.
 async function refused(context: MongodbContext, claim: Claim, state: 'settled' | 'open'): Promise<Fenced> {
   if (isOwn(await look(context, claim.key, 'majority'), claim, state)) return 'done'
   if (!isOwn(await look(context, claim.key, 'latest'), claim, state)) return 'lost'

@@ -1,5 +1,5 @@
 // Calls of one moment by one statement, one round trip and one commit. Invariant: a batch decides only what it can decide for all
-// calls alike. A call that it leaves open is sent again in a statement of its own.
+// calls alike. A call that it leaves open is sent again in a separate statement.
 
 import { lane } from '../../core/lane.ts'
 import type { MysqlRow } from '../../clients/mysql.ts'
@@ -12,8 +12,8 @@ import { insertWaitS } from './pieces.sql.ts'
 import { callStatement, claimColumns, settleColumns } from './statements.ts'
 import type { MysqlCall } from './statements.ts'
 
-// Beyond some dozens a larger batch saves little, and its callers wait for each other. Four at once, as the server syncs the
-// log for all that commit meanwhile: with two, 64 callers got through a third less; with more, the batches become small.
+// Beyond some dozens a larger batch saves little, and its callers wait for each other. Four at once, as the server syncs the log
+// for all that commit meanwhile. With two, 64 callers got through a third less. With more, the batches become small.
 const batching = { batchMax: 128, dispatchesMax: 4 }
 
 /** A statement is one message that client and server hold in memory whole: a few outcomes of a mebibyte, not hundreds. */
@@ -26,7 +26,10 @@ interface BatchStatements<Call extends MysqlCall> {
   alone(call: Call): string
 }
 
-/** Sends calls of one moment in one statement. A lone one, and what that statement cannot decide, is sent in one of its own. */
+/**
+ * Sends calls of one moment in one statement. A lone call, and a call that the statement cannot decide, is sent in a separate
+ * one.
+ */
 export function together<Client, Call extends MysqlCall>(
   { clock, connections, ready }: MysqlContext<Client>,
   statements: BatchStatements<Call>,
@@ -60,7 +63,7 @@ function compare(one: string, other: string): number {
 
 /** All of the claims, sorted by key. `batchAnswers` reads the rows. */
 export function claimsStatement(table: string, calls: readonly MysqlCall[]): string {
-  // The same key twice would fail the whole INSERT. A claim that is left out is told what became of the first.
+  // The same key twice would fail the whole INSERT. A claim that is left out returns what became of the first.
   const firsts = calls.filter((call, index) => index === 0 || byKey(call, calls[index - 1]!) !== 0)
   const now = '@onceonly_now_us'
   const insert = `insert into \`${table}\` (
@@ -81,7 +84,7 @@ export function claimsStatement(table: string, calls: readonly MysqlCall[]): str
 /** The same for settles. */
 export function settlesStatement(table: string, calls: readonly MysqlCall[]): string {
   const now = '(@onceonly_now_us div 1000)'
-  // The limit keeps the inner select a step of its own: it locks what it can get, and only that is written.
+  // The limit keeps the inner select a separate step: it locks what it can get, and only that is written.
   const free = `select a.* from (${tableOf(calls, settleColumns)}) a
       straight_join \`${table}\` h force index (primary) on h.scope = a.scope and h.id = a.id
       limit ${calls.length} for update skip locked`

@@ -1,8 +1,8 @@
 // The decisions of the MySQL store about entries. They are procedures because only on the server can a decision be made under a
 // lock, written and committed in one round trip, and without `multipleStatements` on the user's pool.
-// Invariants: an entry is inserted, changed or deleted only under its row lock. Locks are tried, not waited for (MySQL cannot be
-// told so for an INSERT: the procedure looks first and then waits for a second at most). Every procedure puts the settings of the
-// session back.
+// Invariants: an entry is inserted, changed or deleted only under its row lock. Locks are tried, not waited for (MySQL has no way
+// to do so for an INSERT: the procedure looks first and then waits for a second at most). Every procedure puts the settings of
+// the session back.
 
 import { procedureName } from './names.ts'
 import type { OperationProcedureName, ProcedureName } from './names.ts'
@@ -161,7 +161,7 @@ decide: begin
 end`
 }
 
-/** One claim in a transaction of its own, and the operation of what is granted if the key is that of one. */
+/** One claim in its own transaction, and the operation of what is granted if the key is that of one. */
 function takeProcedure(table: string): string {
   return /* sql */ `create procedure \`${procedureName(table, 'take')}\`(
   ${claimParameters}, in is_operation boolean
@@ -250,7 +250,7 @@ end`
 // Every write after the claim, in a transaction that the caller has begun and will end. 'settle-within' is for the transaction of
 // the effect, where an uncommitted entry cannot expire.
 // By token and fence: a claim that is delivered once more after its entry was forgotten begins a new life with the old token. A
-// release with fence 0 comes from a caller whose claim was never answered, and who knows no fence: its token alone decides.
+// release with fence 0 comes from a caller that never received its claim, and hence no fence: its token alone decides.
 function writeProcedure(table: string): string {
   const read = `select e.state, e.token, e.fence, e.attempt, e.lease_until_ms + e.keep_ms,
       e.lease_until_ms + e.keep_ms + e.tombstone_ms
@@ -305,7 +305,7 @@ begin
 end`
 }
 
-/** One write in a transaction of its own. */
+/** One write in its own transaction. */
 function putProcedure(table: string): string {
   return /* sql */ `create procedure \`${procedureName(table, 'put')}\`(
   in verb varchar(16), ${writeParameters}
@@ -354,7 +354,8 @@ begin
 end`
 }
 
-// The end of what `begin` began. No handler: after an error the procedure does not know what was committed. The caller sees to it.
+// The end of what `begin` began. No handler: after an error the procedure does not know what was committed. The caller handles
+// it.
 // The savepoint of `begin` is gone when something ended the transaction before. After a deadlock the claim is gone with it, which is
 // 'lost'. When the claim is still there, the effect has committed it, and this procedure does not settle it.
 function commitProcedure(table: string): string {
@@ -461,9 +462,9 @@ export function entryWords(nowMs: string): string {
       e.first_claimed_at_ms, e.lease_until_ms, e.keep_ms, e.tombstone_ms, ${bytes('outcome')}, ${bytes('input')}))`
 }
 
-// A change by hand, with its audit record. An open entry keeps its last token: a delayed claim of the holder that was fenced off is
-// still refused. An entry that is resolved gets another fence: to the holder that was fenced off, this must not look like a settle of
-// its own. 'keep' never shortens.
+// A manual change, with its audit record. An open entry keeps its last token: a delayed claim of the holder that was fenced off
+// is still refused. An entry that is resolved gets another fence: to the holder that was fenced off, this must not look like the
+// holder's own settle. 'keep' never shortens.
 function mendProcedure(table: string): string {
   return /* sql */ `create procedure \`${procedureName(table, 'mend')}\`(
   ${keyParameters}, in an_action varbinary(16), in a_reason longblob, in a_keep_ms bigint, in a_tombstone_ms bigint,

@@ -10,7 +10,7 @@ import { refuseTooLarge } from './transactions.ts'
 
 export function inspection<Client>(context: MysqlAskingContext<Client>): Inspectable {
   const { table, clock, connections, ready, single } = context
-  // A round trip of its own: only a procedure knows the store's clock, and people look seldom.
+  // A separate round trip: only a procedure knows the store's clock, and people look seldom.
   const now = async (): Promise<string> => (await single(callStatement(table, 'clock', []), 'read its clock'))[0]![0]!
   return {
     async show(key) {

@@ -1,6 +1,6 @@
-// Values as SQL literals. Invariant: every value that comes from outside passes through one of these functions, so that what is sent
-// consists of our own words, digits and hexadecimal. Nothing in it depends on the SQL mode or the character set of the session, and
-// no client finds a parameter in it.
+// Values as SQL literals. Invariant: every value that comes from outside passes through one of these functions, so that what is
+// sent consists of our words, digits and hexadecimal. Nothing in it depends on the SQL mode or the character set of the session,
+// and no client finds a parameter in it.
 
 import { invalidArgument } from '../../core/errors.ts'
 import { keyPartBytesMax } from '../../core/key.ts'

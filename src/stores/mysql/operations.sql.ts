@@ -96,7 +96,7 @@ begin
 end`
 }
 
-/** One advance in a transaction of its own. */
+/** One advance in its own transaction. */
 function advanceProcedure(table: string): string {
   return /* sql */ `create procedure \`${procedureName(table, 'advance')}\`(
   ${advanceParameters}
@@ -175,7 +175,7 @@ const snapshotBack = `if @onceonly_snapshot then
     end if`
 
 // The end of what begin_step began. A heartbeat may have the row for a moment, so the procedure waits for the row and locks it
-// before it checks the fence: afterwards "locked" can only mean that the row is gone. After an error the caller sees to what is
+// before it checks the fence: afterwards "locked" can only mean that the row is gone. After an error the caller handles what is
 // left, as in `commit`.
 function commitStepProcedure(table: string): string {
   return /* sql */ `create procedure \`${procedureName(table, 'commit_step')}\`(

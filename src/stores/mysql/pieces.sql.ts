@@ -50,7 +50,7 @@ export const commitOwn: string = `commit;
 
 // An INSERT waits for a transaction that has inserted the same key and not committed. Where the server cannot forbid the wait, a
 // look at READ UNCOMMITTED, which sees such a row and locks nothing, comes first. Only a race of microseconds is left to wait for.
-// (A SELECT of its own: inside of SET it would lock, and wait.)
+// (A separate SELECT: inside of SET it would lock, and wait.)
 export function lookFirst(table: string): string {
   return `if ${insertWaitS} > 0 then
     rollback;
@@ -61,8 +61,8 @@ export function lookFirst(table: string): string {
 }
 
 // The server also refuses an INSERT that may not wait when another transaction holds the gap beside its key (InnoDB hands a row's
-// lock on to the gap when a page is split, above READ COMMITTED). Then nobody has the key. The same look as above tells, and the
-// caller asks again.
+// lock on to the gap when a page is split, above READ COMMITTED). Then no transaction has the key. The same look as above shows
+// this, and the caller asks again.
 export function lookAfter(table: string): string {
   return `if answer = 'held' and ${insertWaitS} = 0 then
     rollback;

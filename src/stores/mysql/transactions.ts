@@ -1,4 +1,4 @@
-// The store inside a transaction, the caller's (`within`) or one of its own (`begin`). Invariants: the settle and the COMMIT are
+// The store inside a transaction, the caller's (`within`) or the store's own (`begin`). Invariants: the settle and the COMMIT are
 // one call of a procedure that rolls back what is lost. It is sent once. A connection whose state is unknown never goes back to
 // the pool.
 

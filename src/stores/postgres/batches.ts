@@ -18,7 +18,7 @@ const dispatchesMax = 2
 /** A statement is one message that client and server hold in memory whole: a few outcomes of a mebibyte, not hundreds. */
 const statementLengthMax = 8 * 1024 * 1024
 
-/** A call that shares its message with others of the same moment; resolves to its line of text. */
+/** A call that shares its message with others of the same moment. Resolves to its line of text. */
 export type Batched = (call: FunctionCall) => Promise<string>
 
 export function batching<Client>(context: PostgresContext<Client>): Batched {
@@ -34,7 +34,7 @@ export function batching<Client>(context: PostgresContext<Client>): Batched {
   return lane({ dispatch, batchMax, dispatchesMax })
 }
 
-/** A statement of its own; resolves to its rows. `what` completes "PostgreSQL could not …". */
+/** A separate statement. Resolves to its rows. `what` completes "PostgreSQL could not …". */
 export type Alone = (statement: string, what: string) => Promise<readonly string[]>
 
 export function alone<Client>({ clock, connections, ready }: PostgresContext<Client>): Alone {
@@ -49,7 +49,7 @@ export function alone<Client>({ clock, connections, ready }: PostgresContext<Cli
   }
 }
 
-// Writes before claims: a key that is settled and asked for in the same moment is answered with its outcome.
+// Writes before claims: a claim of a key that is settled in the same moment returns the outcome.
 async function runTogether<Client>(
   { names, connections }: PostgresContext<Client>,
   facts: PostgresFacts,

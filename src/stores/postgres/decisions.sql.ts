@@ -12,8 +12,8 @@ import { periodFor, stayOrMove } from './periods.sql.ts'
 const isReadCommitted = `current_setting('transaction_isolation') = 'read committed'`
 
 // One claim, with every decision there is. First a plain read: replays, the common case, take no lock and write nothing. Only an
-// entry that is to be written is locked, read again (each statement of a function has its own snapshot at READ COMMITTED; above
-// it, a change since the snapshot is a serialization failure) and written. The clock is read after the lock. If it were read
+// entry that is to be written is locked, read again and written. Each statement of a function has its own snapshot at READ
+// COMMITTED. Above it, a change since the snapshot is a serialization failure. The clock is read after the lock. If it were read
 // before, a transaction that claimed and rolled back in between could have been given a greater fence.
 // The insert has no ON CONFLICT, which would be 48 bytes of WAL more: no other session can have inserted the key since the look.
 // Above READ COMMITTED the look may be at an old snapshot, so `probe` asks the unique indexes first.
@@ -199,12 +199,11 @@ begin
 end $$;`
 }
 
-// Many claims at once. Most of them are answered as things stand, or are fresh. One statement does these for all, at half the
+// Many claims at once. Most of them are decided by what is there, or are fresh. One statement does these for all, at half the
 // price for each, and the others go one by one. Nothing relies on the order in which an INSERT returns its rows: a claim that was
 // inserted and is not recognised here recognises itself by its token in the single function.
-// The locks are taken by a statement of their own, because the insert must look once more after they are held. Of a key that is
-// asked for twice in one batch only the first is free. Both would get the lock, which is the session's, and might go to different
-// tables.
+// A separate statement takes the locks, because the insert must look once more after they are held. Of a key that is asked for
+// twice in one batch only the first is free. Both would get the lock, which is the session's, and might go to different tables.
 export function claimsFunction(names: SchemaNames): string {
   const entries = qualified(names)
   return /* sql */ `create or replace function ${functionName(names, 'claims')}(
@@ -332,9 +331,9 @@ begin
 end $$;`
 }
 
-// For a transaction of our own. What keeps others away from a key that has no entry is the lock, not an entry that only this
-// transaction can see: nothing is written before the effect, and `record` writes the settled entry at once. Half the work, half
-// the WAL.
+// For a transaction that the store opens. What keeps others away from a key that has no entry is the lock, not an entry that only
+// this transaction can see: nothing is written before the effect, and `record` writes the settled entry at once. Half the work,
+// half the WAL.
 export function beginFunction(names: SchemaNames): string {
   return /* sql */ `create or replace function ${functionName(names, 'begin')}(
   a_scope text, an_id text, a_token uuid, a_fingerprint text, lease_ms bigint, a_keep_ms bigint, a_tombstone_ms bigint,

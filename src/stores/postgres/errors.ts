@@ -26,12 +26,12 @@ interface WrappedError {
 /** The SQLSTATE of an error of any of the clients, which may sit in a wrapper's cause (Drizzle) or meta (Prisma). */
 export function sqlStateOf(error: unknown): string | undefined {
   let current = error
-  // Wrappers of wrappers exist, circles too.
+  // A cause can be a wrapper again, and causes can form a circle.
   for (let depth = 0; depth < 5 && typeof current === 'object' && current !== null; depth++) {
     const { code, meta, cause } = current as WrappedError
     // Prisma's own codes (P2034) look like an SQLSTATE, so what the server said comes first.
     for (const candidate of [meta?.driverAdapterError?.cause?.originalCode, meta?.code, code]) {
-      // Node's own codes (EPIPE) have five characters, too; an SQLSTATE has a digit in it.
+      // Node's own codes (EPIPE) have five characters, too. An SQLSTATE has a digit in it.
       if (typeof candidate === 'string' && /^(?=.*\d)[0-9A-Z]{5}$/.test(candidate)) return candidate
     }
     current = cause

@@ -273,7 +273,7 @@ function sweepCheck(look: Look, names: SchemaNames): Promise<FitnessCheck> {
   const why =
     'What has expired stays on disk until it is swept: the table grows for ever, and with it everything it holds.'
   return check({ name: 'unswept', lookedAt: `entries of ${qualified(names)} due for a sweep`, why }, async () => {
-    // Entries in periods go with their table, which is due when its period is over.
+    // Entries in periods go with their table, which is due when its period has ended.
     const [row] = await look(
       `select count(*)::int as due, (${clockMs} - min(at_ms))::float8 as age_ms from (
         (select sweep_at_ms as at_ms from ${qualified(names)}

@@ -10,7 +10,7 @@ export interface SchemaNames {
 /** The functions carry it in their names, so that old and new code each find their own during a rolling deployment. */
 export const schemaVersion = 3
 
-/** PostgreSQL cuts a longer name off without a word: two versions of a function would be one. */
+/** PostgreSQL cuts a longer name off without an error: two versions of a function would be one. */
 const nameBytesMax = 63
 
 /** What belongs to a table is named after it. Where that is too long, a hash of the table's name stands for its end. */

@@ -2,8 +2,8 @@
 // tables are a ring of partitions behind the one name. What is kept for longer than the ring reaches lies in the table beside
 // it (slot 0), which is swept row by row. Without `periodMs` that table is all there is, and nothing here has to be read: an entry
 // then has slot 0, `periodFor` finds no row, and `stayOrMove` only sets sweep_at_ms.
-// Invariant: no entry in a table of the ring outlives the `sweep_at_ms` of its row, and none of those is later than the end
-// of the table's period. So a table whose period has ended holds nothing that a caller must be told of.
+// Invariant: no entry in a table of the ring outlives the `sweep_at_ms` of its row, and none of those is later than the end of
+// the table's period. So a table whose period has ended holds nothing that a caller must learn of.
 
 import { clockMs, functionName, lockNumber, qualified, schemaComment } from './names.ts'
 import type { SchemaNames } from './names.ts'

@@ -134,7 +134,7 @@ begin
 end $$;`
 }
 
-/** The state of an entry at this moment, from its times; null when it is forgotten. */
+/** The state of an entry at this moment, from its times. Null when it is forgotten. */
 export const entryState: string = `case
     when ${clockMs} >= e.lease_until_ms + e.keep_ms + e.tombstone_ms then null
     when ${clockMs} >= e.lease_until_ms + e.keep_ms then 'tombstone'

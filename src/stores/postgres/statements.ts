@@ -213,7 +213,7 @@ function constant(value: string | null): string {
   return value === null ? 'NULL' : literal(value)
 }
 
-/** An element of an array constant; only text can hold what has a meaning there. */
+/** An element of an array constant. Only text can hold what has a meaning there. */
 function element(value: string | null, type: string | undefined): string {
   if (value === null) return 'NULL'
   return type === 'text' ? `"${value.replace(/["\\]/g, '\\$&')}"` : value

@@ -1,6 +1,6 @@
-// The store inside a transaction, the caller's (`within`) or one of its own (`begin`). Invariants: the settle is the last
-// statement before COMMIT and goes with it in one message, so a lost claim cannot commit; a COMMIT is sent once, and only its
-// tag says that it happened; a connection whose state is unknown never goes back to the pool.
+// The store inside a transaction, the caller's (`within`) or the store's own (`begin`). Invariants: the settle is the last
+// statement before COMMIT and goes with it in one message, so a lost claim cannot commit. A COMMIT is sent once, and only its tag
+// says that it happened. A connection whose state is unknown never goes back to the pool.
 
 import { describeKey } from '../../core/key.ts'
 import type { OnceError } from '../../core/errors.ts'

@@ -1,5 +1,5 @@
-// Keeps a Redis that is down from costing every call its time-out: after some failures in a row nobody asks it, except one
-// call a second that finds out whether it is back. What is not asked, and what fails, is answered by undefined.
+// Keeps a Redis that is down from costing every call its time-out. After some failures in a row no call asks Redis, except one
+// per second that finds out whether Redis is back. A call that does not ask, and a call that fails, resolves to undefined.
 
 import { pausesMs } from '../../core/backoff.ts'
 import type { Clock } from '../../core/clock.ts'
@@ -10,7 +10,7 @@ const failuresMax = 3
 
 export interface Breaker {
   attempt<T>(work: () => Promise<T>): Promise<T | undefined>
-  /** Nobody asks at this moment. */
+  /** No call asks at this moment. */
   rests(): boolean
 }
 
@@ -23,7 +23,7 @@ export function breaker(clock: Clock, timeoutMs: number): Breaker {
     rests,
     async attempt(work) {
       if (rests()) return undefined
-      // While it is down, this call is the one that tries.
+      // While Redis is down, this call is the one that tries.
       retryAtMs = clock.elapsed() + pausesMs.cacheDown
       try {
         const answer = await bounded(calls, work)

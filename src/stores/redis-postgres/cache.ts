@@ -1,4 +1,4 @@
-// Settled answers in Redis. It may lose, keep, change or invent what it likes: an answer counts only until the time that is
+// Settled answers in Redis. Redis may lose, keep, change or invent what it likes: an answer counts only until the time that is
 // sealed in it, by the database's clock, and only for whom it was sealed. No call here fails or outlasts its time-out.
 
 import type { KeyObject } from 'node:crypto'
@@ -19,7 +19,7 @@ export interface CacheOptions {
   readonly prefix: string
   readonly ageMaxMs: number
   readonly redisTimeoutMs: number
-  /** What must be known to seal and to judge; undefined while it is not. */
+  /** What must be known to seal and to judge. Undefined while it is not known. */
   knowledge(): Knowledge | undefined
 }
 
@@ -29,39 +29,39 @@ export interface Knowledge {
 }
 
 export interface Cache {
-  /** One command, or a share of one. Undefined is no answer of any kind: ask the database. */
+  /** One command, or a share of one. Undefined is no answer of any kind: the caller asks the database. */
   find(key: Key, fingerprint: string): Promise<SettledAnswer | undefined>
   /**
-   * Remember what the database has committed. `seenAtMs` is a moment, by its clock, at which it was so or not yet decided;
-   * `expiresAtMs` is not later than the entry's own.
+   * Remembers what the database has committed. `seenAtMs` is a moment, by the database's clock, at which it was so or not yet
+   * decided. `expiresAtMs` is not later than the entry's own.
    */
   keep(key: Key, fingerprint: string, answer: SettledAnswer, times: { seenAtMs: number; expiresAtMs: number }): void
-  /** Whether there is a point in it: no, while Redis is down or behind. */
+  /** Whether `keep` has a point: no, while Redis is down or behind. */
   keeps(): boolean
-  /** Take the answer away, and let nobody bring it back who has seen it before now. */
+  /** Removes the answer, and lets no process that has seen it before now bring it back. */
   bar(key: Key): Promise<void>
 }
 
-/** Larger ones would hold up everybody else's commands in Redis' one thread; the database answers them. */
+/** Larger answers would hold up all other commands in Redis' one thread. The database returns them. */
 export const cachedBytesMax: number = 64 * 1024
 
 /** How much the bounds of the database's time may be wrong: its clock is slewed, and samples are 20 s apart. */
 const marginMs = 250
-/** What is over that soon is not worth a command. */
+/** An answer that expires that soon is not worth a command. */
 const leftMsMin = 1_000
 
-// A batch is one reply, of 4 MiB at the most; more would make its callers wait for each other.
+// A batch is one reply, of 4 MiB at most. More would make its callers wait for each other.
 const batchMax = 64
 const dispatchesMax = 4
-/** A person waits for it, and it is tried whatever the breaker says: an answer that was taken back must not be told. */
+/** A person waits for the bar, and it is tried whatever the breaker says: an answer that was taken back must not be returned. */
 const barTimeoutMs = 1_000
 
-/** Beyond it Redis is behind: what it does not remember the database does. */
+/** Beyond this many, Redis is behind. The database has what Redis does not remember. */
 const writesMax = 512
 
 export function settledCache(options: CacheOptions): Cache {
   const { link, clock, prefix, ageMaxMs, redisTimeoutMs, knowledge } = options
-  // Apart, as a Redis that is full answers questions.
+  // Separate breakers, as a Redis that is full still serves reads.
   const [reads, writes] = [breaker(clock, redisTimeoutMs), breaker(clock, redisTimeoutMs)]
   const read = reader(link, reads)
   let underWay = 0
@@ -71,12 +71,12 @@ export function settledCache(options: CacheOptions): Cache {
     async find(key, fingerprint) {
       if (!knowledge()) return undefined
       const bytes = await read(cacheName(prefix, key))
-      // Asked again: the answer may have taken its time.
+      // Read again, because the reply may have taken its time.
       const known = knowledge()
       if (!bytes || !known) return undefined
       const cached = unseal(known.secret, key, fingerprint, bytes)
       const leftMs = (cached?.untilMs ?? 0) - known.time.latestMs
-      // Nobody seals for longer than ageMaxMs: the database's clock was set back, or ageMaxMs is greater elsewhere.
+      // No process seals for longer than ageMaxMs: the database's clock was set back, or ageMaxMs is greater elsewhere.
       return cached && leftMs > marginMs && leftMs <= ageMaxMs ? cached.answer : undefined
     },
     keep(key, fingerprint, answer, { seenAtMs, expiresAtMs }) {
@@ -91,7 +91,8 @@ export function settledCache(options: CacheOptions): Cache {
       underWay++
       void writes.attempt(() => link.send(name, command)).finally(() => underWay--)
     },
-    // Whoever saw the answer before this moment can seal it for ageMaxMs from then, which is over when the bar is gone.
+    // A process that saw the answer before this moment can seal it for ageMaxMs from then. That time has passed when the bar is
+    // gone.
     async bar(key) {
       const name = cacheName(prefix, key)
       const command = ['SET', name, 'forgotten', 'PX', `${ageMaxMs}`]

@@ -1,5 +1,5 @@
-// A settled answer as it lies in Redis. Whatever Redis hands out counts only if it carries the code (HMAC-SHA-256) of a
-// process that knows the database's secret, for this very scope, id and fingerprint, with everything that it says covered.
+// A settled answer as it lies in Redis. A value from Redis counts only if it carries the code (HMAC-SHA-256) of a process that
+// knows the database's secret, for this very scope, id and fingerprint, with everything that it says covered.
 
 import { createHmac, timingSafeEqual } from 'node:crypto'
 import type { KeyObject } from 'node:crypto'
@@ -17,11 +17,13 @@ export interface CachedAnswer {
   readonly untilMs: number
 }
 
-// code (32 bytes) | untilMs (8) | version (4) | attempt (4) | outcome; the numbers as wide as the database has them
+// code (32 bytes) | untilMs (8) | version (4) | attempt (4) | outcome, with the numbers as wide as the database has them
 const codeLength = 32
 const headLength = codeLength + 16
 
-/** The key and the fingerprint are not in it, only in its code: it tells nobody whose it is, and fits nobody else. */
+/**
+ * The key and the fingerprint are only in the code: the answer does not show whose it is, and fits no other key or fingerprint.
+ */
 export function seal(secret: KeyObject, key: Key, fingerprint: string, { answer, untilMs }: CachedAnswer): Buffer {
   const bytes = Buffer.alloc(headLength + answer.outcome.length)
   bytes.writeBigUInt64BE(BigInt(untilMs), codeLength)

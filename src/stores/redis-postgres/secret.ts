@@ -1,5 +1,6 @@
-// The secret that all processes on one table share, and nobody else: made once and kept as an entry of the table itself, so
-// that an answer of another database, whatever Redis they share, is never taken for one of this. It is shown to nobody.
+// The secret that all processes on one table share, and no other process has. It is made once and kept as an entry of the table
+// itself, so that an answer of another database, whatever Redis they share, is never taken for one of this. No call shows the
+// secret.
 
 import { createSecretKey } from 'node:crypto'
 import type { KeyObject } from 'node:crypto'
@@ -10,10 +11,10 @@ import { fingerprintOfNothing, isOwn, ownKey } from './names.ts'
 const secretKey = ownKey('secret')
 /** As long as the digest. */
 const secretLength = 32
-/** For ever, as far as anybody is concerned: a secret that expired would only empty the cache. */
+/** In practice without end: a secret that expired would only empty the cache. */
 const retention = { keepMs: 50 * 365 * 86_400_000, tombstoneMs: 0 }
 
-/** Undefined when somebody is just making it. Whoever comes too late with one of his own is told the one that is there. */
+/** Undefined while another process is making it. A process that comes too late with its own secret gets the one that is there. */
 export async function databaseSecret(database: Store): Promise<KeyObject | undefined> {
   const verdict = await database.claim(secretKey, {
     token: systemRandom.uuid(),
@@ -35,7 +36,7 @@ function secretOf(bytes: Uint8Array): KeyObject | undefined {
   return bytes.length === secretLength ? createSecretKey(bytes) : undefined
 }
 
-/** The entries of the table, without the store's own. Forgetting it by hand makes new processes make another. */
+/** The entries of the table, without the store's own. If a person forgets the secret manually, new processes make another. */
 export function inspectionWithoutSecret(database: Inspectable): Pick<Inspectable, 'show' | 'list' | 'mend'> {
   return {
     show: async (key) => (isOwn(key) ? undefined : database.show(key)),

@@ -1,6 +1,7 @@
-// The database's time, as a process knows it without asking each time: two bounds between which it is. They come from one
-// answer of the database and from what has passed here since; neither the zone nor the setting of this machine's clock is in
-// them. Whoever asks whether something is over takes the later bound, whoever promises that it is not yet takes the earlier.
+// The database's time, as a process knows it without asking each time: two bounds between which it is. The bounds come from one
+// reply of the database and from what has passed here since. Neither the zone nor the setting of this machine's clock is in them.
+// Code that asks whether something has expired takes the later bound. Code that promises that it has not expired yet takes the
+// earlier.
 
 import { pausesMs } from '../../core/backoff.ts'
 import { systemRandom } from '../../core/clock.ts'
@@ -18,7 +19,7 @@ export interface TimeBounds {
  * moves by 10 ms.
  */
 const refreshAfterMs = 20_000
-/** Beyond it the bounds are not known: the database may have failed over to a machine with another time. */
+/** Beyond this age the bounds are not known: the database may have failed over to a machine with another time. */
 const sampleMsMax = 60_000
 
 interface Sample {

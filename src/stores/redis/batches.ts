@@ -34,13 +34,13 @@ export interface Shard {
   readonly inspect: Ask<EntryReply>
 }
 
-// A script costs some 9 µs and each call in it 3 to 8: beyond 64 there is little left to share, and everybody else waits for
+// A script costs some 9 µs and each call in it 3 to 8. Beyond 64 there is little left to share, and every other client waits for
 // a script to end, half a millisecond then.
 const batchMax = 64
 // While the server works on one batch, the next is encoded and on its way.
 const dispatchesMax = 4
-// A heartbeat that waits behind commands without a reply can cost the lease, or be sent after its effect was told to stop. There
-// are few of them, one per third of a lease and running effect, so all of them may be under way.
+// A heartbeat that waits behind commands without a reply can cost the lease, or be sent after its effect had to stop. There are
+// few of them, one per third of a lease and running effect, so all of them may be under way.
 const heartbeatDispatchesMax = Infinity
 // Outcomes of a batch go as one value, which Redis refuses above 512 MB and Lua copies. Large ones share nothing worth that.
 const bytesMax = 1_048_576
@@ -95,7 +95,7 @@ function fencedOf(isDone: number): Fenced {
 }
 
 interface ServerTime {
-  /** A moment of our own count on the server's clock, or the end of time while the server's clock is unknown. */
+  /** A moment of this process's count as a time on the server's clock, or the end of time while that clock is unknown. */
   at(elapsedMs: number): number
   heard(serverMs: number): void
 }
@@ -135,8 +135,8 @@ interface WaitingCall {
 }
 
 /**
- * Sends what its caller still waits for. A server that hangs holds up the calls behind it, and when it is back nobody waits for
- * them any more: a claim among them would be granted to nobody.
+ * Sends what its caller still waits for. A server that hangs holds up the calls behind it. When the server is back, their callers
+ * no longer wait: a claim among them would be granted to no caller.
  */
 async function dispatchInTime<Reply>(
   dispatching: Dispatching<Reply>,

@@ -1,5 +1,5 @@
-// Looking at entries and mending them. There is no index of the keys (it would cost every claim, and would be in another
-// slot of a Cluster): `list` walks over all names with SCAN, which blocks nobody but takes its time.
+// Inspecting entries and mending them. There is no index of the keys, because it would cost every claim, and would be in another
+// slot of a Cluster. `list` walks over all names with SCAN, which blocks no other client but takes its time.
 
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
@@ -11,7 +11,7 @@ import type { ScriptCall } from './entries.ts'
 import { unavailable } from './scripts.ts'
 import type { RedisContext } from './scripts.ts'
 
-// Some 2 MB of names at a time, whatever the size of the dataset; a list that needs more of them walks again.
+// Some 2 MB of names at a time, whatever the size of the dataset. A list that needs more of them walks again.
 const namesMax = 10_000
 // A SCAN of a thousand takes about a third of a millisecond of the server.
 const scanCount = '1000'
@@ -65,7 +65,7 @@ async function firstKeys(
   from: Key | undefined,
 ): Promise<readonly Key[]> {
   let first: Key[] = []
-  // SCAN may tell a name twice.
+  // SCAN may return a name twice.
   const trim = (): void => {
     first = first.sort(inOrder).filter((key, index) => index === 0 || inOrder(key, first[index - 1]!) !== 0)
     first.length = Math.min(first.length, namesMax)

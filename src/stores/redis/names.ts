@@ -5,8 +5,8 @@ import { crc32 } from 'node:zlib'
 import { keyString } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 
-// An entry needs the register of its dataset in its own slot, so keys share 1,024 slots, each with a register. Enough to
-// spread evenly over dozens of primaries; and fixed for ever, as another number would give every key another name.
+// An entry needs the register of its dataset in its own slot, so keys share 1,024 slots, each with a register. Enough to spread
+// evenly over dozens of primaries. The number never changes, as another number would give every key another name.
 const bucketCount = 1_024
 
 export interface Names {

@@ -1,4 +1,4 @@
-// The calls of the store outside the user's transactions, on a connection of its own. All writes of one moment share one
+// The calls of the store outside the user's transactions, on the store's own connection. All writes of one moment share one
 // transaction, from BEGIN to COMMIT without giving way, so nothing else of this process can get into it.
 
 import { setImmediate } from 'node:timers/promises'
@@ -24,7 +24,7 @@ import type { TakeTurn } from './turns.ts'
 
 /** What the parts of one store have in common. */
 export interface SqliteGround {
-  /** The connection for the calls; `connect` opens another one to the same file, by the same library. */
+  /** The connection for the calls. `connect` opens another one to the same file, by the same library. */
   readonly first: SqliteDatabase
   connect(): SqliteDatabase
   readonly journal: 'wal' | 'as it is'
@@ -41,7 +41,7 @@ type Work<T> = (entries: Everything) => T
 type Reply = { readonly value: unknown } | { readonly error: unknown }
 
 export interface SqliteCalls {
-  /** The verdict, when it can be told at once and without writing. */
+  /** The verdict, when the store can decide it at once and without writing. */
   look(key: Key, request: ClaimRequest): Verdict | undefined
   /** For work that only reads: at once, without a transaction. */
   read<T>(work: Work<T>): Promise<T>
@@ -74,8 +74,8 @@ export function callsOn(ground: SqliteGround): SqliteCalls {
   const enqueue = lane<Work<unknown>, Reply>({
     batchMax,
     dispatchesMax: 1,
-    // A commit blocks the event loop, so nothing arrives while it is under way. Whatever this turn of the loop still brings
-    // joins the batch; without this, answers that come in one by one would have a commit each.
+    // A commit blocks the event loop, so nothing arrives while it is under way. Whatever this turn of the loop still brings joins
+    // the batch. Without this, answers that come in one by one would have a commit each.
     gather: () => setImmediate(),
     async dispatch(batch) {
       const endTurn = await ground.turns(lockWaitMs)
@@ -134,7 +134,7 @@ function commit(database: SqliteDatabase, entries: Everything, batch: readonly W
   }
 }
 
-// A request that is wrong is answered alone: its statement was undone by SQLite, and the others go on.
+// A request that is wrong fails alone: SQLite has undone its statement, and the others go on.
 function tryOne(work: Work<unknown>, entries: Everything): Reply {
   try {
     return { value: work(entries) }
@@ -144,7 +144,7 @@ function tryOne(work: Work<unknown>, entries: Everything): Reply {
   }
 }
 
-/** It may be closed already, and there is nobody who could do anything about a failure. */
+/** The database may be closed already, and no caller could do anything about a failure. */
 export function closeQuietly(database: SqliteDatabase): void {
   try {
     database.close()

@@ -26,19 +26,19 @@ import { timeMarkOn } from './time.ts'
 import type { Moments, TimeMark } from './time.ts'
 
 export interface SqliteEntries {
-  /** The verdict, when it can be told without writing. */
+  /** The verdict, when it can be decided without writing. */
   look(key: Key, request: ClaimRequest): Verdict | undefined
   claim(key: Key, request: ClaimRequest): Verdict
   extend(claim: Claim, leaseMs: number): Fenced
   settle(claim: Claim, outcome: Uint8Array, retention: Retention): Fenced
   release(claim: Claim, how: 'open' | 'forget'): Fenced
-  /** What a change by hand made of the entry. Undefined when it changed nothing. */
+  /** What a manual change made of the entry. Undefined when it changed nothing. */
   change(key: Key, action: Mending): 'changed' | 'settled' | undefined
   /** The claim holds its key now. */
   holds(claim: Claim): boolean
   /** There is an entry that has not expired. */
   isThere(key: Key): boolean
-  /** Deletes what is recorded of an operation whose entry is over. */
+  /** Deletes what is recorded of an operation whose entry has expired. */
   forgetOperation(key: Key): void
   sweep(limit: number): Swept
   readonly timeMark: TimeMark
@@ -166,7 +166,7 @@ function claim(
   return grantOf(entry!)
 }
 
-/** What is told without writing. */
+/** The verdict that needs no write. */
 function answered(decision: ClaimDecision): Verdict | undefined {
   if (decision.is === 'refused') return decision.verdict
   if (decision.is !== 'replayed') return undefined
@@ -207,11 +207,11 @@ function sweep(statements: Statements, limit: number, nowMs: number): Swept {
       forgetOperation(statements, row)
       statements.strip.run(forgottenAtMs(times), row.scope, row.id)
     } else {
-      // Not over yet: it was extended, kept for longer, or settled later than it was claimed.
+      // Not expired yet: it was extended, kept for longer, or settled later than it was claimed.
       statements.sweepAt.run(expiresAtMs(times), row.scope, row.id)
     }
   }
-  // Each of them was deleted or put off beyond now, so a sweep that goes on comes to an end.
+  // Each of them was deleted or put off beyond now, so a sweep that goes on will end.
   return { tombstoned, forgotten, more: due.length === limit }
 }
 
@@ -270,7 +270,7 @@ function write(statement: SqliteStatement, entry: EntryRecord, nowMs: number): v
   )
 }
 
-// better-sqlite3 takes only Buffers; this is a view, not a copy.
+// better-sqlite3 takes only Buffers. This is a view, not a copy.
 export function bytes(from: Uint8Array): Uint8Array {
   return Buffer.from(from.buffer, from.byteOffset, from.byteLength)
 }

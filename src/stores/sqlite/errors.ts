@@ -20,7 +20,7 @@ const codeNames: Readonly<Record<number, string>> = {
   26: 'NOTADB',
 }
 
-/** 'BUSY' for each of SQLITE_BUSY, SQLITE_BUSY_SNAPSHOT, …; undefined for an error that is not SQLite's. */
+/** 'BUSY' for each of SQLITE_BUSY, SQLITE_BUSY_SNAPSHOT, …. Undefined for an error that is not SQLite's. */
 export function sqliteCode(error: unknown): string | undefined {
   if (typeof error !== 'object' || error === null) return undefined
   const { errcode, code } = error as { errcode?: unknown; code?: unknown }
@@ -28,7 +28,7 @@ export function sqliteCode(error: unknown): string | undefined {
   return typeof code === 'string' && code.startsWith('SQLITE_') ? code.split('_')[1] : undefined
 }
 
-/** Somebody else has the lock; nothing was done, and it can be tried again. */
+/** Another connection has the lock. Nothing was done, and the caller can try again. */
 export function isBusy(error: unknown): boolean {
   const code = sqliteCode(error)
   return code === 'BUSY' || code === 'LOCKED' || code === 'PROTOCOL'
@@ -51,7 +51,7 @@ const cures: Readonly<Record<string, string>> = {
   CORRUPT: 'Restore the file from a backup.',
   IOERR: 'Check the disk.',
 }
-// These stay as they are however often one asks.
+// These stay as they are however often the caller tries again.
 const lasting: readonly (string | undefined)[] = ['READONLY', 'CANTOPEN', 'NOTADB', 'CORRUPT']
 
 /** Everything that reaches the caller is an OnceError. */

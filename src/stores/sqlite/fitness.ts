@@ -35,13 +35,13 @@ function judgeSynchronous(level: number, journal: string): FitnessVerdict {
   return level >= synchronousLevels.indexOf(journal === 'delete' ? 'EXTRA' : 'FULL') ? 'ok' : 'violated'
 }
 
-/** Settings of a connection of our own. The journal mode belongs to the file, so it is changed only where the file is ours. */
+/** Settings of the store's own connection. The journal mode belongs to the file, so it is changed only where the file is ours. */
 export function configure(database: SqliteDatabase, journal: 'wal' | 'as it is', durability: Durability): void {
-  // A time-out inside SQLite blocks the event loop; waiting for locks is done outside, see sqlite/turns.ts.
+  // A time-out inside SQLite blocks the event loop. The store waits for locks outside, see sqlite/turns.ts.
   database.exec('PRAGMA busy_timeout = 0')
   if (journal === 'wal') database.exec('PRAGMA journal_mode = WAL')
   database.exec(`PRAGMA synchronous = ${synchronousOf[durability]}`)
-  // On macOS fsync leaves the data in the drive's cache; elsewhere these two do nothing.
+  // On macOS fsync leaves the data in the drive's cache. Elsewhere these two do nothing.
   if (durability === 'full') database.exec('PRAGMA fullfsync = 1; PRAGMA checkpoint_fullfsync = 1')
   checkDurability(database, durability)
 }
@@ -71,7 +71,7 @@ export interface SqliteFitnessOptions {
 }
 
 /**
- * The checks that `onceonly doctor` prints for a SQLite file. They read through a connection of their own, because opening a store
+ * The checks that `onceonly doctor` prints for a SQLite file. They read through a separate connection, because opening a store
  * would change what is looked at.
  *
  * @example
@@ -131,7 +131,7 @@ function synchronousCheck(database: DatabaseSync, durability: Durability): Promi
   })
 }
 
-/** By the magic number of the file system (statfs, Linux); others are not known to be unfit. */
+/** By the magic number of the file system (statfs, Linux). Others are not known to be unfit. */
 const fileSystems: Readonly<Record<number, readonly [name: string, verdict: FitnessVerdict]>> = {
   0x6969: ['NFS', 'violated'],
   0x517b: ['SMB', 'violated'],

@@ -1,5 +1,5 @@
-// Looking at the entries of a SQLite table and mending them by hand. Synchronous, like sqlite/entries.ts; the audit record
-// and the change it tells of are written in one transaction.
+// Inspecting the entries of a SQLite table and mending them manually. Synchronous, like sqlite/entries.ts. A change and its audit
+// record are one transaction.
 
 import { mendingName } from '../../core/entry.ts'
 import type { Key } from '../../core/key.ts'

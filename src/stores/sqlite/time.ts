@@ -1,6 +1,6 @@
-// The time of a SQLite file. The machine's clock is its only source, and it can be set: so a process reads it once and counts
-// on by what has passed, and the file keeps a mark of the latest time that anybody wrote at. Whoever writes catches up with
-// the mark first. Time in the file never goes back, whatever is done to the clock, and goes on at its real pace.
+// The time of a SQLite file. The machine's clock is its only source, and that clock can be set. So a process reads the clock once
+// and counts on by what has passed, and the file keeps a mark of the latest time at which any process wrote. A writer catches up
+// with the mark first. Time in the file never goes back, whatever is done to the clock, and goes on at its real pace.
 
 import type { Clock } from '../../core/clock.ts'
 import { prepare } from '../../clients/sqlite.ts'
@@ -11,7 +11,7 @@ export interface Moments {
   now(): number
   /** At least one more than `last`, and than every fence before. */
   fence(last: number): number
-  /** Somebody has written at this time already. */
+  /** Some process has written at this time already. */
   catchUp(markMs: number): void
 }
 
@@ -36,9 +36,9 @@ export function moments(clock: Clock): Moments {
 }
 
 export interface TimeMark {
-  /** Learn what time it is in the file. */
+  /** Learns what time it is in the file. */
   read(): void
-  /** The same, and leave the time there for others. Inside a transaction that holds the write lock. */
+  /** The same, and leaves the time there for others. Inside a transaction that holds the write lock. */
   keep(): void
 }
 

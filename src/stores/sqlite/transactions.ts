@@ -1,5 +1,6 @@
-// Effect and record in one transaction that the store opens and ends: on a connection of its own, as a transaction that is
-// held across an await on anybody else's would swallow their writes. One at a time; other writers wait for their turn.
+// Effect and record in one transaction that the store opens and ends, on the store's own connection: a transaction that is held
+// across an await on another caller's connection would swallow that caller's writes. One at a time. Other writers wait for their
+// turn.
 
 import { inTransaction, rollBack } from '../../clients/sqlite.ts'
 import type { SqliteDatabase } from '../../clients/sqlite.ts'
@@ -33,7 +34,7 @@ interface Connection {
   readonly operations: SqliteOperations
 }
 
-/** The connection of the transactions; it is opened when it is needed first. */
+/** The connection of the transactions, opened at its first use. */
 interface Line {
   connect(): Connection
   /** On a connection on which something went wrong nothing more is done. Closing it rolls back. */
@@ -133,7 +134,7 @@ interface Ending {
 
 interface Open {
   readonly isOpen: () => boolean
-  /** Write the last thing and commit; 'lost' rolls back. */
+  /** Writes the last thing and commits. 'lost' rolls back. */
   commit<Answer extends Advanced>(write: () => Answer): Promise<Answer>
   rollback(): Promise<void>
   abandon(): Promise<void>
@@ -146,7 +147,7 @@ function openTransaction(
   { over, drop, isClosed }: Ending,
 ): Open {
   let ended = false
-  /** Ends the transaction; on an error it is taken back with its connection. */
+  /** Ends the transaction. On an error the transaction is rolled back with its connection. */
   const ending = async <T>(work: () => T | Promise<T>): Promise<T> => {
     ended = true
     try {
@@ -159,7 +160,7 @@ function openTransaction(
     }
   }
   return {
-    // After the end the connection has the transaction of another; that one is not ours to write in or to roll back.
+    // After the end the connection has the transaction of another caller, which is not ours to write in or to roll back.
     isOpen: () => !ended && inTransaction(database),
     async commit(write) {
       if (ended) throw endedByEffect(key)
@@ -171,7 +172,7 @@ function openTransaction(
           return answer
         }
         try {
-          // Only with a rollback journal can a reader be in the way of a commit; the transaction stays open meanwhile.
+          // Only with a rollback journal can a reader be in the way of a commit. The transaction stays open meanwhile.
           await whileBusy(clock, lockWaitMs, () => database.exec('COMMIT'))
         } catch (error) {
           throw commitFailed(key, error)
@@ -217,7 +218,7 @@ function step(ground: SqliteGround, opened: Connection, claim: Claim, ending: En
   }
 }
 
-/** A full disk, a broken constraint and a lock leave nothing behind; after an I/O error a recovery may still find the commit. */
+/** A full disk, a broken constraint and a lock leave nothing behind. After an I/O error a recovery may still find the commit. */
 function commitFailed(key: Key, error: unknown): OnceError {
   const code = sqliteCode(error)
   if (error instanceof OnceError || code === 'FULL' || code === 'CONSTRAINT') return asOnceError(error)

@@ -1,5 +1,5 @@
-// Who may write, and when. SQLite has one writer at a time: within this process writers take turns, and another process's
-// lock is waited for by asking again, never inside SQLite, where the wait would block the event loop.
+// Who may write, and when. SQLite has one writer at a time. Within this process writers take turns. The store waits for another
+// process's lock by asking again, never inside SQLite, where the wait would block the event loop.
 
 import { backoffMs, backoffs } from '../../core/backoff.ts'
 import { sleep, systemRandom } from '../../core/clock.ts'
@@ -7,7 +7,7 @@ import type { Clock } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
 import { isBusy } from './errors.ts'
 
-/** Wait to be the only writer of this process, for `waitMs` at the most. The function that comes back ends the turn. */
+/** Waits to be the only writer of this process, for `waitMs` at most. The returned function ends the turn. */
 export type TakeTurn = (waitMs: number) => Promise<() => void>
 
 /** In the order of arrival: a transaction that is held for long delays the others, and starves none. */
@@ -42,7 +42,7 @@ export function turns(clock: Clock): TakeTurn {
     })
 }
 
-/** Does `work` as soon as no other process's lock is in its way; gives up after `waitMs` of waiting. */
+/** Does `work` as soon as no other process's lock is in its way. Gives up after `waitMs` of waiting. */
 export async function whileBusy<T>(clock: Clock, waitMs: number, work: () => T): Promise<T> {
   let waitedMs = 0
   for (let tries = 0; ; tries++) {

@@ -1,5 +1,5 @@
-// The store inside a transaction that the user opened on a handle of his own and will end. The claim and the effect each
-// begin with a savepoint, so that either can be taken back while the transaction goes on.
+// The store inside a transaction that the user opened on the user's own handle and will end. The claim and the effect each begin
+// with a savepoint, so that either can be rolled back while the transaction goes on.
 
 import { fileOf, inTransaction } from '../../clients/sqlite.ts'
 import type { SqliteDatabase } from '../../clients/sqlite.ts'
@@ -24,7 +24,7 @@ import type { SqliteEntries } from './entries.ts'
 
 type Tx = SqliteDatabase
 
-/** Keys that were claimed in transactions of this store which are still open: nobody else can see them in the file. */
+/** Keys that were claimed in transactions of this store which are still open: no other connection can see them in the file. */
 export interface Uncommitted {
   add(key: Key, tx: Tx): void
   remove(key: Key): void
@@ -32,8 +32,8 @@ export interface Uncommitted {
   verdict(key: Key, own?: Tx): Verdict | undefined
 }
 
-// Nothing tells us that a transaction of the user has ended, so what nobody asks for again must be dropped some time. For
-// the oldest of more keys than this, a claim waits for the writer instead of being told `busy`.
+// Nothing tells us that a transaction of the user has ended, so a key that no call asks for again must be dropped some time. For
+// the oldest of more keys than this, a claim waits for the writer instead of returning `busy`.
 const uncommittedKeysMax = 1_000
 
 export function uncommittedKeys(): Uncommitted {

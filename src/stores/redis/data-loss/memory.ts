@@ -20,9 +20,9 @@ export interface DataLoss {
 }
 
 export interface RegisterMemory {
-  /** What a script has to be told, as of now. */
+  /** What a script needs to know, as of now. */
   known(): Known
-  /** Takes the heading of a reply in. `sent` is what the script was told. */
+  /** Takes the heading of a reply in. `sent` is what the script knew. */
   learn(sent: Known, heading: string): DataLoss | undefined
 }
 
@@ -66,11 +66,11 @@ export function registerMemory({ register, clock, quarantines }: RegisterMemoryO
       const mark = numberAt(heading, headingPlaces.mark)
       const evidence = textAt(heading, headingPlaces.evidence).trimEnd() as DataLoss['evidence'] | 'none'
       if (found === lineage && evidence === 'none') adopt(found, Math.max(acknowledged, mark))
-      // A script that was told less than this instance knows by now could not find that the lineage of today is lost. The next
-      // one can, as long as its reply is not believed.
+      // A script that knew less than this instance knows by now could not find that the lineage of today is lost. The next script
+      // can, as long as this reply is not believed.
       else if (sent.lineage === lineage || evidence !== 'none') adopt(found, mark)
       // A reply that comes late has acknowledged writes of a dataset that is older than the one of today, so they are lost. The
-      // next script is told of that dataset, and finds out whether the loss is known.
+      // next script knows of that dataset, and finds out whether the loss is known.
       else if (mark > 0 && found !== sent.lineage && bornAt(found) < bornAt(lineage)) adopt(found, mark)
       if (evidence === 'none') return undefined
       const loss: DataLoss = { store: 'redis', register, evidence, quarantined: quarantines }
