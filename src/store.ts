@@ -1,5 +1,5 @@
-// The store contract, for people who write a store of their own: the interfaces, the errors that a store throws, and the life of
-// an entry as pure functions, by which our own stores decide. docs/writing-a-store.md begins here.
+// The store contract, for people who write their own store: the interfaces, the errors that a store throws, and the life of an
+// entry as pure functions, by which our own stores decide. docs/writing-a-store.md begins here.
 
 export { systemClock, systemRandom } from './core/clock.ts'
 export type { Clock, Random } from './core/clock.ts'

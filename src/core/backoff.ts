@@ -1,5 +1,5 @@
-// Every pause between two tries of the project, and every count of tries, is a row of the tables below. So "how long can this take
-// at worst?" is answered here. Delays grow, with jitter: callers that failed together must not come back together.
+// Every pause between two tries of the project, and every count of tries, is a row of the tables below. So the tables say how
+// long anything can take at worst. Delays grow, with jitter: callers that failed together must not come back together.
 
 import type { Random } from './clock.ts'
 
@@ -99,7 +99,10 @@ export const pausesMs: {
   readonly databaseDown: number
   readonly quarantineSpread: number
 } = {
-  /** What a claim is told of a key that an open transaction has. Most end within milliseconds; a longer one is asked for ten times per second. */
+  /**
+   * The `retryAfterMs` of a key that an open transaction holds. Most transactions end within milliseconds. Claims ask for a
+   * longer one ten times per second.
+   */
   heldKey: 100,
   /** The same of an item that a transaction of DynamoDB has. Those take milliseconds. */
   heldItem: 50,

@@ -35,7 +35,7 @@ export interface Call {
   readonly key: Key
   readonly settings: Settings
   readonly request: Omit<ClaimRequest, 'token'>
-  /** Calls of one group wait together: they would be answered alike. */
+  /** Calls of one group wait together: they would get the same result. */
   readonly group: string
 }
 
@@ -84,7 +84,7 @@ export function keyFrom(scope: string, id: string | Key): Key {
   return typeof id === 'string' ? key(scope, id) : checkKey(id)
 }
 
-/** The value of an outcome; a failure is thrown as it was. */
+/** The value of an outcome. A failure is thrown as it was. */
 export function valueOf(subject: Key, outcome: Outcome): unknown {
   if (outcome.kind === 'failure') throw outcome.error
   if (outcome.kind === 'value') return outcome.value

@@ -3,7 +3,7 @@
 
 import { invalidArgument } from './errors.ts'
 
-/** Deep enough for any honest document; a hostile one must not overflow the stack. */
+/** Deep enough for any honest document. A hostile document must not overflow the stack. */
 const depthMax = 500
 
 export function canonicalJson(value: unknown): string {

@@ -1,14 +1,14 @@
-// Time and chance, injected: core reads no clock, sets no timer and draws no number of its own, so that a simulation can
-// run the shipped code. This file and its system versions are the only home of Date.now, setTimeout and randomness in core.
+// Time and chance, injected: core itself reads no clock, sets no timer and draws no number, so that a simulation can run the
+// shipped code. This file and its system versions are the only home of Date.now, setTimeout and randomness in core.
 
 import { isShared, scheduleShared } from './clock/shared-timers.ts'
 
 export interface Clock {
-  /** Wall time in milliseconds. For ids and for people; never for leases, which are the store's time. */
+  /** Wall time in milliseconds. For ids and for people. Never for leases, which use the store's time. */
   now(): number
-  /** Milliseconds since some start; never jumps. All durations are measured with it. */
+  /** Milliseconds since some start. It never jumps. All durations are measured with it. */
   elapsed(): number
-  /** Call `run` after `delayMs`; the returned function cancels. A pending timer does not keep the process alive when `background`. */
+  /** Call `run` after `delayMs`. The returned function cancels. A pending timer does not keep the process alive when `background`. */
   schedule(run: () => void, delayMs: number, background?: 'background'): () => void
 }
 
@@ -60,7 +60,7 @@ export const systemRandom: Random = {
   },
 }
 
-/** Wait, or stop waiting as soon as `signal` aborts; resolves in both cases. A `background` wait does not keep the process alive. */
+/** Wait, or stop waiting as soon as `signal` aborts. Resolves in both cases. A `background` wait does not keep the process alive. */
 export function sleep(
   clock: Clock,
   delayMs: number,

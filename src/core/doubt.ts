@@ -1,4 +1,4 @@
-// What is in doubt, and whose it is. HTTP keys lie in scopes of their own, one per tenant, below the scope of `createOnce`:
+// What is in doubt, and whose it is. HTTP keys lie in separate scopes, one per tenant, below the scope of `createOnce`:
 // `payments/acme`, and `payments/acme/POST%20%2Forders` where keys are per route. This file is the one home of that form.
 
 import type { Key } from './key.ts'

@@ -14,7 +14,7 @@ import type {
   Verdict,
 } from './store.ts'
 
-/** How the attempt that holds, or last held, the key came to be. */
+/** How the attempt that holds, or last held, the key was granted. */
 export type HowGranted = 'fresh' | 'reopened' | 'taken-over'
 
 /** Everything that decides what an entry is. Its state follows from these times, whether or not a sweep has been there. */
@@ -163,8 +163,8 @@ export function attemptOf(
 }
 
 /**
- * The fence of the next attempt: the store's clock in microseconds, and at least one more than the last. Also above a life that is
- * over, as its holder may still write.
+ * The fence of the next attempt: the store's clock in microseconds, and at least one more than the last. Also above that of a
+ * life that has ended, as its holder may still write.
  *
  * @example
  * ```ts
@@ -372,7 +372,7 @@ export function mended<Stored extends EntryRecord>(
   const { state } = at
   if (!entry || !state || !canMend(mendingName(action), state)) return undefined
   if (action === 'forget') return 'forget'
-  // An open entry keeps its last token: a delayed claim of the holder that was pushed out still finds that it is over.
+  // An open entry keeps its last token: a delayed claim of the holder that was pushed out still finds that its attempt has ended.
   if (action === 'release') return { ...entry, wrote: 'release', leaseUntilMs: at.nowMs }
   if ('resolve' in action) {
     const { keepMs, tombstoneMs } = action.retention

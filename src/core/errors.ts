@@ -1,7 +1,7 @@
 // The one error class. Before a caller retries it must know one thing: may the effect have happened? `executed` says so:
 // 'no' only when this call did not run the effect and has learnt of no attempt that did or might.
 
-/** Every code, with what it says about the effect. docs/errors.md has the cure of each; a test compares the two. */
+/** Every code, with what it says about the effect. docs/errors.md has the cure of each code, and a test compares the two. */
 export const errorCodes = {
   INVALID_ARGUMENT: { executed: 'no', retryable: false },
   UNSUPPORTED: { executed: 'no', retryable: false },

@@ -26,7 +26,7 @@ export interface Events {
   /** The store was down, and an HTTP request ran without protection (`onStoreDown: 'run'`). `code` is why. */
   unprotected: { code: ErrorCode }
   /**
-   * The store failed; `during` says what was being asked of it, `cause` is the driver's own code where it has one (ECONNREFUSED,
+   * The store failed. `during` says what was being asked of it, `cause` is the driver's own code where it has one (ECONNREFUSED,
    * 57P01). No message: it would name the key.
    */
   'store-failed': {

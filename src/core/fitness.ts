@@ -60,7 +60,7 @@ export function checkedOnce<Session, Found>(
 
 const rightsAdvice = 'Grant this user the right to read it, or run the doctor as a user who has it.'
 
-/** A judgement whose cure is only told when there is something to cure. */
+/** A judgement that names its cure only when there is something to cure. */
 export function judge(verdict: FitnessVerdict, found: string, mend: string): Judgement {
   return verdict === 'ok' ? { verdict, found } : { verdict, found, mend }
 }

@@ -53,7 +53,7 @@ export function keyOf(scope: string, parts: readonly (string | number | boolean)
         `expected part ${index} of a key to be a string, a finite number or a boolean, got ${describe(part)}`,
       )
     }
-    // 0 and -0 are one number to every caller; `${-0}` is '0' already.
+    // 0 and -0 are one number to every caller. `${-0}` is '0' already.
     return [kind, wellFormed(`part ${index} of a key`, `${part as string}`)]
   })
   return key(scope, uuidOf(['keyOf', ...framed]))

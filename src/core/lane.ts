@@ -1,12 +1,12 @@
-// Lane batching without timers: an idle lane dispatches at once, and what arrives while a batch is under way forms the next
-// one. A lone caller pays nothing for it (a 1 ms timer would cost 3 to 4 times its latency); many callers share one commit.
+// Lane batching without timers: an idle lane dispatches at once, and what arrives while a batch is under way forms the next one.
+// A lone caller pays nothing for it (a 1 ms timer would cost 3 to 4 times its latency). Many callers share one commit.
 
 export interface LaneOptions<Request, Reply> {
-  /** Carries out a batch and answers in its order. A rejection is every caller's. */
+  /** Carries out a batch and returns the results in its order. A rejection is every caller's. */
   dispatch(batch: readonly Request[]): Promise<readonly Reply[]>
   /** Waited for before a batch is taken: what arrives meanwhile belongs to it. */
   gather?(): Promise<unknown>
-  /** Requests that one dispatch takes at the most; the rest waits for the next. */
+  /** Requests that one dispatch takes at the most. The rest waits for the next dispatch. */
   batchMax: number
   /** Dispatches under way at once at the most. */
   dispatchesMax: number

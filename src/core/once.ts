@@ -61,8 +61,9 @@ export interface OnceRunner<S extends Store = Store, Kind extends ValueKind = 'j
 }
 
 /**
- * What `createOnce` gives. It has the methods that its store can serve: by hand where entries can be inspected, transactions and
- * operations where the store has them. `Kind` says whether a codec stores the values. `Once` without parameters is any of them.
+ * What `createOnce` gives. It has the methods that its store can serve: manual changes where entries can be inspected,
+ * transactions and operations where the store has them. `Kind` says whether a codec stores the values. `Once` without parameters
+ * is any of them.
  */
 export type Once<S extends Store = Store, Kind extends ValueKind = Store extends S ? ValueKind : 'json'> = OnceRunner<
   S,

@@ -3,11 +3,11 @@
 // Decisions, and what they cost:
 // - Steps are found by name, and records are opaque bytes. No determinism rules, and a store needs two tables and knows
 //   nothing of sagas. Costs: an operation that asks for the same name twice in one attempt is refused.
-// - `began` and `done` are two writes for every step outside a transaction, each batched with those of other operations.
-//   The first is the fence check and tells "may have happened" from "never began"; without it every crash would be in
-//   doubt everywhere.
-// - A throw is a doubt. Only `FinalError` and `NotBegunError` say that a step took no effect; after anything else it is
-//   looked up, run again or stopped at, also within one attempt.
+// - `began` and `done` are two writes for every step outside a transaction, each batched with those of other
+//   operations. The first is the fence check and tells "may have happened" from "never began". Without it every crash
+//   would be in doubt everywhere.
+// - A throw is a doubt. Only `FinalError` and `NotBegunError` say that a step took no effect. After anything else the
+//   step is looked up, run again or stopped at, also within one attempt.
 // - Records have revisions. A write that was given up and comes late must not turn `done` back into `began`.
 // - Going back runs the function again with the records answering. The alternative, undos as data, would need every undo
 //   to be registered by name at the start. Costs: code between steps runs again.
@@ -23,8 +23,8 @@
 // - Cancel is a wish. It takes effect at the next step of the process that holds the operation: undoing under a step that still
 //   runs could let the effect land after its undo. Past the pivot it has none.
 // - An operation that is not finished does not expire: it is enlisted to be kept for ten years, and settled with its
-//   keepMs. Costs: what no process finishes stays until it is cancelled or forgotten; in PostgreSQL with periods its entry is
-//   swept row by row.
+//   keepMs. Costs: what no process finishes stays until it is cancelled or forgotten. In PostgreSQL with periods its
+//   entry is swept row by row.
 // - A step that leaves the function (in doubt, cancelled) decides, whatever the function made of it: one that catches the
 //   signal and returns a value has not completed.
 // - After a doubt, only a lookup or a person can say that a step took no effect. Costs: a pivot in doubt whose rerun
@@ -36,9 +36,9 @@
 // - The command line has no code of operations: it asks and shows, and runs no step. Costs: cancel and resume take effect
 //   at the next worker or retry.
 // - An attempt with an unconfirmed write decides nothing: it waits, and the next one reads. A `FinalError` reaches a
-//   caller only when it is settled; before that it is `OUTCOME_UNKNOWN`. Costs a pause.
+//   caller only when it is settled. Before that the caller gets `OUTCOME_UNKNOWN`. Costs a pause.
 // - A lookup needs more than a lookup: "not found" must mean that it will not come later (the other side refuses older
-//   fences, or the lookup answers `unknown` for a while), and the step must obey its signal.
+//   fences, or the lookup returns `unknown` for a while), and the step must obey its signal.
 // - A revision is used up when it is sent, confirmed or not, or a later write could be taken for the late one.
 // - A parked operation stays parked, however often it is asked for, until `resume`: what it was parked for has not changed.
 

@@ -96,7 +96,7 @@ function didYouMean(value: unknown, known: readonly string[]): string {
   const nearest = known
     .map((name) => ({ name, distance: editDistance(value.toLowerCase(), name.toLowerCase()) }))
     .sort((a, b) => a.distance - b.distance)[0]
-  // "lease" for "leaseMs" is 2 edits; a third of the letters wrong is no longer a slip.
+  // "lease" for "leaseMs" is 2 edits. A third of the letters wrong is no longer a slip.
   const near = nearest && (nearest.distance <= Math.max(2, nearest.name.length / 3) || nearest.name.startsWith(value))
   return near ? `, did you mean "${nearest.name}"?` : ''
 }

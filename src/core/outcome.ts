@@ -19,7 +19,7 @@ export interface Codec {
 export type Outcome<T = unknown> =
   | { readonly kind: 'value'; readonly value: T }
   | { readonly kind: 'failure'; readonly error: FinalError }
-  /** The effect ran, but its value could not be stored; why is kept. */
+  /** The effect ran, but its value could not be stored. The reason is kept. */
   | { readonly kind: 'not-stored'; readonly reason: string }
 
 /** The letter that each kind of stored outcome begins with. */
@@ -35,8 +35,8 @@ const letters = {
 } as const
 
 /**
- * Encodes the outcome, and returns with it what every replay will decode, so that the first caller is given the same.
- * A value that cannot be stored becomes `not-stored`; this never throws, as the effect has already taken place.
+ * Encodes the outcome, and returns with it what every replay will decode, so that the first caller is given the same. A value
+ * that cannot be stored becomes `not-stored`. This never throws, as the effect has already taken place.
  */
 export function encodeOutcome(outcome: Outcome, codec: Codec | undefined): { bytes: Uint8Array; outcome: Outcome } {
   try {
@@ -176,7 +176,7 @@ function storableJson(value: unknown): string {
   return text
 }
 
-/** Nothing in it would be dropped or changed by JSON; false when that takes a closer look. */
+/** JSON would drop or change nothing in it. False when that takes a closer look. */
 function isPlain(value: unknown, depth: number): boolean {
   if (typeof value === 'number') return Number.isFinite(value)
   if (typeof value !== 'object' || value === null)

@@ -20,11 +20,11 @@ import type { Store } from './store.ts'
 
 /** What can be said for all calls and again for each one. */
 export interface CallOptions {
-  /** How long a claim keeps others away; extended by a heartbeat at a third of it while the effect runs. Default 30 s. */
+  /** How long a claim keeps others away. While the effect runs, a heartbeat extends it at a third of this time. Default 30 s. */
   readonly leaseMs?: number
   /** How long an outcome is replayed, counted from completion. Default 24 h. */
   readonly keepMs?: number
-  /** How long after that a late retry is still told "gone". Default 7 days. */
+  /** How long after that a late retry still finds the key expired. Default 7 days. */
   readonly tombstoneMs?: number
   /** How long a duplicate waits for the running effect before it gets IN_FLIGHT. 0 asks not to wait. Default 5 s. */
   readonly waitMs?: number
@@ -47,11 +47,11 @@ export interface OnceOptions<S extends Store = Store> extends CallOptions {
   readonly store: S
   /** Whose keys these are: service, tenant, operation. Ids given as plain strings are in this scope. */
   readonly scope: string
-  /** The bound on any one call to the store. Default 5 s. */
+  /** The time limit of each call to the store. Default 5 s. */
   readonly storeTimeoutMs?: number
   /** The version of the code that writes outcomes. Default 0. */
   readonly version?: number
-  /** Brings a value that another version wrote up to date before it is replayed; without it, it is replayed as it was. */
+  /** Brings a value that another version wrote up to date before it is replayed. Without `upgrade` the value is replayed as it was. */
   readonly upgrade?: (value: unknown, version: number) => unknown
   readonly codec?: Codec
   /**
@@ -127,7 +127,7 @@ export function readRunOptions(what: string, settings: Settings, options: RunOpt
   checkGiven(what, options, runRules)
   // Nearly every call gives a fingerprint and nothing else.
   if (callNames.every((name) => options[name] === undefined || options[name] === settings[name])) return settings
-  // A call with a lease of its own and no deadline of its own has a deadline that fits that lease.
+  // A call that sets its lease and no deadline has a deadline that fits that lease.
   const attemptMs = Math.max(settings.attemptMs, (options.leaseMs ?? 0) * leasesPerAttempt)
   return { ...settings, attemptMs, ...given(options, callNames) }
 }

@@ -1,13 +1,13 @@
-// The contract between the idea and a place that remembers. A store decides with one atomic step and never waits; all time
-// is the store's own clock, so callers whose clocks disagree still agree on who holds a key.
+// The contract between the idea and a place that remembers. A store decides with one atomic step and never waits. All time is the
+// store's own clock, so callers whose clocks disagree still agree on who holds a key.
 //
-// The life of an entry, as every store must keep it (`now` is the store's clock; `leaseUntil` is when the lease ends, or,
-// once settled or released, when it ended):
+// The life of an entry, as every store must keep it (`now` is the store's clock, `leaseUntil` is when the lease ends, or, once
+// settled or released, when it ended):
 //   running     now <  leaseUntil                        a process works on it
 //   abandoned   now >= leaseUntil, never settled         may be taken over
 //   open        released after a failure                 may be claimed again
 //   settled     has its outcome                          is replayed
-//   tombstone   now >= leaseUntil + keepMs               was here; its answer is gone (any of abandoned, open, settled)
+//   tombstone   now >= leaseUntil + keepMs               was here, its answer is gone (any of abandoned, open, settled)
 //   absent      now >= leaseUntil + keepMs + tombstoneMs as if it had never been
 // Whether an entry is a tombstone or absent follows from these times alone, whether or not a sweep has been there.
 
@@ -17,9 +17,9 @@ export interface Store {
   /** Names the store in errors: 'postgres'. */
   readonly name: string
   /**
-   * Take the key, or learn what became of it. One atomic step; never waits for anyone. A claim that comes again with the
-   * token that already holds the key (a network retry) is granted again, with the lease anew. A claim whose token already
-   * gave the key back (a delayed duplicate) is `busy` with `retryAfterMs` 0: no process would be there to run it.
+   * Take the key, or learn what became of it. One atomic step, which never waits for another caller. A claim that comes again
+   * with the token that already holds the key (a network retry) is granted again, with the lease anew. A claim whose token
+   * already gave the key back (a delayed duplicate) is `busy` with `retryAfterMs` 0: no process would be there to run it.
    */
   claim(key: Key, request: ClaimRequest): Promise<Verdict>
   /** Push the end of the lease out to now + `leaseMs`. */
@@ -42,9 +42,9 @@ export interface ClaimRequest {
   readonly retention: Retention
   /** The version of the caller's code, kept with the entry. */
   readonly version: number
-  /** What an abandoned entry is answered with: taken over, or `doubt`. */
+  /** What a claim of an abandoned entry gets: the key, or `doubt`. */
   readonly onTakeover: 'run' | 'refuse'
-  /** What a tombstone is answered with: `expired`, or a fresh life. */
+  /** What a claim of a tombstone gets: `expired`, or a fresh life. */
   readonly onExpired: 'refuse' | 'run'
   /** What an operation was asked with, kept so that a worker can resume it without the caller. */
   readonly input?: Uint8Array
@@ -57,8 +57,8 @@ export interface Retention {
 }
 
 /**
- * Proof of holding a key: the writer is known by token and fence together. The token alone can come back to life, when a
- * claim is delivered once more after its entry was forgotten; the fence of that new life is another one.
+ * Proof of holding a key: the writer is known by token and fence together. The token alone can come back to life, when a claim is
+ * delivered once more after its entry was forgotten. The fence of that new life is another one.
  */
 export interface Claim {
   readonly key: Key
@@ -82,14 +82,14 @@ export type Verdict =
   | { readonly is: 'expired' }
 
 /**
- * 'lost': another attempt holds the key, or its entry has expired, and nothing was written. The same call repeated with
- * the same token after a lost reply answers 'done' again.
+ * 'lost': another attempt holds the key, or its entry has expired, and nothing was written. The same call repeated with the same
+ * token after a lost reply returns 'done' again.
  */
 export type Fenced = 'done' | 'lost'
 
 /**
  * A store whose records can commit together with the caller's own writes. `Tx` is what an effect is given to write with in a
- * transaction of the store's; `Foreign` is every kind of transaction that the store can join.
+ * transaction of the store's. `Foreign` is every kind of transaction that the store can join.
  */
 export interface Transactional<Tx, Foreign = Tx> {
   /** The store inside a transaction that the caller opened and will end. */
@@ -101,19 +101,19 @@ export interface Transactional<Tx, Foreign = Tx> {
 }
 
 /**
- * A claim made here is invisible to others until the transaction commits; they are answered `busy` meanwhile. The
- * transaction itself keeps others away, so there is no lease to extend.
+ * A claim made here is invisible to others until the transaction commits. Meanwhile their claims are `busy`. The transaction
+ * itself keeps others away, so there is no lease to extend.
  */
 export interface InTransaction {
   claim(key: Key, request: ClaimRequest): Promise<Verdict>
   settle(claim: Claim, outcome: Uint8Array, retention: Retention): Promise<Fenced>
-  /** Take back everything since the claim was granted, except the claim; the transaction can go on. */
+  /** Take back everything since the claim was granted, except the claim. The transaction can go on. */
   undoEffect(claim: Claim): Promise<void>
   /** Take back everything since the claim was granted, and the claim. */
   undoClaim(claim: Claim): Promise<void>
 }
 
-/** `granted` is there just when the verdict is; otherwise the transaction has ended already. */
+/** `granted` is there just when the verdict is `granted`. Otherwise the transaction has ended already. */
 export interface Began<Tx> {
   readonly verdict: Verdict
   readonly granted?: {
@@ -121,7 +121,7 @@ export interface Began<Tx> {
     /** Settle and commit. 'lost' rolled back. An error after which the commit may have happened is OUTCOME_UNKNOWN. */
     commit(outcome: Uint8Array, retention: Retention): Promise<Fenced>
     undoEffect(): Promise<void>
-    /** Take everything back; the effect has ended, so the connection can serve others. */
+    /** Take everything back. The effect has ended, so the connection can serve others. */
     rollback(): Promise<void>
     /** Take everything back under an effect that still runs: whatever it writes with `tx` from now on must never be committed. */
     abandon(): Promise<void>
@@ -155,13 +155,13 @@ export interface Collecting<Tx, Collected = unknown> {
 
 export interface Collector<Tx, Collected> {
   readonly tx: Tx
-  /** The effect has ended: what it writes with `tx` from now on reaches nobody. */
+  /** The effect has ended: what it writes with `tx` from now on is never committed. */
   end(): Collected
 }
 
-/** Expiry: strips entries that became tombstones of what they hold and deletes tombstones that are over. */
+/** Expiry: strips entries that became tombstones of what they hold and deletes expired tombstones. */
 export interface Sweepable {
-  /** One bounded step, safe from several machines; running entries are never touched. */
+  /** One bounded step, safe from several machines. Running entries are never touched. */
   sweep(options: { readonly limit: number }): Promise<Swept>
   /** The server removes expired entries itself, and a sweep is expensive: `createOnce` sweeps only when `sweepEveryMs` is given. */
   readonly isSweptByServer?: true
@@ -191,7 +191,7 @@ export type Mending =
   | 'release'
   /** Delete an entry in any state: the key is new. */
   | 'forget'
-  /** Settle a running, abandoned or open entry with the outcome that a person found out; its retention begins now. */
+  /** Settle a running, abandoned or open entry with the outcome that a person found out. Its retention begins now. */
   | { readonly resolve: Uint8Array; readonly retention: Retention }
   /** Keep a settled, open or abandoned entry for at least this long from now. Never shortens. */
   | { readonly keepMs: number }
@@ -219,7 +219,7 @@ export interface Entry {
 export interface EntryFilter {
   readonly scope?: string
   readonly state?: EntryState
-  /** Entries come in the order of scope and id; this one and all before it are passed over. */
+  /** Entries come in the order of scope and id. This one and all before it are passed over. */
   readonly after?: Key
   readonly limit: number
 }
@@ -239,10 +239,10 @@ export interface AuditRecord {
 export interface StepLedger {
   /**
    * As `claim`, with an input that is kept. A request without an input leaves the one that is there. What is granted becomes due
-   * (see Recoverable) when its lease ends, unless it is parked; a fresh life of the key begins without records.
+   * (see Recoverable) when its lease ends, unless it is parked. A fresh life of the key begins without records.
    */
   enlist(key: Key, request: ClaimRequest): Promise<Verdict>
-  /** What is recorded of the operation now; undefined when it was never enlisted, or is forgotten. */
+  /** What is recorded of the operation now. Undefined when it was never enlisted, or is forgotten. */
   ledger(key: Key): Promise<Ledger | undefined>
   /** One atomic write under the token. The same call repeated after a lost reply is `done` again. */
   advance(claim: Claim, change: Change): Promise<Advanced>
@@ -258,7 +258,7 @@ export interface Ledger {
 }
 
 export interface LedgerRecord {
-  /** Unique in its operation; 0 to 255 bytes of UTF-8. */
+  /** Unique in its operation. 0 to 255 bytes of UTF-8. */
   readonly name: string
   /** Grows with every write of the name: a record that comes late never overwrites a later one. */
   readonly revision: number
@@ -276,7 +276,7 @@ export interface Change {
     /** Go on, with the lease anew. */
     | { readonly to: 'running'; readonly leaseMs: number }
     | { readonly to: 'settled'; readonly outcome: Uint8Array; readonly retention: Retention }
-    /** Give the key back, due again after `afterMs`; without it the operation is parked. */
+    /** Give the key back, due again after `afterMs`. Without `afterMs` the operation is parked. */
     | { readonly to: 'open'; readonly afterMs?: number }
 }
 
@@ -285,7 +285,7 @@ export type Advanced = Fenced | 'cancelled'
 
 /** Steps whose record commits together with what they write. */
 export interface TransactionalSteps<Tx> {
-  /** Open a transaction for one step; undefined when the claim is lost. */
+  /** Open a transaction for one step. Undefined when the claim is lost. */
   beginStep(claim: Claim): Promise<BegunStep<Tx> | undefined>
 }
 
@@ -315,7 +315,7 @@ export interface Recoverable {
 
 export interface DueOperation {
   readonly key: Key
-  /** When it will be due again; names this finding of it. */
+  /** When it will be due again. This time names the finding. */
   readonly heldUntilMs: number
 }
 

@@ -1,5 +1,5 @@
-// Calls to a store, bounded in time and with errors of one kind. What a call that timed out did is unknown; `late` lets the
-// caller clean up when its answer comes after all.
+// Calls to a store, bounded in time and with errors of one kind. What a call that timed out did is unknown. `late` lets the
+// caller clean up when the store's reply comes after all.
 
 import type { Clock } from './clock.ts'
 import { OnceError } from './errors.ts'
@@ -42,7 +42,7 @@ const unfitCodes: readonly ErrorCode[] = ['STORE_UNAVAILABLE', 'STORE_UNSAFE', '
 /** By createOnce and cause: when a warning was given. */
 const warnedAtMs = new WeakMap<StoreCalls, Map<string, number>>()
 
-/** A fault that lasts is told again, so that it is in today's log, too. */
+/** A fault that lasts is reported again, so that it is in today's log, too. */
 const warnAgainMs = 3_600_000
 
 /** Callers may see no more than a 503, and the library never logs. So the message, which names the cure, goes to the process's warnings. */

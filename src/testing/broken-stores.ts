@@ -1,5 +1,5 @@
-// A contract that passes everything proves nothing: here is a wrong store for each guarantee, with the case that must find
-// it. They are also what a checker of one's own can be tried on.
+// A contract that passes everything proves nothing: here is a wrong store for each guarantee, with the case that must find it.
+// You can also try your own checker on them.
 
 import { brokenAnswers } from './broken-stores/answers.ts'
 import { brokenHolders } from './broken-stores/holders.ts'

@@ -1,6 +1,6 @@
-// Runs a user's code again and again and lets it fall at every call that leaves it, before and after, in this process and on a
-// clock that stands still: what the code waits for then never comes, its timers never fire, its calls reach nobody, and what
-// it had open is given up. Then others ask for the same, and the user's own invariant must hold.
+// Runs a user's code again and again and crashes it at every call that leaves it, before and after, in this process and on a
+// clock that stands still. After the crash what the code waits for never comes, its timers never fire, its calls are not made,
+// and what it had open is given up. Then other callers ask for the same, and the user's own invariant must hold.
 
 import { isDeepStrictEqual } from 'node:util'
 import { setImmediate } from 'node:timers/promises'
@@ -27,18 +27,18 @@ export interface CrashingProcess extends CrashPoints {
 }
 
 export interface CrashEverywhereOptions<World> {
-  /** What outlives a process: the store, the world outside. New for every cell; give the clock to the store. */
+  /** What outlives a process: the store, the world outside. New for every cell. Give the clock to the store. */
   setUp(clock: ManualClock): World | Promise<World>
   /** One request to one process, built anew: its store and its outside calls go through `process`. */
   run(process: CrashingProcess, world: World): Promise<unknown>
-  /** The invariant, when everybody was answered: throws when it does not hold. */
+  /** The invariant, when every client has its answer: throws when it does not hold. */
   check(world: World, answers: readonly CrashAnswer[]): void | Promise<void>
   tearDown?(world: World): void | Promise<void>
   /** Default: all of them. */
   readonly kinds?: readonly CrashKind[]
 }
 
-/** What a client was told in the end. */
+/** What a client got in the end. */
 export type CrashAnswer = { readonly value: unknown } | { readonly error: unknown }
 
 export const kindsRule: Rule = (value) =>
@@ -125,11 +125,12 @@ async function runCell<World>(
   }
 }
 
-// The default lease is 30 s: with 10 s between two tries a key that is taken over in time is answered long before the last.
+// The default lease is 30 s: with 10 s between two tries, the client of a key that is taken over in time has its answer long
+// before the last try.
 const triesMax = 30
 const betweenTriesMs = 10_000
 
-/** As a client does: while it is told nothing, or to ask again, it asks again. */
+/** As a client does: while it gets no answer, or the answer to ask again, it asks again. */
 async function askUntilAnswered<World>(
   { run }: CrashEverywhereOptions<World>,
   world: World,
@@ -219,7 +220,7 @@ function startLife(clock: ManualClock, asynchronous: Set<string>, crashAt: Crash
       if (dead) return never
       throw error
     })
-    // It fell while this was under way: what it had opened by then is given up, too.
+    // The process died while this was under way: what it had opened by then is given up, too.
     if (dead || kind === 'dies after') return die()
     if (kind !== 'fails after') return answer
     await giveUp(name)
@@ -251,10 +252,10 @@ function clockOf(clock: Clock, isAlive: () => boolean): Clock {
   }
 }
 
-// Twenty minutes of its clock are more than any attempt has by default (20 leases of 30 s); then it hangs.
+// Twenty minutes of its clock are more than any attempt has by default (20 leases of 30 s). A process that takes longer hangs.
 const stepMs = 250
 const stepsMax = (20 * 60_000) / stepMs
-/** How long a call to a real server is waited for before the clock goes on; a store that waits by this clock needs it to. */
+/** How long a call to a real server is waited for before the clock goes on. A store that waits by this clock needs the clock to go on. */
 const patienceMs = 20
 
 /** Undefined when the process died, or hangs. */
@@ -269,7 +270,7 @@ async function untilEnded(
     (error: unknown) => void (ended = { error }),
   )
   for (let step = 0; step < stepsMax && !life.isDead(); step++) {
-    // Turns of the event loop, in which everything that needs no waiting comes to its end.
+    // Turns of the event loop, in which everything that needs no waiting ends.
     for (let turn = 0; turn < 5 && !ended && !life.isDead(); turn++) await setImmediate()
     if (ended) break
     if (life.underWay.size > 0) await Promise.race([Promise.all(life.underWay), sleep(systemClock, patienceMs)])

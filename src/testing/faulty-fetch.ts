@@ -9,19 +9,19 @@ import type { Rule } from '../core/options.ts'
 import { seededRandom } from './seeded-random.ts'
 import type { SeededRandom } from './seeded-random.ts'
 
-/** The part of fetch that is used; a handler that takes a Request fits, too. */
+/** The part of fetch that is used. A handler that takes a Request fits, too. */
 export type FetchLike = (request: Request) => Response | Promise<Response>
 
 export interface FaultyFetchOptions {
   /** The same seed gives the same faults. */
   readonly seed: number
-  /** How likely it is, from 0 to 1, that a call meets this fault; it meets one at the most, so together they are 1 at most. */
+  /** How likely it is, from 0 to 1, that a call meets this fault. A call meets one fault at the most, so together they are 1 at most. */
   readonly drop?: number
-  /** The server has done its work, and the caller is told nothing of it. */
+  /** The server has done its work, and its reply never reaches the caller. */
   readonly loseReply?: number
   /** The answer breaks off in the middle of its body. */
   readonly reset?: number
-  /** The request arrives twice: at once, or once more when the first was answered. */
+  /** The request arrives twice: at once, or once more when the server has answered the first. */
   readonly duplicate?: number
   readonly delay?: number
   /** The longest delay, before the request or before its answer. Default 100. */
@@ -33,11 +33,11 @@ export type NetworkFault = 'drop' | 'loseReply' | 'reset' | 'duplicate' | 'delay
 
 export interface FaultyFetch {
   (input: string | URL | Request, init?: RequestInit): Promise<Response>
-  /** What happened to whom, in the order of the calls. */
+  /** What happened to which call, in the order of the calls. */
   readonly faults: readonly { readonly call: number; readonly fault: NetworkFault; readonly request: string }[]
   /** No more faults from now on. */
   heal(): void
-  /** Everything that was sent has been answered, duplicates included. */
+  /** Resolves when the server has answered everything that was sent, duplicates included. */
   idle(): Promise<void>
 }
 
@@ -138,7 +138,7 @@ async function meet(fault: NetworkFault, request: Request, network: Network): Pr
   }
 }
 
-/** The caller hears of the one that was sent first. */
+/** The caller gets the answer to the request that was sent first. */
 async function twice(request: Request, { send, random }: Network): Promise<Response> {
   const again = request.clone()
   const first = send(request) as Promise<Response>

@@ -1,5 +1,6 @@
-// Judges a history. It knows the guarantees and nothing of how they are kept: clients' log, ledger, audit trail and store
-// operations are held against each other and against the contract. docs/guarantees.md tells which guarantee each is about.
+// Judges a history. It knows the guarantees and nothing of how they are kept. It compares the clients' log, the ledger, the audit
+// trail and the store operations with each other and with the contract. docs/guarantees.md says which guarantee each assertion is
+// about.
 
 import { keyString } from '../core/key.ts'
 import { checkAudit } from './history-checker/audit.ts'
@@ -33,9 +34,9 @@ export { assertions } from './history-checker/violation.ts'
 export type { Assertion, Violation } from './history-checker/violation.ts'
 
 export interface CheckOptions extends LinearizableOptions {
-  /** `calm`: nothing went wrong in the world, so nothing may be lost and nobody refused. Default faulty. */
+  /** `calm`: nothing went wrong in the world, so nothing may be lost and no client refused. Default faulty. */
   readonly weather?: 'calm' | 'faulty'
-  /** An answer of the store that comes later than this is not heard any more. Default: every answer is heard. */
+  /** The caller ignores an answer of the store that comes later than this. Default: it ignores none. */
   readonly storeTimeoutMs?: number
 }
 
@@ -62,7 +63,7 @@ export function checkHistory(history: History, options: CheckOptions = {}): Viol
   return violations
 }
 
-/** The store's part alone: its rows and its answers, whatever they were asked for. */
+/** The store's part alone: its rows and its answers, whatever the calls were for. */
 export function checkStore(history: History, options: CheckOptions = {}): Violation[] {
   const violations: Violation[] = []
   checkAudit(history, (violation) => violations.push(violation))
@@ -93,7 +94,7 @@ export function describeOperation(operation: StoreOperation): string {
   return `${operation.call} of ${operation.process}, sent at ${Math.round(operation.sentAtMs)} ms, answered ${told}`
 }
 
-/** When all faults are over, a key that is asked for comes to its end. */
+/** After the last fault, a key that a client asks for must end. */
 export function checkEnds({ calls }: History, report: (violation: Violation) => void): void {
   const last = new Map<string, CallRecord>()
   for (const call of calls) if (call.phase === 'last') last.set(keyString(call.key), call)
@@ -127,7 +128,7 @@ function checkCalm(history: History, report: (violation: Violation) => void): vo
   }
   for (const operation of history.operations) {
     if (operation.answer !== 'lost' && operation.call !== 'release') continue
-    // An extension that was overtaken by the settle of its own attempt finds nothing to extend.
+    // An extension that its attempt's settle has overtaken finds nothing to extend.
     if (operation.call === 'extend' && settled.has(operation.token)) continue
     report({ assertion: 'calm-is-free', key: operation.key, message: describeOperation(operation) })
   }

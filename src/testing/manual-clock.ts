@@ -1,5 +1,5 @@
-// A clock that stands still until it is told to move: timers fire in order, and everything that a timer set off is done
-// before the next one fires.
+// A clock that stands still until `advance` moves it: timers fire in order, and everything that a timer set off is done before
+// the next one fires.
 
 import { setImmediate } from 'node:timers/promises'
 import type { Clock } from '../core/clock.ts'

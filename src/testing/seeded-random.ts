@@ -1,5 +1,5 @@
-// Chance that can be had again: the same seed gives the same numbers. A fork is a stream of its own, so that what one process
-// draws does not depend on how much another one drew.
+// Repeatable chance: the same seed gives the same numbers. A fork is a separate stream, so that what one process draws does not
+// depend on how much another process drew.
 
 import type { Random } from '../core/clock.ts'
 

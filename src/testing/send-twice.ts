@@ -1,5 +1,5 @@
-// Sends every request of an existing test-suite twice at once, and once more when both are answered, and tells which routes do
-// not bear it. The test that asked is given one of the answers and goes on as before.
+// Sends every request of an existing test-suite twice at once, and once more when both have their answers, and reports which
+// routes do not bear it. The test that sent the request gets one of the answers and goes on as before.
 
 import assert from 'node:assert/strict'
 import { systemRandom } from '../core/clock.ts'
@@ -16,7 +16,10 @@ export type { SendTwiceTarget } from './send-twice/target.ts'
 export interface SendTwiceOptions {
   /** `add`: a request without an Idempotency-Key is given one, the same each time it is sent. Default: keys are as they are. */
   readonly key?: 'as it is' | 'add'
-  /** Counts what really happened: rows, charges, mails. With it, requests are sent one after the other, to tell whose it was. */
+  /**
+   * Counts what really happened: rows, charges, mails. With it, requests are sent one after the other, so that each count belongs
+   * to one request.
+   */
   readonly effects?: () => number | Promise<number>
   /** How often a request that is sent once counts. Default 1. */
   readonly effectsOnce?: number
@@ -136,7 +139,7 @@ async function readAnswer(sending: Promise<Response>): Promise<SentAnswer> {
   }
 }
 
-/** What the test would have been given had the request been sent once: a refusal of the duplicate is not for its eyes. */
+/** What the test would have been given had the request been sent once: it never sees the refusal of a duplicate. */
 function toResponse(pair: readonly SentAnswer[], retry: SentAnswer): Response {
   const good = pair.find((each) => each.is === 'answer' && each.status < 500 && each.status !== 409)
   const chosen = good ?? (retry.is === 'answer' && retry.status < 500 ? retry : pair[0]!)

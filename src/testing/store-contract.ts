@@ -40,7 +40,7 @@ export interface StoreContractOptions {
 
 export type Cannot = { readonly [Name in Guarantee]?: string }
 
-/** The part of a test runner's `test` that is used; those of vitest, jest, mocha (`it`) and node:test fit. */
+/** The part of a test runner's `test` that is used. Those of vitest, jest, mocha (`it`) and node:test fit. */
 export interface ContractTest {
   (name: string, run: () => Promise<void>, timeoutMs?: number): unknown
   skip(name: string, run: () => Promise<void>): unknown
@@ -64,7 +64,7 @@ export const storeContractCases: readonly ContractCase[] = [
 
 const ofOperations: ReadonlySet<ContractCase> = new Set([...operationCases, ...stepCases])
 
-// For the slowest case (a crash of the server) on the slowest machine; the usual case takes milliseconds.
+// For the slowest case (a crash of the server) on the slowest machine. The usual case takes milliseconds.
 const caseMsMax = 120_000
 
 /**
@@ -111,7 +111,7 @@ export function storeContract(options: StoreContractOptions): void {
 }
 
 /**
- * Runs one case of the contract on a subject of its own. Rejects when the store does not keep the guarantee.
+ * Runs one case of the contract on a new subject. Rejects when the store does not keep the guarantee.
  *
  * @example
  * import { brokenStores, runContractCase, storeContractCases } from 'onceonly/testing'
@@ -136,7 +136,7 @@ export async function runContractCase(
   await subject.destroy()
 }
 
-/** Why a store that makes these exceptions does not take this case; undefined when it does. */
+/** Why a store that makes these exceptions does not take this case. Undefined when it does. */
 export function reasonNotTo(each: ContractCase, cannot: Cannot): string | undefined {
   // What needs something that the store does not have cannot be asked of it, and need not be excepted twice.
   const needed = [...(needs[each.guarantee] ?? []), ...(ofOperations.has(each) ? (['operations'] as const) : [])]

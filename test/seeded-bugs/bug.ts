@@ -1,5 +1,5 @@
-// What a seeded bug is: one change of one file of the source, and the assertion that must notice it. `find` matches exactly
-// once in today's source (table.test.ts sees to it), so a row cannot come to mean nothing.
+// What a seeded bug is: one change of one file of the source, and the assertion that must notice it. `find` matches exactly once
+// in today's source (table.test.ts sees to it), so a row cannot lose its meaning.
 
 import type { Assertion } from '../../src/testing/history-checker.ts'
 
@@ -42,7 +42,7 @@ export function bugsIn(file: string, group: Group, rows: readonly Row[]): Seeded
 /** Rows that need a server, or processes that take their time, are not part of a quick run. */
 export type Needs = 'postgres' | 'redis' | 'mariadb' | 'dynamodb' | 'mongodb' | 'time'
 
-// Nearly all are found within three hundred; ten times that leaves room for a generator that changes.
+// Nearly all are found within three hundred. Ten times that leaves room for a generator that changes.
 const schedulesMaxUsual = 3_000
 
 export function bySimulation(simulation: Assertion, schedulesMax: number = schedulesMaxUsual): CaughtBy {

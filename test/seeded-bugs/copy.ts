@@ -9,7 +9,7 @@ export const root: string = join(import.meta.dirname, '../..')
 
 export interface Copy {
   readonly path: string
-  /** Puts the bug in; the returned function takes it out. */
+  /** Puts the bug in. The returned function takes it out. */
   seed(bug: SeededBug): () => void
 }
 

@@ -1,5 +1,5 @@
-// Runs the assertion that must notice a bug, in a copy of the project, in a process of its own: a bug may hang or crash it.
-// Caught means that the named assertion failed, not that anything did.
+// Runs the assertion that must notice a bug, in a copy of the project, in a separate process: a bug may hang or crash it. Caught
+// means that the named assertion failed, not that anything did.
 
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
@@ -24,7 +24,7 @@ export interface Hunter {
   close(): void
 }
 
-// The slowest row takes half a minute (a server that starts on a busy machine); after this something hangs.
+// The slowest row takes half a minute (a server that starts on a busy machine). After this something hangs.
 const huntMsMax = 180_000
 
 export function hunterIn(copy: Copy): Hunter {
@@ -81,7 +81,7 @@ interface Ran {
   readonly errors: string
 }
 
-/** In a process group of its own, so that whatever hangs goes with all that it has started. */
+/** In a separate process group, so that whatever hangs goes with all that it has started. */
 function run(copy: Copy, args: readonly string[]): Promise<Ran> {
   // The types are taken out of the source once, and not by every process anew.
   const env = { ...process.env, NODE_NO_WARNINGS: '1', NODE_COMPILE_CACHE: join(copy.path, 'compiled') }

@@ -1,4 +1,4 @@
-// Which seeded bugs run when not all can: those that need no server and no time always, and of the others one third a day.
+// Which seeded bugs run when not all can: those that need no server and no time always, and of the others one third per day.
 
 import type { SeededBug } from './bug.ts'
 

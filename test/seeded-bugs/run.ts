@@ -68,7 +68,7 @@ async function runOnSoundSource(hunters: readonly Hunter[], bugs: readonly Seede
 async function simulateSound(hunter: Hunter, bugs: readonly SeededBug[]): Promise<ReadonlyMap<string, string>> {
   const broken = new Map<string, string>()
   for (const what of new Set(bugs.flatMap(({ caughtBy }) => ('simulation' in caughtBy ? [caughtBy.of] : [])))) {
-    // No assertion has this name, so this runs to its end and tells all that is broken.
+    // No assertion has this name, so this runs to its end and reports all that is broken.
     const simulated = await hunter.simulate(what, 'none', 500)
     if (simulated.is === 'missed' && simulated.why.includes('broke')) broken.set(what, simulated.why)
   }

@@ -4,7 +4,7 @@
 import { simulations } from '../simulation/simulations.ts'
 
 export interface Found {
-  /** How many schedules it took; undefined when it was not found. */
+  /** How many schedules it took. Undefined when it was not found. */
   readonly after?: number
   readonly alsoBroken: readonly string[]
 }

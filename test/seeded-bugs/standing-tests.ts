@@ -1,6 +1,6 @@
-// A vitest that stays, in a process of its own: to start one costs five times what a test does. It is asked for named tests
-// and answers what became of each. Whatever hangs or breaks it is ended with all that it has started, and the next question
-// is put to a new one.
+// A vitest that stays, in a separate process: to start one costs five times what a test does. It is asked for named tests and
+// returns what became of each. Whatever hangs or breaks it is ended with all that it has started, and the next question is put to
+// a new one.
 
 import { fork } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
@@ -17,7 +17,7 @@ export function standTests({ path }: Copy, limitMs: number): StandingTests {
   let child: ChildProcess | undefined
   const start = (): ChildProcess => {
     const env = { ...process.env, NODE_NO_WARNINGS: '1' }
-    // In a process group of its own, which can be ended as a whole.
+    // In a separate process group, which can be ended as a whole.
     const program = join(path, 'test/seeded-bugs/standing-tests/process.ts')
     return fork(program, { cwd: path, env, detached: true, silent: true, execArgv: [] })
   }

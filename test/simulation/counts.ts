@@ -90,7 +90,7 @@ export function addCounts(sum: Record<string, number>, more: Readonly<Record<str
   for (const [name, count] of Object.entries(more)) sum[name] = (sum[name] ?? 0) + count
 }
 
-/** What the history shows; faults are counted where they are done. */
+/** What the history shows. Faults are counted where they are done. */
 export function countHistory(counts: Counts, history: History): void {
   counts.calls += history.calls.length
   counts.executions += history.executions.length
@@ -144,7 +144,7 @@ function countVerdict(
   else if (answer.how === 'reopened') counts.reopened++
 }
 
-/** What the run met too little of; quotas are for a thousand schedules. */
+/** What the run met too little of. Quotas are for a thousand schedules. */
 export function missedQuotas(
   counts: Readonly<Record<string, number>>,
   least: Readonly<Record<string, number>> = quotas,

@@ -1,4 +1,4 @@
-// A failure as a person wants to read it: how to have it again, what is wrong, and the shortest story that shows it.
+// A failure as a person wants to read it: how to repeat it, what is wrong, and the shortest story that shows it.
 
 import { execFileSync } from 'node:child_process'
 import { shrink } from './shrink.ts'

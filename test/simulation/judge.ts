@@ -34,7 +34,7 @@ function judgeHistory({ plan, history }: Run): Violation[] {
   return violations
 }
 
-/** Of what was lost nobody can know; but who was told of it, and comes back, must be refused. */
+/** No client can know what was lost. But an instance that had the reply to a lost write, and comes back, must be refused. */
 function judgeLoss({ history, givenBlindly }: Run): Violation[] {
   const violations: Violation[] = givenBlindly.map((key) => ({
     assertion: 'quarantine-holds',

@@ -40,7 +40,7 @@ export type OperationCounts = NetworkCounts & {
   keeps: number
 }
 
-/** For a thousand schedules, a third of what they meet when the generator is in order; see counts.ts. */
+/** For a thousand schedules, a third of what they meet when the generator is in order. See counts.ts. */
 export const operationQuotas: Readonly<Record<string, number>> = {
   lostRequests: 251,
   lostAcknowledgements: 95,
@@ -139,7 +139,7 @@ export function countOperations(counts: OperationCounts, history: OperationHisto
       if (pivot && state === 'failed') counts.refusedPivots++
       if (lastError.includes('asked for before with another fingerprint')) counts.mismatched++
       if (state === 'stuck') counts.stuck++
-      // It began once more, and nobody had heard what became of it.
+      // It began once more, and no record said what became of it.
       const before = change.before?.records.get(name)
       if (state === 'began' && before && recordHead(before.content).state === 'began') counts.doubts++
     }

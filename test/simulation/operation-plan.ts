@@ -1,5 +1,5 @@
-// A schedule of operations as data: what each consists of, who asks for it, how its steps and undos behave, and what goes
-// wrong. As with plan.ts, everything follows from the seed, and a plan from which things are left out is still a plan.
+// A schedule of operations as data: what each consists of, which client asks for it, how its steps and undos behave, and what
+// goes wrong. As with plan.ts, everything follows from the seed, and a plan from which things are left out is still a plan.
 
 import type { MessageFault } from './world/network.ts'
 import { mixed, seededRandom } from '../../src/testing/seeded-random.ts'
@@ -11,7 +11,7 @@ export interface OperationPlan {
   readonly seed: number
   readonly theme: Theme
   readonly leaseMs: number
-  /** Of what an operation came to; one that is not finished is kept. */
+  /** Of the result of an operation. An operation that is not finished is kept. */
   readonly keepMs: number
   readonly tombstoneMs: number
   readonly onExpired: 'refuse' | 'run'
@@ -59,13 +59,13 @@ export interface Drift {
 export type OperationFault = Exclude<WorldFault, { kind: 'loss' }>
 
 /**
- * What a schedule is mostly about, as in plan.ts: what operations came to expires under retries and workers (expiry), somebody
- * releases or forgets them by hand while they are under way (mended), the code changes under them (drift), people cancel
+ * What a schedule is mostly about, as in plan.ts: results of operations expire under retries and workers (expiry), a person
+ * releases or forgets operations manually while they are under way (mended), the code changes under them (drift), people cancel
  * and resume all the time (people).
  */
 type Theme = 'mixed' | 'expiry' | 'mended' | 'drift' | 'people'
 
-/** Steps of one stage run at once; a stage begins when the one before it has ended. */
+/** Steps of one stage run at once. A stage begins when the stage before it has ended. */
 export interface PlannedOperation {
   readonly stages: readonly (readonly PlannedStep[])[]
 }
@@ -83,10 +83,10 @@ export interface PlannedStep {
   readonly pivot: boolean
   readonly tries: number
   readonly timeoutMs?: number
-  /** For the first time it is run, the second, and so on; after the last one it works. */
+  /** For the first time it is run, the second, and so on. After the last one it works. */
   readonly runs: readonly Behaviour[]
   readonly undos: readonly Behaviour[]
-  /** How many of the first lookups cannot tell. */
+  /** How many of the first lookups return `unknown`. */
   readonly unknowns: number
 }
 
@@ -99,7 +99,7 @@ export interface Behaviour {
     | 'throws'
     | 'final'
     | 'not-begun'
-    /** Something is sent, and its fate differs from what is heard. */
+    /** Something is sent, and its fate differs from what the operation sees. */
     | 'throws-after'
     | 'lose-request'
     | 'lose-reply'
@@ -309,7 +309,7 @@ function planMessageFault(random: SeededRandom, leaseMs: number, process: string
   })
   const delayMs = random.pick([0, 30, 500, leaseMs * (0.5 + random.fraction() * 2)])
   const isSilent = (does === 'lose-request' || does === 'lose-reply') && random.chance(0.5)
-  // A process sends some three messages a step, and workers ask for what is due in between.
+  // A process sends some three messages per step, and workers ask for what is due in between.
   return { process, message: random.integer(0, 24), does, ...(!isSilent && { delayMs }) }
 }
 

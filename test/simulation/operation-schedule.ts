@@ -28,7 +28,7 @@ export async function judgeOperationPlan(plan: OperationPlan): Promise<JudgedOpe
   process.on('unhandledRejection', collect)
   try {
     const run = await runOperationPlan(plan, { drain: plan.seed % thoroughEvery === 0 ? 'thorough' : 'quick' })
-    await setImmediate() // Node reports what was rejected when its turn is over
+    await setImmediate() // Node reports what was rejected at the end of its turn
     countOperations(run.counts, run.history)
     const { counts, traceHash, history } = run
     return { run, counts, traceHash, violations: judge(run, rejections), story: () => tellOperations(history) }
@@ -44,7 +44,7 @@ function judge(run: OperationRun, rejections: readonly unknown[]): Violation[] {
   for (const name of unclosed) {
     violations.push({ assertion: 'everybody-answered', message: `the close of ${name} never came back` })
   }
-  // Everybody asks for an operation with the same input, whatever the codec makes of it.
+  // Every client asks for an operation with the same input, whatever the codec makes of it.
   const isAskedOtherwise = plan.drift?.kind === 'asked-otherwise'
   for (const { operation: key, text, process: by } of isAskedOtherwise ? [] : history.answers) {
     if (text === 'MISMATCH') violations.push({ assertion: 'same-answer', key, message: `${by} was told MISMATCH` })

@@ -1,6 +1,6 @@
-// Runs one plan of operations: the shipped core in several processes with workers, on simulated rows and beside simulated
-// outside systems. Faults first; then everything is healed, workers finish what they find without any client, a person decides
-// what is parked by the ledger, and every operation must end.
+// Runs one plan of operations: the shipped core in several processes with workers, on simulated rows and beside simulated outside
+// systems. Faults come first. Then everything is healed, workers finish what they find without any client, a person decides what
+// is parked by the ledger, and every operation must end.
 
 import { sleep } from '../../src/core/clock.ts'
 import { FinalError, NotBegunError, OnceError } from '../../src/core/errors.ts'
@@ -58,7 +58,7 @@ export interface OperationRun {
   readonly traceHash: number
   readonly rested: boolean
   readonly unclosed: readonly string[]
-  /** What was still stored when all retention was over and a sweep had been there; unless something is parked for ever. */
+  /** What was still stored after all retention and a sweep, unless something is parked forever. */
   readonly leftovers: number
   /** Transactions of steps that were still open when everything was closed. */
   readonly leftOpen: number
@@ -84,7 +84,7 @@ interface Stage {
   readonly closing: Set<string>
   /** How often each step, undo and lookup was called. */
   readonly called: Map<string, number>
-  /** Functions of steps outside of transactions that are under way in a life that is not over. */
+  /** Functions of steps outside of transactions that are under way in a life that has not ended. */
   active: number
   /** Given out to what is written in transactions. */
   tickets: number
@@ -270,7 +270,7 @@ function deploy(stage: Stage, { process: index, downMs }: Deploy): void {
   })
 }
 
-/** Who starts again has the code of the day. */
+/** A process that starts again has the code of the day. */
 function newestOf({ drift }: OperationPlan): number {
   return drift ? 2 : 1
 }
@@ -320,10 +320,10 @@ function intervene(stage: Stage, process: Process, fault: OperationFault & { kin
   life.arrive(0, () => void work().catch(() => {}))
 }
 
-/** What a person says that an operation came to. */
+/** The result that a person gives to an operation. */
 const resolved = { results: { by: 'hand' } }
 
-/** A client asks a process; when that fails or dies, it asks another one, as often as planned. */
+/** A client asks a process. When that fails or dies, the client asks another one, as often as planned. */
 function ask(stage: Stage, planned: PlannedRequest, tries: number): void {
   const { world, processes, services, plan } = stage
   const running = services.get(processes[(planned.process + tries) % processes.length]!)
@@ -416,7 +416,7 @@ function outsideStep(
   const { outside } = stage
   const { name, undoable, pivot, tries, timeoutMs } = planned
   const { life } = running
-  // Who has forgotten an operation, or kept it for its time, asks for it anew: the other side has forgotten it, too.
+  // An operation that was forgotten, or has expired, is asked for anew: the other side has forgotten it, too.
   const requestOf = ({ key: derived, fence }: StepContext) => {
     const record = lifeOf(stage, operation, fence)
     return { system, subject: subjectOf(record, name), key: `${derived}, life ${record.life}`, fence }
@@ -463,7 +463,7 @@ function transactionStep(
   const does = (which: 'run' | 'undo') => (tx: SimulatedStep, context: StepContext) =>
     behave(stage, running, operation, planned, which, context, async (fate) => {
       if (fate === 'declined') throw new FinalError('planned: it was declined')
-      // What a step comes to must be known before it commits, and where it will stand in the ledger is not.
+      // The result of a step must be known before it commits, and its place in the ledger is not.
       const ticket = stage.tickets++
       const subject = subjectOf(lifeOf(stage, operation, context.fence), planned.name)
       await tx.writeLine(() => outside.commit(subject, which, ticket))
@@ -521,12 +521,12 @@ async function behave(
   send: (fate: OutsideFate) => Promise<number>,
 ): Promise<number> {
   const { life } = running
-  // Where nothing is deduplicated, code that goes on after its time is over does twice what is tried again.
+  // Where nothing is deduplicated, code that goes on after its time limit does twice what is tried again.
   const mayGoOn = (): boolean => planned.kind !== 'asked' || !context.signal.aborted
   const { invocation, nth } = invoke(stage, running, operation, planned.name, which, context)
   const behaviour = (which === 'run' ? planned.runs : planned.undos)[nth] ?? works
   if (which === 'undo') stage.counts.undos++
-  // What a transaction has not committed by then, nobody will ever see.
+  // What a transaction has not committed by then never becomes visible.
   let isActive = planned.kind !== 'transaction'
   if (isActive) stage.active++
   const end = (how: string): void => {
@@ -564,7 +564,7 @@ async function carryOut(
   return new Promise(() => {})
 }
 
-/** Faults are over: workers finish what they can, a person decides the rest, and then everything is closed. */
+/** After the last fault, workers finish what they can, a person decides the rest, and then everything is closed. */
 function heal(stage: Stage): void {
   tell(stage, 'all faults are over')
   const judge = stage.world.createProcess('judge')
@@ -577,7 +577,10 @@ function heal(stage: Stage): void {
   })
 }
 
-/** What a worker was told of and could not take up is not told again for ten seconds, and that a few times over. */
+/**
+ * An operation that the store handed to a worker, and that the worker could not resume, is not handed out again for ten seconds,
+ * a few times over.
+ */
 const patienceMs = 600_000
 
 async function finishAll(stage: Stage, running: Running): Promise<void> {
@@ -607,8 +610,8 @@ async function finishAll(stage: Stage, running: Running): Promise<void> {
 }
 
 /**
- * A request that comes late, or that the network delivers once more, may begin a life after everything else is over, and a worker
- * must be there.
+ * A request that comes late, or that the network delivers once more, may begin a life after everything else has ended, and a
+ * worker must be there.
  */
 function isUnderWay({ history, plan, world }: Stage): boolean {
   return (
@@ -651,7 +654,7 @@ function endOf(stage: Stage, outcome: Outcome, atMs: number): OperationEnd {
   return { state: 'completed', text: JSON.stringify(value), results: placesOf(stage, results), atMs }
 }
 
-/** A transaction's line came into the ledger where nobody could tell beforehand. */
+/** The place of a transaction's line in the ledger was not known beforehand. */
 function placesOf({ outside }: Stage, results: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(results).map(([name, at]) => [name, Number(at) < 0 ? outside.placeOf(-1 - Number(at)) : at]),
@@ -699,7 +702,7 @@ function isBeyondHelp({ steps, lastError = '' }: OperationStatus): boolean {
 
 async function sweepAll({ world, server, plan, history }: Stage): Promise<number> {
   let leftovers = 0
-  // It may have been kept for two leases by hand.
+  // A person may have kept it for two leases.
   const afterMs = plan.leaseMs + Math.max(plan.keepMs, 2 * plan.leaseMs) + plan.tombstoneMs
   world.after(afterMs, () => {
     void server

@@ -1,5 +1,5 @@
-// A schedule as data: who asks for what and when, how the effects behave, and what goes wrong. All of it follows from the seed;
-// a plan can be made smaller by leaving things out, and is still a plan.
+// A schedule as data: which client asks for what and when, how the effects behave, and what goes wrong. All of it follows from
+// the seed. A plan can be made smaller by leaving things out, and is still a plan.
 
 import type { MessageFault } from './world/network.ts'
 import { mixed, seededRandom } from '../../src/testing/seeded-random.ts'
@@ -17,7 +17,7 @@ export interface Plan {
   readonly attemptMs: number
   readonly storeTimeoutMs: number
   readonly latencyMs: readonly [number, number]
-  /** When the faults end; every call has been made by then. */
+  /** When the faults end. Every call has been made by then. */
   readonly healAtMs: number
   readonly processes: readonly PlannedProcess[]
   readonly calls: readonly PlannedCall[]
@@ -51,7 +51,7 @@ export interface PlannedCall {
   readonly key: number
   readonly asked: string
   readonly how: 'run' | 'transaction'
-  /** For the first time that this call runs the effect, the second, and so on; the last one for all that follow. */
+  /** For the first time that this call runs the effect, the second, and so on. The last one is for all that follow. */
   readonly effects: readonly PlannedEffect[]
   readonly retries: number
   readonly retryMs: number
@@ -94,7 +94,7 @@ export type WorldFault =
       readonly action: 'release' | 'forget' | 'resolve' | 'keep'
     }
 
-/** The same id in two scopes, and two ids in one: nobody may be given another's answer. */
+/** The same id in two scopes, and two ids in one: no client may get another key's answer. */
 export const keys = [
   { scope: 'shop', id: '1' },
   { scope: 'bank', id: '1' },
@@ -106,8 +106,8 @@ const hourMs = 3_600_000
 /**
  * What a schedule is mostly about. Chance alone rarely brings together what belongs together: a claim that comes twice and an
  * effect that gave the key back in between (ghosts), a process that stands still while its effect is slow (zombies), retries
- * around the end of retention (expiry), duplicates that wait together in one process (crowd), a key that is forgotten by hand under
- * a slow effect whose claim then comes once more (lives).
+ * around the end of retention (expiry), duplicates that wait together in one process (crowd), a key that a person forgets under a
+ * slow effect whose claim then comes once more (lives).
  */
 type Theme = 'mixed' | 'ghosts' | 'zombies' | 'expiry' | 'crowd' | 'lives'
 
@@ -310,7 +310,7 @@ function planGhost(random: SeededRandom, { leaseMs }: Ground, process: string): 
 
 type Asking = Pick<PlannedCall, 'process' | 'atMs'> & { readonly key?: number; readonly operation?: number }
 
-/** What is asked for first at its process is forgotten by hand meanwhile, and soon after that its claim comes once more. */
+/** Meanwhile a person forgets what is asked for first at its process, and soon after that its claim comes once more. */
 export function planRevival(
   random: SeededRandom,
   { leaseMs, latencyMs }: Pick<Plan, 'leaseMs' | 'latencyMs'>,

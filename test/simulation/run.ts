@@ -1,8 +1,8 @@
 // npm run simulate -- --seed S --schedules N [--what keys|redis|operations] [--seconds T] [--workers W] [--json FILE] [--fresh]
 //
-// Runs the schedules of the seeds S, S + 1, … on all cores. With --fresh it chooses S by chance, and adds what it met to FILE, so that
-// many runs are one search (scripts/guarantees.ts tells of them). Exit code 0: no violation, and the quotas were met. 1: a violation,
-// told as a story. 2: INVALID, the run met too little of what it is about.
+// Runs the schedules of the seeds S, S + 1, … on all cores. With --fresh it chooses S by chance, and adds what it met to FILE, so
+// that many runs are one search (scripts/guarantees.ts reports them). Exit code 0: no violation, and the quotas were met. 1: a
+// violation, with its story. 2: INVALID, the run met too little of what it is about.
 
 import { randomInt } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
@@ -31,7 +31,7 @@ interface BatchDone {
 
 /** Long enough that handing out costs nothing, short enough that the cores end together. */
 const batchSchedules = 250
-/** The first failures tell; the rest are mostly the same. */
+/** The first failures tell enough. The rest are mostly the same. */
 const failuresMax = 3
 
 async function runBatch({ what, seed, schedules }: Batch): Promise<BatchDone> {
@@ -99,7 +99,7 @@ interface Total {
   traceHash: number
 }
 
-/** At least as many schedules as were asked for, and on until the time is over. */
+/** At least as many schedules as were asked for, and on until the time has passed. */
 async function runAll(wanted: Wanted): Promise<Total> {
   const untilMs = performance.now() + wanted.seconds * 1_000
   const total: Total = { counts: {}, failed: [], traceHash: 0 }

@@ -1,4 +1,4 @@
-// One schedule, from its seed to its judgement. The same seed always comes to the same trace.
+// One schedule, from its seed to its judgement. The same seed always gives the same trace.
 
 import { setImmediate } from 'node:timers/promises'
 import { tellStory } from '../../src/testing/history-checker.ts'
@@ -32,7 +32,7 @@ export async function judgePlan(plan: Plan): Promise<Judged> {
   process.on('unhandledRejection', collect)
   try {
     const run = await runPlan(plan, { drain: plan.seed % thoroughEvery === 0 ? 'thorough' : 'quick' })
-    await setImmediate() // Node reports what was rejected when its turn is over
+    await setImmediate() // Node reports what was rejected at the end of its turn
     countHistory(run.counts, run.history)
     const { counts, traceHash, history } = run
     return { run, counts, traceHash, violations: judge(run, rejections), story: () => tellStory(history) }

@@ -3,7 +3,7 @@
 import type { Assertion } from '../../src/testing/history-checker.ts'
 import type { Simulation } from './simulations.ts'
 
-/** A story of a dozen lines is reached long before; a plan has some forty things that could be left out. */
+/** A story of a dozen lines is reached long before. A plan has some forty things that could be left out. */
 const runsMax = 500
 
 export async function shrink<Plan>(

@@ -1,5 +1,5 @@
-// Runs one plan: the shipped core in several processes, on a simulated network in front of simulated rows. Faults first; then
-// everything is healed, every key is asked for once more, and all must come to an end that the checker finds no fault with.
+// Runs one plan: the shipped core in several processes, on a simulated network in front of simulated rows. Faults come first.
+// Then everything is healed, every key is asked for once more, and all must reach an end that the checker finds no fault with.
 
 import { sleep } from '../../src/core/clock.ts'
 import { FinalError, InDoubtError, NotBegunError, OnceError } from '../../src/core/errors.ts'
@@ -32,13 +32,13 @@ export interface Run {
   readonly history: History
   readonly counts: Counts
   readonly traceHash: number
-  /** Whether everything came to rest when all that ran had been closed. */
+  /** Whether everything was at rest when all that ran had been closed. */
   readonly rested: boolean
   /** Processes whose `close` never came back. */
   readonly unclosed: readonly string[]
-  /** What was still stored when all retention was over and a sweep had been there. */
+  /** What was still stored after all retention and a sweep. */
   readonly leftovers: number
-  /** Keys that a Redis which had lost writes gave to somebody who knew of them. */
+  /** Keys that a Redis which had lost writes gave to a process that knew of those writes. */
   readonly givenBlindly: readonly string[]
 }
 
@@ -60,7 +60,7 @@ interface Stage {
   readonly counts: Counts
   readonly processes: readonly Process[]
   readonly services: Map<Process, Running>
-  /** Processes that were told to close and have not said that they have. */
+  /** Processes that were asked to close and have not reported that they did. */
   readonly closing: Set<string>
 }
 
@@ -84,7 +84,7 @@ export async function runPlan(plan: Plan, { drain = 'quick' }: { readonly drain?
   return { plan, history, counts, traceHash: world.traceHash(), rested, ...left }
 }
 
-/** Whatever goes on for so long after all faults are over will go on for ever: it is ten times the longest deadline. */
+/** Whatever goes on for so long after the last fault will go on forever: it is ten times the longest deadline. */
 const restMs = 1_200_000
 
 function setStage(plan: Plan, drain: Drain): Stage {
@@ -224,7 +224,7 @@ function happen(stage: Stage, fault: WorldFault): void {
   }
 }
 
-/** What a person does by hand. One who resolves a key has found out which execution took effect. */
+/** What a person does manually. A person who resolves a key has found out which execution took effect. */
 function mend(stage: Stage, { life, once }: Running, { key: index, action }: WorldFault & { kind: 'mend' }): void {
   const key = keys[index]!
   const found = action === 'resolve' ? lastEffectOf(stage, keyString(key)) : undefined
@@ -252,7 +252,7 @@ function lastEffectOf({ history }: Stage, key: string): Effected | undefined {
   return { key, asked: history.executions[execution]!.call.asked, execution }
 }
 
-/** A client asks a process; when that fails or dies, it asks another one, as often as planned. */
+/** A client asks a process. When that fails or dies, the client asks another one, as often as planned. */
 function ask(stage: Stage, planned: PlannedCall, tries: number): void {
   const { world, processes, services, plan } = stage
   const process = processes[(planned.process + tries) % processes.length]!
@@ -400,7 +400,7 @@ function heal(stage: Stage): void {
   })
 }
 
-/** A person does so, and does it again when somebody else comes who knew of what was lost. */
+/** A person ends a quarantine, and does it again when another process comes that knew of what was lost. */
 function endQuarantines({ redis, world, plan }: Stage): void {
   const times = plan.worldFaults.some(({ kind }) => kind === 'loss') ? [0, 1, 2, 4, 6, 8] : []
   for (const leases of times) world.after(leases * plan.leaseMs, () => redis?.endQuarantine())
@@ -411,7 +411,7 @@ const plainEffect: PlannedEffect = { beforeMs: 0, afterMs: 0, ends: 'returns' }
 async function askForAll(stage: Stage, running: Running): Promise<void> {
   const { plan } = stage
   for (const index of new Set(plan.calls.map(({ key }) => key))) {
-    // In a transaction if somebody used one for this key, so that both ways are seen to end.
+    // In a transaction if a call used one for this key, so that both ways are seen to end.
     const how = plan.calls.find(({ key }) => key === index)!.how
     for (let asks = 0; asks < 2; asks++) await askUntilEnd(stage, running, index, how)
   }
@@ -432,7 +432,7 @@ async function askUntilEnd(stage: Stage, running: Running, index: number, how: '
   }
 }
 
-/** The longest that a key may stay out of reach: a duplicate that waits, hangs and leaves its lease; messages that are late. */
+/** The longest that a key may stay out of reach: a duplicate that waits, hangs and leaves its lease, and messages that are late. */
 function wedgedMs({ leaseMs: usualMs, attemptMs, storeTimeoutMs }: Plan): number {
   const leaseMs = 2 * usualMs // that of a process may be twice as long
   const [waitMs, graceMs, lateMs, noticeMs] = [4 * leaseMs, leaseMs, 3 * leaseMs, 4_000]
@@ -444,7 +444,7 @@ async function sweepAll(stage: Stage): Promise<number> {
   let leftovers = 0
   const longest = (name: 'leaseMs' | 'keepMs'): number =>
     Math.max(plan[name], ...plan.processes.map(({ times }) => times?.[name] ?? 0))
-  // A key may have been kept for two leases by hand.
+  // A person may have kept a key for two leases.
   const afterMs = longest('leaseMs') + Math.max(longest('keepMs'), 2 * plan.leaseMs) + plan.tombstoneMs
   world.after(afterMs, () => {
     // What a Redis keeps goes by itself.

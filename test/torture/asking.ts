@@ -14,7 +14,7 @@ import type { Journal, ToldAnswer } from './journal.ts'
 import { type OpenedStore, openStore, type Place, writeEffect } from './place.ts'
 import { type Fate, type Pass, passThrough, watched } from './points.ts'
 
-/** `refuse` is a run that is never taken over: at most once, whatever happens; `gatewayRefuse` is the same behind a gateway. */
+/** `refuse` is a run that is never taken over: at most once, whatever happens. `gatewayRefuse` is the same behind a gateway. */
 export const flows = ['run', 'refuse', 'transaction', 'http', 'gateway', 'gatewayRefuse', 'operation'] as const
 export type Flow = (typeof flows)[number]
 
@@ -42,14 +42,14 @@ export interface Job {
 
 export const scope = 'torture'
 export const tenant = 'acme'
-/** Short, so that takeovers come soon. Nothing depends on it being long enough: who is too slow is taken over, and fenced. */
+/** Short, so that takeovers come soon. Nothing depends on it being long enough: a process that is too slow is taken over, and fenced. */
 export const leaseMs = 500
 export const waitMs = 3_000
 
 export interface Asker {
   readonly opened: OpenedStore
   ask(job: Job): Promise<ToldAnswer>
-  /** Listens with the HTTP adapter; answers the port. */
+  /** Listens with the HTTP adapter. Returns the port. */
   listen(): Promise<number>
   close(): Promise<void>
 }
@@ -106,7 +106,7 @@ export async function openAsker({ place, journal, fate = {}, opened: given }: As
   }
 }
 
-/** As the library makes it: an HTTP key is in the scope of its tenant, and a gateway's in one of its own. */
+/** As the library makes it: an HTTP key is in the scope of its tenant, and a gateway's in the gateway's own. */
 export function keyOf(flow: Flow, id: string): ReturnType<typeof keyFrom> {
   if (flow === 'gateway' || flow === 'gatewayRefuse') return keyFrom(`gateway:${scope}/${tenant}`, id)
   return keyFrom(flow === 'http' ? `${scope}/${tenant}` : scope, id)
@@ -122,7 +122,7 @@ function callOf({ once, ...tools }: Tools, { flow, id, asked }: Job, call: strin
   return () => once.run(id, (op) => work({ ...tools, call, op, ask }), { ...options, onTakeover })
 }
 
-/** What every effect comes to: whose it is can be told from its outcome alone. */
+/** The result of every effect: the outcome alone tells which attempt it belongs to. */
 interface Value {
   readonly token: string
 }
@@ -150,7 +150,7 @@ async function work({ journal, pass, call, op, ask, tx }: Work): Promise<Value> 
       else await writeEffect(tx, token, '', op.key.id)
     })
   } catch (error) {
-    // An error of the effect's own: the library passes it on as it is.
+    // The effect's own error: the library passes it on as it is.
     end('threw')
     effectErrors.set(error as object, token)
     throw error
@@ -159,7 +159,7 @@ async function work({ journal, pass, call, op, ask, tx }: Work): Promise<Value> 
     end('final')
     throw new FinalError('declined', { data: { token } })
   }
-  // Fails once for each key: the retry comes to a value.
+  // Fails once for each key: the retry returns a value.
   if (ask === 'throws' && attempt === 1 && tx === undefined) {
     end('threw')
     throw new EffectError(token)

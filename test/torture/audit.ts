@@ -75,7 +75,7 @@ export async function installAudit(store: StoreName, opened: OpenedStore): Promi
 
 const states: Readonly<Record<string, HistoryRow['wrote']>> = { r: 'claim', o: 'release', s: 'settle' }
 
-/** Changes as the store made them, each key's in its order. `by` is filled in by who knows the operations. */
+/** Changes as the store made them, each key's in its order. `by` is filled in by the code that knows the operations. */
 export async function readAudit(opened: OpenedStore): Promise<Change[]> {
   const rows = await opened.sql('select * from torture_audit order by number')
   const changes = rows.filter(isChange).map((row) => ({
@@ -113,7 +113,7 @@ function isFenceOnly({ before, after }: Change): boolean {
   return rest(before) === rest(after) && before.wrote === 'claim'
 }
 
-// A store may touch a row twice in one transaction (its input, its index), which nobody can see.
+// A store may touch a row twice in one transaction (its input, its index), which no other client can see.
 function isChange(row: Record<string, unknown>): boolean {
   return columns.some((column) => String(row[`before_${column}`]) !== String(row[`after_${column}`]))
 }

@@ -1,5 +1,5 @@
-// The whole of the torture: what is done to which store, in which order, and what came of it. All that is done to one store is
-// one history, judged at the end, when every key has been asked for once more.
+// The whole of the torture: what is done to which store, in which order, and the result. All that is done to one store is one
+// history, judged at the end, when every key has been asked for once more.
 import { join } from 'node:path'
 import { servers } from '../servers/index.ts'
 import { startDynamodb } from '../servers/dynamodb.ts'
@@ -45,7 +45,7 @@ export interface Campaign {
 
 /** Processes that are killed at the same time, on all stores together: two cores have no more to give. */
 const killLanes = 5
-/** Every point is met once, whatever the number; what is above that is met twice. */
+/** Every point is met once, whatever the number. What is above that is met twice. */
 const killsWanted = 560
 const zombieTimes = 4
 const serverCrashes = 6
@@ -103,7 +103,7 @@ async function timed(state: State, what: string, work: () => Promise<void>): Pro
 
 const countsOf = (state: State, store: string): Counts => (state.byStore[store] ??= noCounts())
 
-/** A server for each store; PostgreSQL serves two. */
+/** A server for each store. PostgreSQL serves two. */
 async function openFronts(state: State): Promise<void> {
   const wanted = storeNames.filter((name) => state.only.includes(name) && isThere(state, name))
   const servers = new Map<string, Promise<Running & { createDatabase?(): Promise<string> }>>()
@@ -125,7 +125,7 @@ async function openFronts(state: State): Promise<void> {
   await Promise.all(wanted.map(open))
 }
 
-/** In CI gateways are killed in front of one store of each kind; what they do is the same in front of all. */
+/** In CI gateways are killed in front of one store of each kind. What they do is the same in front of all. */
 const gatewayStoresInCi: readonly StoreName[] = ['sqlite', 'postgres', 'redis']
 
 function flowsOf({ scale }: State, { place, asker }: Supervisor): Flow[] {
@@ -202,7 +202,7 @@ function notePoints(state: State, plans: readonly { front: Front; plan: Kill }[]
   }
 }
 
-/** Fisher and Yates, by a small generator of its own: the seed tells the order again. */
+/** Fisher and Yates, with a small generator: the same seed gives the same order. */
 function shuffled<T>(items: readonly T[], seed: number): T[] {
   const result = [...items]
   let random = seed >>> 0
@@ -280,7 +280,7 @@ async function judgeAll(state: State): Promise<void> {
   }
 }
 
-/** The first tell; the rest are mostly the same. */
+/** The first tell enough. The rest are mostly the same. */
 const storiesMax = 3
 
 /** All that happened to one key. */
@@ -377,7 +377,7 @@ const movedFlows: Readonly<Record<StoreName, readonly Flow[]>> = {
   mongodb: ['run'],
 }
 
-/** Servers of their own: what is judged before has been judged. */
+/** Separate servers: what is judged before has been judged. */
 async function placeOfItsOwn(store: StoreName): Promise<[Place, () => Promise<unknown>]> {
   if (store === 'sqlite')
     return [{ store, url: join((await tortureFolder()).path, 'clocks.db') }, async () => undefined]

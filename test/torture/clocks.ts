@@ -13,7 +13,7 @@ import { prepare, type Supervisor, supervise, tortureFolder } from './supervisor
 
 const libraries = globSync('/usr/lib/*/faketime/libfaketime.so.1')
 
-/** Why clocks cannot be moved here; undefined when they can. */
+/** Why clocks cannot be moved here. Undefined when they can. */
 export function clocksMissing(): string | undefined {
   if (libraries.length === 0) return 'libfaketime was not found; cure: npm run servers'
   const env = { PATH: process.env['PATH'], ...environment('/nonexistent'), FAKETIME: '-7200' }
@@ -56,12 +56,12 @@ export async function moveClocksOfProcesses(place: Place, flows: readonly Flow[]
   const clocks = [1, 2].map((number) => join(supervisor.folder, `clock-${number}`))
   for (const clock of clocks) setClock(clock, '+0')
   const workers = clocks.map((clock) => supervisor.start({ mode: 'load', flows }, environment(clock)))
-  // Each has a clock of its own, so that they also differ.
+  // Each has its own clock, so that they also differ.
   await jumpUnderLoad(workers, jumps, (number) => setClock(clocks[number % 2]!, offsets[number % offsets.length]!))
   return finish(supervisor, workers, jumps, machineDecides.includes(place.store) ? 'moved' : 'true')
 }
 
-/** Starts a server under this environment, and tells where it is. */
+/** Starts a server under this environment, and returns where it is. */
 export type WithClock = (env: Readonly<Record<string, string>>) => Promise<[Place, Running]>
 
 export async function moveClockOf(start: WithClock, flows: readonly Flow[], jumps: number): Promise<Jumped> {

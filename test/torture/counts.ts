@@ -56,7 +56,7 @@ export const quotas: Readonly<Partial<Record<keyof Counts, number>>> = {
   takeovers: 150,
   fenced: 60,
   mismatches: 20,
-  // The COMMITs that are cut off on purpose are twice as many; what else is cut or killed at one brings some 50 to 100 in all.
+  // The COMMITs that are cut off on purpose are twice as many. What else is cut or killed at one brings some 50 to 100 in all.
   outcomeUnknown: 16,
   unavailable: 60,
 }

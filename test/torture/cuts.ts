@@ -1,6 +1,6 @@
 // Connections cut at every message of the protocol, before and after it is delivered, in both directions, for every flow. How
-// many messages a call has is counted first; a cut that meets a reconnection instead hits that. And COMMITs in particular,
-// cut off or met by the death of the server: then nobody can tell what became of them, and it must be said so.
+// many messages a call has is counted first. A cut that meets a reconnection instead hits that. And COMMITs in particular, cut
+// off or met by the death of the server: then the caller cannot know what became of them, and its answer must say so.
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
 import type { FramerName } from '../servers/framers.ts'
 import type { Running } from '../servers/server.ts'
@@ -15,12 +15,12 @@ function jobFor(flow: Flow): Job {
   return { flow, id: `c${++keys}-${flow}-value`, asked: 'value', phase: 'first' }
 }
 
-/** A call has its claim and its settle; more messages than this come from a reconnection, and are met by others. */
+/** A call has its claim and its settle. More messages than this come from a reconnection, and are met by others. */
 const messagesMax = 40
 
 type Work = (proxy: FaultProxy, asker: Asker) => Promise<void>
 
-/** A connection that a store has, and how its messages are told apart. */
+/** A connection that a store has, and how its messages are separated. */
 export interface Link {
   readonly to: 'url' | 'redisUrl'
   readonly framer: FramerName
@@ -29,7 +29,7 @@ export interface Link {
 async function throughProxy(supervisor: Supervisor, { to, framer }: Link, work: Work): Promise<void> {
   const { place, folder, offsetMs } = supervisor
   const proxy = await startFaultProxy({ target: { url: place[to]! }, framer })
-  // Each has a journal of its own: calls are counted anew by each asker.
+  // Each has its own journal: calls are counted anew by each asker.
   const journal = openJournal(folder, `cutter-${++cutters}`, offsetMs)
   const asker = await openAsker({ place: { ...place, [to]: proxy.url }, journal })
   try {

@@ -1,5 +1,5 @@
-// Loaded with --import into a process of `onceonly gateway`, which is otherwise what its users start: the store that its
-// command opens is the one of gateway-store.ts, which writes down every call and can kill or stop the process there.
+// Loaded with --import into a process of `onceonly gateway`, which is otherwise what its users start. The hook replaces the store
+// that the command opens by that of gateway-store.ts, which writes down every call and can kill or stop the process there.
 import { registerHooks } from 'node:module'
 import { pathToFileURL } from 'node:url'
 import { join } from 'node:path'

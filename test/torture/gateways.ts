@@ -1,5 +1,5 @@
-// Gateways as their users start them, as processes that can be killed and stopped, in front of one service; and one more that
-// nobody kills, by which keys are taken over and asked for in the end.
+// Gateways as their users start them, as processes that can be killed and stopped, in front of one service. One more gateway is
+// never killed, and by it keys are taken over and asked for in the end.
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Job, leaseMs, scope, waitMs } from './asking.ts'
@@ -20,7 +20,7 @@ export interface GatewayOrders {
 export interface Gateways {
   readonly upstream: Upstream
   start(fate: Fate): Worker
-  /** By the gateway that nobody kills. */
+  /** By the gateway that is never killed. */
   ask(job: Job): Promise<unknown>
   close(): Promise<void>
 }

@@ -1,8 +1,8 @@
-// A client of the HTTP server and of the gateways under torture: it survives their death, and writes down what it was told.
+// A client of the HTTP server and of the gateways under torture: it survives their death, and writes down its answers.
 import { type Flow, type Job, keyOf, tenant, waitMs } from './asking.ts'
 import type { Journal, ToldAnswer } from './journal.ts'
 
-/** Where a gateway is told to refuse what is in doubt; see gateways.ts. */
+/** The path for which a gateway refuses what is in doubt. See gateways.ts. */
 export const refusingPath = '/refusing'
 
 const pathOf = (flow: Flow): string => (flow === 'gatewayRefuse' ? `${refusingPath}/charges` : '/charges')
@@ -55,7 +55,7 @@ function codeOf(status: number, code: string): string {
 function toldBy({ status, headers }: Response, body: string): ToldAnswer {
   const { token, code, executed, title } = JSON.parse(body) as Body
   const replayed = headers.get('idempotent-replayed') === 'true'
-  // What must be the same each time: the status, a header of the service's own, and the body.
+  // What must be the same each time: the status, a header of the service, and the body.
   const text = `${status} ${headers.get('content-type')} ${headers.get('x-receipt')} ${body}`
   if (status === 201) return { is: 'value', text, token, replayed }
   if (status === 402) return { is: 'failure', text, token, replayed }

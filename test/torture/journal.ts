@@ -1,5 +1,5 @@
 // What a process under torture writes down: a line before and after everything it does, with synchronous writes, so that a
-// kill -9 loses none. Times are the machine's monotonic clock, which all processes share and no set clock moves, told as wall
+// kill -9 loses none. Times are the machine's monotonic clock, which all processes share and no set clock moves, written as wall
 // time by one offset for all of them.
 import {
   appendFileSync,
@@ -34,7 +34,7 @@ export type Line =
       readonly waitMs: number
     }
   | { readonly is: 'answer'; readonly call: string; readonly answer: ToldAnswer }
-  /** The one who was to answer is gone. */
+  /** The process that was to answer is gone. */
   | { readonly is: 'hung-up'; readonly call: string }
   | { readonly is: 'operation'; readonly operation: string; readonly sent: object }
   | { readonly is: 'operation-answer'; readonly operation: string; readonly answer?: unknown; readonly failed?: string }
@@ -61,7 +61,7 @@ export type Line =
   | { readonly is: 'dying'; readonly point: string }
   | { readonly is: 'stopping'; readonly point: string; readonly token: string }
   | { readonly is: 'resumed'; readonly token: string }
-  /** Somebody else has ended the key of this token. */
+  /** Another process has ended the key of this token. */
   | { readonly is: 'taken-over'; readonly token: string }
   | { readonly is: 'listening'; readonly port: number }
   /** The store of this gateway is ours. */
@@ -79,11 +79,11 @@ export interface Journal {
   readonly folder: string
   nowMs(): number
   write(line: Line): void
-  /** The ledger: a file of its own, one line for each time that an effect took place, nothing deduplicated. */
+  /** The ledger: a separate file, one line for each time that an effect took place, nothing deduplicated. */
   effect(token: string): void
 }
 
-/** Monotonic milliseconds to wall time; taken once, by the supervisor. */
+/** Monotonic milliseconds to wall time. The supervisor takes it once. */
 export function wallOffsetMs(): number {
   return performance.timeOrigin + performance.now() - monotonicMs()
 }
@@ -108,7 +108,7 @@ interface Packed {
   readonly packedBytes: string
 }
 
-// JSON.stringify has called toJSON of a Buffer already when it asks here; `this` still has it.
+// JSON.stringify has called toJSON of a Buffer already when it asks here. `this` still has it.
 function packed(this: unknown, name: string, value: unknown): unknown {
   const own = (this as Record<string, unknown>)[name]
   return own instanceof Uint8Array ? { packedBytes: Buffer.from(own).toString('base64') } : value
@@ -120,7 +120,7 @@ function unpacked(_name: string, value: unknown): unknown {
 }
 
 /**
- * Answers what one process has written so far, again and again: only what is new is read. A line that is being written is left
+ * Returns what one process has written so far, again and again: only what is new is read. A line that is being written is left
  * for the next time.
  */
 export function followJournal(folder: string, name: string): () => readonly Written[] {

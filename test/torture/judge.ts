@@ -74,10 +74,10 @@ export async function judge(
   return { violations: counted, history, lines, ...search }
 }
 
-// With moved clocks, when the store wrote cannot be compared with when a client was answered.
+// With moved clocks, the time of a store's write cannot be compared with the time of a client's answer.
 //
 // Between the answer of the store and the signal lies the event loop of a process that may be stopped, or wait for a core: how
-// soon somebody is told is the simulation's to judge.
+// soon an effect learns that it lost its key is the simulation's to judge.
 function isOurs({ assertion }: Found): boolean {
   return assertion !== 'told-when-lost' && assertion !== 'quiet-after-end'
 }
@@ -122,7 +122,7 @@ function mergeLines(history: History, lines: readonly Written[]): void {
   }
   const indices = new Map(history.executions.map(({ token }, index) => [token, index]))
   for (const [call, told] of answers) call.answer = answerOf(indices, told)
-  // Who never wrote an answer down was killed, or the server was that should have told it.
+  // A process that never wrote an answer down was killed, or the server that should have answered it was.
   for (const call of history.calls) if (!call.answer) call.died = true
 }
 
@@ -144,7 +144,7 @@ function mergeEffects(history: History, ledger: readonly LedgerLine[], rows: rea
 
 type Change = RowChange & { readonly storeMs: number | undefined }
 
-/** Who made each change is found by its token, which is nobody else's. */
+/** The operation that made each change is found by its token, which no other attempt has. */
 function mergeChanges(history: History, changes: readonly Change[], clocks: 'true' | 'moved'): void {
   const byToken = new Map<string, number[]>()
   for (const [index, operation] of history.operations.entries()) {
@@ -182,7 +182,7 @@ function livesWithoutAudit(history: History): Lives {
   return { of: (token) => keys.get(token), settledAtMs: (life) => settled.get(life) }
 }
 
-/** Every key that was asked for has come to its end; one that must not be run again may be in doubt instead. */
+/** Every key that was asked for has ended. A key that must not be run again may be in doubt instead. */
 function checkEnds(history: History, report: (found: Found) => void): void {
   const told = new Map<string, string>()
   for (const { key, phase, answer } of history.calls) {
@@ -198,19 +198,22 @@ function checkEnds(history: History, report: (found: Found) => void): void {
   }
 }
 
-/** An outcome names the token of who came to it: the one that held the key, or a write of somebody else's was accepted. */
+/**
+ * An outcome names the token of the attempt that produced it. That must be the holder of the key, or another attempt's write was
+ * accepted.
+ */
 function checkOutcomes(history: History, report: (found: Found) => void): void {
   for (const { key, after, by } of history.changes) {
     if (!after?.outcome || by === undefined) continue
     if (Buffer.from(after.outcome).includes(after.token)) continue
-    // That of an HTTP answer is in its body, which may be packed; there, who sent it is compared.
+    // That of an HTTP answer is in its body, which may be packed. There, the outcome that was sent is compared.
     const operation = history.operations[by]!
     if ('outcome' in operation && Buffer.compare(operation.outcome, after.outcome) === 0) continue
     report({ assertion: 'holder-writes', key, message: `the outcome under token ${after.token} is somebody else's` })
   }
 }
 
-/** Who was stopped, and taken over before it went on, has written nothing since. */
+/** A process that was stopped, and taken over before it went on, has written nothing since. */
 function checkZombies(lines: readonly Written[], history: History, report: (found: Found) => void): void {
   const resumedAtMs = new Map<string, number>()
   const taken = new Set<string>()
@@ -251,7 +254,7 @@ function checkLinearizable(
   for (const operation of history.operations) byKey.set(operation.key, [...(byKey.get(operation.key) ?? []), operation])
   let [linearized, undecided] = [0, 0]
   for (const [key, operations] of byKey) {
-    // Those of operations have no model; and clients do not know when a server noticed that a transaction's connection was gone.
+    // Those of operations have no model. And clients do not know when a server noticed that a transaction's connection was gone.
     if (key.includes('/operations/') || operations.some(({ call }) => call === 'begin')) continue
     const errorMs = store === 'dynamodb' ? dynamodbSkewMs + clockErrorMs : clockErrorMs
     const heard = operations.filter((operation) => !isBusyInPassing(operation, operations))
@@ -271,12 +274,12 @@ function checkLinearizable(
   return { linearized, undecided }
 }
 
-/** An operation whose answer nobody heard is still under way for so long at the most. */
+/** An operation whose answer was never heard is still under way for so long at the most. */
 const underWayMsMax = 5_000
 
 /**
- * A claim that meets another operation on the same row at work is told busy by the stores that try locks and do not wait for
- * them, whatever the entry is: it says nothing about the entry.
+ * A claim that meets another operation on the same row at work is `busy` in the stores that try locks and do not wait for them,
+ * whatever the entry is. That `busy` says nothing about the entry.
  */
 function isBusyInPassing(operation: StoreOperation, all: readonly StoreOperation[]): boolean {
   if (operation.call !== 'claim' || operation.answer?.is !== 'busy') return false
@@ -286,7 +289,7 @@ function isBusyInPassing(operation: StoreOperation, all: readonly StoreOperation
   )
 }
 
-/** How often a claim took a key over from somebody whose lease was over. */
+/** How often a claim took a key over from a holder whose lease had ended. */
 export function takeoversIn(history: History): number {
   return history.operations.filter(
     (operation) =>

@@ -1,5 +1,5 @@
 // kill -9 before and after every call of the store, in every flow that the store has. A process is given some new keys, those
-// that dead processes left behind, and the point at which it kills itself; the next one takes over.
+// that dead processes left behind, and the point at which it kills itself. The next process takes over.
 import { type Ask, type Flow, isServed, type Job } from './asking.ts'
 import { askByHttp } from './http-asking.ts'
 import type { Point } from './points.ts'
@@ -84,10 +84,10 @@ function jobsFor({ flow, ask }: Kill, left: Left): Job[] {
   return [...taken, ...fresh, ...rogue]
 }
 
-/** Only what somebody else has begun is read from the ledger: one that dies then goes before. */
+/** A process reads from the ledger only what another has begun: one that dies then goes before. */
 const begun: Point = { call: 'enlist', nth: 1, side: 'after' }
 
-/** Answers the point at which it died; undefined when it ended before that. */
+/** Returns the point at which it died. Undefined when it ended before that. */
 export async function kill(supervisor: Supervisor, plan: Kill, left: Left): Promise<string | undefined> {
   const jobs = jobsFor(plan, left)
   const { flow, die } = plan
@@ -116,7 +116,7 @@ async function askServer(
   }
   const ask = (job: Job): Promise<unknown> => askByHttp(supervisor.journal, port, job)
   await Promise.all(jobs.map(ask))
-  // One that is released is asked for again; a server that has not met its point ends here.
+  // A key that is released is asked for again. A server that has not met its point ends here.
   await Promise.all(jobs.map(ask))
   worker.child.kill('SIGTERM')
 }

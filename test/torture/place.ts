@@ -1,5 +1,5 @@
-// The stores under torture: how a process opens one from what it was told, how the ground is prepared (schema, the ledger in
-// the store's own database, triggers), and how an effect in a transaction writes there. The table of effects has no constraint.
+// The stores under torture: how a process opens one from its argument, how the ground is prepared (schema, the ledger in the
+// store's own database, triggers), and how an effect in a transaction writes there. The table of effects has no constraint.
 import { DatabaseSync } from 'node:sqlite'
 import type { Store } from '../../src/core/store.ts'
 
@@ -7,7 +7,7 @@ export const storeNames = ['sqlite', 'postgres', 'mysql', 'redis', 'redis-postgr
 
 export type StoreName = (typeof storeNames)[number]
 
-/** What a process is told, as JSON. */
+/** What a process gets as JSON. */
 export interface Place {
   readonly store: StoreName
   /** The file of SQLite, or the URL of the server that decides. */
@@ -23,7 +23,7 @@ export const audited: readonly StoreName[] = ['sqlite', 'postgres', 'mysql', 're
 export interface OpenedStore {
   readonly store: Store
   migrate(): Promise<void>
-  /** Statements of the tests' own, straight to the database. */
+  /** The tests' own statements, straight to the database. */
   sql(statement: string): Promise<readonly Record<string, unknown>[]>
   close(): Promise<void>
 }
@@ -70,7 +70,7 @@ async function openSqlite({ url }: Place): Promise<OpenedStore> {
 async function openPostgres({ url }: Place): Promise<OpenedStore> {
   const [{ default: pg }, { postgresStore }] = await Promise.all([import('pg'), import('../../src/stores/postgres.ts')])
   const pool = new pg.Pool({ connectionString: url, max: 8 })
-  // A server that is killed ends idle connections; without a listener that would end the process.
+  // A server that is killed ends idle connections. Without a listener that would end the process.
   pool.on('error', ignore)
   const store = postgresStore({ pool })
   return {

@@ -18,7 +18,7 @@ export interface Fate {
   readonly stop?: Point
 }
 
-/** Passes a call through; `token` is whose call it is, where that can be told. */
+/** Passes a call through. `token` is that of the claim which makes the call, where it is known. */
 export type Pass = <T>(call: string, token: string, sent: object | undefined, work: () => Promise<T>) => Promise<T>
 
 export function passThrough(journal: Journal, fate: Fate): Pass {
@@ -55,7 +55,7 @@ function meetFate(journal: Journal, { die, stop }: Fate, at: Point, token: strin
   if (die && die.call === at.call && die.side === at.side && die.nth === at.nth) {
     journal.write({ is: 'dying', point })
     process.kill(process.pid, 'SIGKILL')
-    // Other threads may be told first; this one must not run on meanwhile.
+    // The signal may reach other threads first. This one must not run on meanwhile.
     Atomics.wait(cell, 0, 0)
   }
   if (stop && stop.call === at.call && stop.side === at.side && at.nth >= stop.nth) {
@@ -68,7 +68,7 @@ function meetFate(journal: Journal, { die, stop }: Fate, at: Point, token: strin
 
 type AnyFunction = (...args: unknown[]) => Promise<unknown>
 
-/** What of the history checker's operation is known when a call is sent; undefined for calls that it has no model of. */
+/** What of the history checker's operation is known when a call is sent. Undefined for calls that it has no model of. */
 function sentBy(call: string, args: readonly unknown[]): object | undefined {
   if (call === 'claim' || call === 'begin') {
     return { call, key: keyString(args[0] as Key), request: args[1] as ClaimRequest }

@@ -1,4 +1,4 @@
-// A PostgreSQL as test/servers/postgres.ts starts it, with a clock of its own for all of its processes, or on a disk of its own.
+// A PostgreSQL as test/servers/postgres.ts starts it, with a separate clock for all of its processes, or on a separate disk.
 import { chownSync, existsSync, mkdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { findPostgresPrograms, postgresOwner, usablePrograms } from '../servers/postgres/programs.ts'
@@ -7,7 +7,7 @@ import { runCommand } from '../servers/run-command.ts'
 import type { Running } from '../servers/server.ts'
 import { startServer, type Surroundings } from '../servers/server/process.ts'
 
-/** On a disk of its own a log segment has 1 MiB. */
+/** On a separate disk a log segment has 1 MiB. */
 export interface TorturedPostgres extends Surroundings {
   readonly settings?: Readonly<Record<string, string | number>>
 }

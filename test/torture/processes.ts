@@ -51,7 +51,7 @@ export function startProcess({ root, folder, name }: Where, args: string[], env:
   }
 }
 
-/** A process that does not come to its end is killed, and told as what it is. */
+/** A process that does not end is killed, and the error says so. */
 export async function endOf(worker: Worker, msMax = 60_000): Promise<NodeJS.Signals | number> {
   const bound = new AbortController()
   const hung = sleep(msMax, 'hung' as const, { signal: bound.signal, ref: false }).catch(() => 'hung' as const)

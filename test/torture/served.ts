@@ -1,5 +1,6 @@
-// A service behind a gateway is told the attempt, and not the token under which the gateway holds the key. Here what it did is
-// put under the token of the claim that was granted for this key and attempt; what nobody had claimed keeps the service's name.
+// A service behind a gateway gets the attempt, and not the token under which the gateway holds the key. Here what the service did
+// is put under the token of the claim that was granted for this key and attempt. What no gateway had claimed keeps the service's
+// name.
 import type { Claim } from '../../src/core/store.ts'
 import type { LedgerLine, Line, Written } from './journal.ts'
 

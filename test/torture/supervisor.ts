@@ -1,5 +1,5 @@
-// Starts the processes under torture in a guarded folder (they go with it, however this process ends), and asks in the end,
-// when all faults are over, for every key that anybody has asked for.
+// Starts the processes under torture in a guarded folder (they go with it, however this process ends), and asks in the end, after
+// the last fault, for every key that a process has asked for.
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { type GuardedFolder, guardFolder } from '../servers/guarded-folder.ts'
@@ -23,12 +23,12 @@ export interface Supervisor {
   /** A process that serves what is asked for by HTTP: with the adapter, or a gateway. */
   serve(flow: Flow, fate: Fate): Promise<Worker>
   readonly asker: Asker
-  /** Asks in this process, or by a gateway that nobody kills. */
+  /** Asks in this process, or by a gateway that is never killed. */
   ask(job: Job): Promise<unknown>
   gateways(): Promise<Gateways>
   /** How many effects of this key have begun in this process, which is also the service behind the gateways. */
   begunHere(id: string): number
-  /** Every key that anybody asked for is asked for until it ends. */
+  /** Asks for every key that a process asked for, until it ends. */
   converge(): Promise<void>
   /** The processes may be killed no more, and the folder goes. */
   close(): Promise<void>
@@ -113,7 +113,7 @@ function listened(inner: Journal): { journal: Journal; begunHere: (id: string) =
   return { journal: { ...inner, write }, begunHere: (id) => begun.get(id) ?? 0 }
 }
 
-/** The jobs that were asked for; for a key that was asked for in two ways, the one that its flow is named by. */
+/** The jobs that were asked for. For a key that was asked for in two ways, the one that its flow is named by. */
 function jobsOf(folder: string): Job[] {
   const jobs = new Map<string, Job>()
   for (const line of readJournals(folder)) {

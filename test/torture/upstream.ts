@@ -35,7 +35,7 @@ export async function startUpstream(journal: Journal): Promise<Upstream> {
         .end(JSON.stringify({ token, status })),
     )
   })
-  // The gateway closes idle connections; who closes first must be the one that would send next.
+  // The gateway closes idle connections. The side that closes first must be the one that would send next.
   server.keepAliveTimeout = 60_000
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   return {
@@ -48,7 +48,7 @@ export async function startUpstream(journal: Journal): Promise<Upstream> {
   }
 }
 
-/** `token` is the service's own name of what it does now: it is told nobody's. */
+/** `token` is the service's own name of what it does now: the service gets no token. */
 async function serve(journal: Journal, meet: Meet, req: IncomingMessage, token: string): Promise<[number, string]> {
   const header = (name: string): string => String(req.headers[name])
   const derivedKey = header('idempotency-key')
@@ -66,7 +66,7 @@ async function serve(journal: Journal, meet: Meet, req: IncomingMessage, token: 
 
 function endOf(ask: Ask, attempt: number): ['final' | 'threw' | 'returned', number] {
   if (ask === 'final') return ['final', 402]
-  // Fails once for each key: the retry comes to a value.
+  // Fails once for each key: the retry returns a value.
   if (ask === 'throws' && attempt === 1) return ['threw', 500]
   return ['returned', 201]
 }

@@ -15,12 +15,12 @@ export interface Orders {
   readonly place: Place
   readonly fate: Fate
   readonly jobs: readonly Job[]
-  /** `serve`: listen with HTTP. `load`: ask for ever new keys until the file `enough` is there. */
+  /** `serve`: listen with HTTP. `load`: ask for more and more new keys until the file `enough` is there. */
   readonly mode: 'jobs' | 'serve' | 'load' | 'one-by-one'
   readonly flows?: readonly Flow[]
 }
 
-/** A key that is busy is asked for again; the last phase, in the supervisor, sees to what is left. */
+/** A key that is busy is asked for again. The last phase, in the supervisor, sees to what is left. */
 const triesMax = 6
 
 async function askUntilEnd(asker: Asker, job: Job): Promise<void> {
@@ -42,7 +42,7 @@ async function load(asker: Asker, { name, folder, flows = ['run'] }: Orders): Pr
       const asked = asks[round % asks.length]!
       const flow = flows[(round + number) % flows.length]!
       const job: Job = { flow, id: `${name}-${number}-${round}-${flow}-${asked}`, asked, phase: 'first' }
-      // A server that is down is asked again about the same key; ever new ones would only be many.
+      // A server that is down is asked again about the same key. Ever new keys would only be many.
       while ((await asker.ask(job)).is === 'refused' && !isEnough()) await sleep(50)
     }
   }

@@ -1,5 +1,6 @@
-// SIGSTOP past the lease, then SIGCONT. A process stops itself at a point, somebody else takes its key over and ends it, and
-// only then it goes on: whatever it writes now must be refused. Nothing here depends on time: the takeover is waited for.
+// SIGSTOP past the lease, then SIGCONT. A process stops itself at a point, another process takes its key over and ends it, and
+// only then the first goes on: whatever it writes now must be refused. Nothing here depends on time, as the supervisor waits for
+// the takeover.
 import { pollUntil } from '../servers/poll.ts'
 import { type Ask, type Flow, isRefusing, isServed, type Job } from './asking.ts'
 import { askByHttp } from './http-asking.ts'
@@ -31,7 +32,7 @@ const zombies: readonly Zombie[] = [
   at('gateway', 'value', 'settle'),
   at('gateway', 'slow', 'settle'),
   at('gateway', 'throws', 'release'),
-  // Claimed and not yet passed on: when it is woken, it sends what somebody else has sent by then, and may store nothing of it.
+  // Claimed and not yet passed on: when it is woken, it sends what another gateway has sent by then, and may store nothing of it.
   at('gateway', 'value', 'claim', 'after'),
   at('gatewayRefuse', 'value', 'settle'),
   at('gatewayRefuse', 'value', 'claim', 'after'),
@@ -45,7 +46,7 @@ export function zombiesOf(flows: readonly Flow[]): Zombie[] {
 
 let keys = 0
 
-/** Answers how often the process was stopped, taken over and woken. */
+/** Returns how often the process was stopped, taken over and woken. */
 export async function raise(supervisor: Supervisor, { flow, ask, stop }: Zombie, times: number): Promise<number> {
   const jobs = Array.from({ length: times }, (): Job => ({
     flow,
@@ -70,7 +71,7 @@ async function askOneByOne(supervisor: Supervisor, worker: Worker, jobs: readonl
   for (const job of jobs) await askByHttp(supervisor.journal, port, job)
 }
 
-/** Wakes the process whenever it has stopped, after its key was taken over; until it, or its clients, have ended. */
+/** Wakes the process whenever it has stopped, after its key was taken over, until it, or its clients, have ended. */
 async function attend(
   supervisor: Supervisor,
   worker: Worker,
@@ -89,14 +90,14 @@ async function attend(
     if (stopped === 'over') return taken.size
     seen++
     const { token } = stopped as { token: string }
-    // An operation stops many times under one token; it is taken over at the first.
+    // An operation stops many times under one token. It is taken over at the first.
     const job = jobs.find(({ id }) => id === idOf(worker, token)) ?? jobs[Math.min(taken.size, jobs.length - 1)]!
     if (!taken.has(token) && (await takeOver(supervisor, job, token))) taken.add(token)
     worker.child.kill('SIGCONT')
   }
 }
 
-/** Whose key a token holds. Those of operations are not in the journal: they come in their order. */
+/** The id of the key that a token holds. Those of operations are not in the journal: they come in their order. */
 function idOf(worker: Worker, token: string): string | undefined {
   for (const line of worker.lines()) {
     if (line.is !== 'operation' || !('request' in line.sent)) continue
@@ -107,7 +108,7 @@ function idOf(worker: Worker, token: string): string | undefined {
 }
 
 /**
- * Until the key has ended; or, where the effect is slow, until another one runs: a store that looks at the state alone would
+ * Until the key has ended, or, where the effect is slow, until another effect runs: a store that looks at the state alone would
  * take the old holder for the new one. A key that must not be run again is in doubt instead, and stays its holder's.
  */
 async function takeOver(supervisor: Supervisor, job: Job, token: string): Promise<boolean> {

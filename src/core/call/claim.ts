@@ -67,7 +67,7 @@ function verdictOf(answer: Verdict | Began<unknown>): Verdict {
   return 'is' in answer ? answer : answer.verdict
 }
 
-/** A claim that holds its key by lease. The release of one that was never heard of goes by its token. */
+/** A claim that holds its key by lease. A claim whose answer never came is released by its token. */
 export function byLease(
   context: RunContext,
   key: Key,

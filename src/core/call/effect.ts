@@ -28,7 +28,7 @@ export type Ended =
 
 export interface EffectOptions {
   readonly claim: Claim
-  /** The signal aborts this long after the start, with what `onDeadline` answers. */
+  /** The signal aborts this long after the start, with what `onDeadline` returns. */
   readonly attemptMs: number
   onDeadline(): OnceError
   /** How long the effect may go on after its signal aborted. */

@@ -11,7 +11,7 @@ export interface WithVerdict {
 }
 
 export interface WaitRequest<A extends WithVerdict> {
-  /** Requests with the same group are answered alike. */
+  /** Requests with the same group get the same result. */
   readonly group: string
   readonly waitMs: number
   /** Ask the store once more. */
@@ -26,7 +26,7 @@ export interface Waiting {
 }
 
 interface Member {
-  /** Ends the member's sleep: with an answer, with the lead (`'lead'`), or with the time being over (`undefined`). */
+  /** Ends the member's sleep: with a verdict, with the lead (`'lead'`), or because its time has passed (`undefined`). */
   answer(outcome: WithVerdict | 'lead' | undefined): void
 }
 
@@ -54,7 +54,7 @@ export function createWaiting(clock: Clock, random: Random): Waiting {
     if (group.members.size === 0 && groups.get(name) === group) groups.delete(name)
   }
 
-  /** Ask until the verdict is not `busy`; what is not a grant holds for every member. */
+  /** Ask until the verdict is not `busy`. A verdict other than a grant holds for every member. */
   async function lead<A extends WithVerdict>(
     request: WaitRequest<A>,
     group: Group,

@@ -67,7 +67,7 @@ async function* doubtsIn(
         if (isBeyond(service, key.scope)) return
         continue
       }
-      // Operations have scopes below the service, too. They are told by their records.
+      // Operations have scopes below the service, too. Their records tell them apart.
       if (key.scope.startsWith(`${service}/operations/`) && (await hasRecords(store, key))) continue
       yield { key, ...(tenant !== undefined && { tenant }), attempt, sinceAtMs: leaseUntilMs, parked: false }
     }

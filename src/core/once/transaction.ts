@@ -46,7 +46,7 @@ export interface WithinSync<Kind extends ValueKind = 'json'> extends Within<Kind
   ): Result<Stored<T, Kind>>
 }
 
-/** What `Once` has on a store with transactions of its own, written with `Tx`. */
+/** What `Once` has on a store that opens transactions itself, written with `Tx`. */
 export interface OnceTransactions<Tx, Kind extends ValueKind = 'json'> {
   /** Effect and record in one transaction of the store: they commit together or not at all. */
   transaction<T>(
@@ -76,7 +76,7 @@ export function createTransactions(calls: Calls): AnyTransactions {
       run: async (id, effect, options = {}) => {
         const call = calls.read('within.run', id, effect, options)
         const joined = transactional(store, 'within').within(tx)
-        // Its own transaction holds the key: nobody else can end it.
+        // Its own transaction holds the key: no other call can end it.
         if (isHeldBy(tx, call.key)) return calls.answer(call, ownKey, 0)
         const leave = enter(tx, call.key)
         try {
@@ -223,7 +223,7 @@ async function runEffect(context: RunContext, call: Call, claim: Claim, effect: 
   return startEffect(context.clock, { claim, attemptMs, onDeadline, graceMs: leaseMs }, effect).ended
 }
 
-/** What is to be committed; undefined when all of it is to be taken back. In a transaction nothing is ever in doubt. */
+/** What is to be committed. Undefined when all of it is to be taken back. In a transaction nothing is ever in doubt. */
 function outcomeOf({ context }: Calls, ended: Ended, call: Call): Outcome | undefined {
   if (ended.is === 'returned') return { kind: 'value', value: ended.value }
   if (ended.is === 'hung') return undefined

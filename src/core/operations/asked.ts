@@ -107,8 +107,8 @@ export interface Returned {
 }
 
 /**
- * A function that returns the very promise of a step has nothing left to do when that step is done. Nobody can learn of the
- * step before the operation is settled, so its record is written together with the outcome.
+ * A function that returns the very promise of a step has nothing left to do when that step is done. No code can learn of the step
+ * before the operation is settled, so the step's record is written together with the outcome.
  */
 export interface LastStep {
   readonly record: StepRecord

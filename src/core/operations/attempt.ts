@@ -35,7 +35,7 @@ export interface OperationContext {
 /** A call, and the input that the function is given. */
 export type OperationCall = Call & { readonly input: Uint8Array }
 
-/** What the store says to an operation that is asked for: this process may work on it, or what there is to tell the caller. */
+/** What the store says to an operation that is asked for: this process may work on it, or what the caller gets. */
 export type Enlisted = GrantedOperation | { readonly is: 'answered'; readonly result: Result<unknown> }
 
 export interface GrantedOperation {

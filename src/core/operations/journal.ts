@@ -16,7 +16,7 @@ export interface Journal {
   readonly operation: string
   readonly claim: Claim
   readonly course: Course
-  /** Why a person asked for a cancel, as far as this attempt has heard. */
+  /** Why a person asked for a cancel, as far as this attempt knows. */
   readonly cancelReason: string | undefined
   /**
    * A write that the store did not confirm. It may have landed or may still land, so this attempt no longer knows what is

@@ -200,7 +200,7 @@ async function readStatus(context: OperationContext, subject: Key): Promise<Oper
   const entry = await inStore(context, 'inspect', subject, () => context.store.show(subject))
   if (!entry) return undefined
   const ledger = await readLedger(context, subject)
-  // Without a ledger the entry was forgotten after `show`: put together, the two would tell a state that the operation never was
+  // Without a ledger the entry was forgotten after `show`: put together, the two would show a state that the operation never was
   // in. Without an input no caller has asked for it: a worker has begun it by mistake, and the next one forgets it.
   const isUnfinished = entry.state !== 'settled' && entry.state !== 'tombstone'
   if (isUnfinished && !(ledger && entry.input)) return undefined

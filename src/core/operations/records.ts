@@ -10,7 +10,7 @@ import type { Ledger, LedgerRecord, WrittenRecord } from '../store.ts'
 
 /**
  * began    may or may not have taken effect: in doubt, once its attempt has ended
- * done     has taken effect; its result is kept
+ * done     has taken effect, and its result is kept
  * failed   has said itself that it took no effect (FinalError, NotBegunError)
  * undoing  its undo began
  * undone   its undo took effect
@@ -61,7 +61,10 @@ export interface Ending {
   readonly data?: unknown
 }
 
-/** An error as it is kept: some providers answer with a whole page. Whatever was thrown, this does not throw: the failure counts. */
+/**
+ * An error as it is kept, shortened: some providers return a whole page. Whatever was thrown, this does not throw, as the failure
+ * counts.
+ */
 export function messageOf(thrown: unknown): string {
   try {
     return String(thrown instanceof Error ? thrown.message : thrown).slice(0, 2_000)

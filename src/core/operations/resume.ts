@@ -73,7 +73,7 @@ async function isAskedFor(context: OperationContext, { claim, how }: Granted): P
       throw error
     },
   )
-  // What this process has lost meanwhile, its first write will tell.
+  // If this process has lost the key meanwhile, its first write finds out.
   if (!entry || entry.fence !== claim.fence || hasInput(entry)) return true
   await endUnasked(context, claim)
   return false
@@ -106,7 +106,7 @@ async function expireUnasked(context: OperationContext, entry: Entry): Promise<'
 
 const noInput = new Uint8Array(0)
 
-/** False when there is nothing to resume: the operation is over, or never was. */
+/** False when there is nothing to resume: the operation has ended, or never was. */
 export async function resume(context: OperationContext, subject: Key, options: ResumeOptions): Promise<boolean> {
   checkGiven('resume', options, { decide: () => undefined })
   const entry = await inStore(context, 'inspect', subject, () => context.store.show(subject))

@@ -23,9 +23,9 @@ export interface Recovery {
 }
 
 /**
- * What the store has told one worker of, it tells no other worker for so long, or for a lease where that is shorter. Within it
- * the worker has tried to claim the operation. A worker that dies in between, or finds the holder alive, delays the operation
- * by this.
+ * The store hands an operation that it gave to one worker to no other worker for so long, or for a lease where that is shorter.
+ * Within this time the worker has tried to claim the operation. A worker that dies in between, or finds the holder alive, delays
+ * the operation by this.
  */
 const holdMsMax = 10_000
 

@@ -11,12 +11,12 @@ import type { Breakage } from './pretend-database.ts'
 export interface BrokenStore {
   /** What is wrong with it. */
   readonly name: string
-  /** The name of the case that must fail; others may fail, too. */
+  /** The name of the case that must fail. Others may fail, too. */
   readonly caughtBy: string
   create(): Promise<ContractSubject>
 }
 
-/** The methods that the mistake replaces; the others are those of the store that is right. */
+/** The methods that the mistake replaces. The others are those of the correct store. */
 export type Mistake = (store: MemoryStore, data: MemoryData, clockSkewMs: number) => Partial<MemoryStore>
 
 export function broken(name: string, caughtBy: string, mistake: Mistake): BrokenStore {
@@ -52,7 +52,7 @@ export function byToken(data: MemoryData, claim: Claim): Claim {
   return entryOf(data, claim.key)?.token === claim.token ? asHolder(data, claim) : claim
 }
 
-/** Whoever asks passes for the holder. */
+/** Every caller passes for the holder. */
 export function asHolder(data: MemoryData, claim: Claim): Claim {
   const { token, fence } = entryOf(data, claim.key) ?? claim
   return { ...claim, token, fence }

@@ -1,4 +1,4 @@
-// Broken stores, part 1: the wrong one gets or keeps a key.
+// Broken stores, part 1: the wrong caller gets or keeps a key.
 
 import type { Fenced } from '../../core/store.ts'
 import { memoryStore } from '../../stores/memory.ts'

@@ -1,5 +1,5 @@
-// Broken stores, part 5: what is recorded of an operation gets lost, mixed up or written by the wrong one, or a worker is
-// handed what it should not have.
+// Broken stores, part 5: what is recorded of an operation gets lost, mixed up or written by the wrong caller, or a worker gets
+// what it should not have.
 
 import { OnceError } from '../../core/errors.ts'
 import { key as keyOf, keyString } from '../../core/key.ts'

@@ -1,6 +1,6 @@
 // The memory store with pretended transactions and faults. No user and no store is tested with it: it lets the contract's own
-// cases be tested, on a store that keeps every guarantee and on those that break one. A transaction writes in place and
-// remembers how to undo it; a lock on each of its keys keeps others from seeing that.
+// cases be tested, on a store that keeps every guarantee and on those that break one. A transaction writes in place and remembers
+// how to undo its writes. A lock on each of its keys hides them from other callers.
 
 import { OnceError } from '../../core/errors.ts'
 import { keyString } from '../../core/key.ts'
@@ -44,7 +44,7 @@ export interface PretendDatabase {
 }
 
 export interface Breakage {
-  /** Replaces the memory store underneath; `clockSkewMs` is that of the instance's process. */
+  /** Replaces the memory store underneath. `clockSkewMs` is that of the instance's process. */
   readonly memory?: (store: MemoryStore, data: MemoryData, clockSkewMs: number) => MemoryStore
   /** Replaces the store that the contract sees. */
   readonly store?: (store: PretendStore, database: PretendDatabase) => PretendStore

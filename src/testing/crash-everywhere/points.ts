@@ -1,5 +1,5 @@
-// The places at which a process can die: before and after every call that leaves it. Whether a method answers with a promise is
-// learned in a run without a crash; only then can a call be stopped before it is made.
+// The places at which a process can die: before and after every call that leaves it. A run without a crash learns whether a
+// method returns a promise. Only then can a call be stopped before it is made.
 
 export const crashKinds = ['dies before', 'dies after', 'fails before', 'fails after'] as const
 /** `dies`: the process ends at the call. `fails`: the call is an error, and the process goes on. */
@@ -7,20 +7,20 @@ export type CrashKind = (typeof crashKinds)[number]
 
 /** What the code under test builds itself from. */
 export interface CrashPoints {
-  /** The same object; every call of it that answers with a promise is a point. For a store, a client, a repository. */
+  /** The same object. Every call of it that returns a promise is a point. For a store, a client, a repository. */
   wrap<T extends object>(name: string, target: T): T
   /** One call to the outside as a point: `outside('charge', () => bank.charge(order))`. */
   outside<T>(name: string, call: () => T | Promise<T>): Promise<T>
 }
 
 export interface Passage {
-  /** Names of the calls that are known to answer with a promise; more are added as they are met. */
+  /** Names of the calls that are known to return a promise. More are added as they are met. */
   readonly asynchronous: Set<string>
-  /** Passes a point: `carry` makes the call. What it answers with may never resolve. */
+  /** Passes a point: `carry` makes the call. The promise that this returns may never resolve. */
   pass<T>(name: string, carry: () => T | Promise<T>): Promise<T>
-  /** A transaction was opened; it is to be given up when its process dies, as a server does when a connection is cut. */
+  /** A transaction was opened. It is to be given up when its process dies, as a server does when a connection is cut. */
   opened(transaction: OpenTransaction, name: string): void
-  /** It was told to end by the code under test. */
+  /** The code under test has ended the transaction. */
   ended(transaction: OpenTransaction): void
 }
 
@@ -53,13 +53,13 @@ function callAsPoint(name: string, call: () => unknown, passage: Passage): unkno
   const carried = async (answer: unknown): Promise<unknown> => withPoints(name, await answer, passage)
   if (passage.asynchronous.has(name)) return passage.pass(name, () => carried(call()))
   const answer = call()
-  // An object that is handed out at once has calls of its own: `store.within(tx)`.
+  // An object that is handed out at once has calls, too: `store.within(tx)`.
   if (!isPromise(answer)) return hasMethods(answer) ? wrapped(name, answer, passage) : answer
   passage.asynchronous.add(name)
   return passage.pass(name, () => carried(answer))
 }
 
-/** What a call hands out may have calls of its own: `granted` of `store.begin`. */
+/** What a call returns may have calls, too: `granted` of `store.begin`. */
 function withPoints(name: string, value: unknown, passage: Passage): unknown {
   if (!isPlain(value)) return value
   const members = Object.entries(value).filter(([, member]) => hasMethods(member)) as [string, object][]

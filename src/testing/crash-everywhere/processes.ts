@@ -1,5 +1,5 @@
 // The same with real processes: a script is started again and again and kills itself with SIGKILL at its n-th call, before and
-// after it; then it is started anew until it ends well. Nothing is cleaned up for it, as nothing is when a machine dies.
+// after it. Then it is started anew until it ends well. Nothing is cleaned up for it, as nothing is when a machine dies.
 
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
@@ -11,7 +11,7 @@ import { reportCells } from './report.ts'
 import type { CrashCell, CrashReport } from './report.ts'
 
 export interface CrashProcessesOptions<World> {
-  /** The program. It takes its points from `await crashPointsHere()` and ends with code 0 when it was answered. */
+  /** The program. It takes its points from `await crashPointsHere()` and ends with code 0 when it has its answer. */
   readonly script: string
   /** What outlives a process, new for every cell: a file, a database. */
   setUp(): World | Promise<World>
@@ -27,7 +27,7 @@ export interface CrashProcessesOptions<World> {
 type DyingKind = Extract<CrashKind, `dies ${string}`>
 const dyingKinds: readonly DyingKind[] = ['dies before', 'dies after']
 
-/** What the parent tells the script: where to die, and which calls are known to answer with a promise. */
+/** What the parent tells the script: where to die, and which calls are known to return a promise. */
 interface Orders {
   readonly onceonly: 'orders'
   readonly point: number

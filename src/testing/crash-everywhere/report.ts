@@ -1,4 +1,4 @@
-// The cells of a run: every point, every way to fall there, and what became of it.
+// The cells of a run: every point, every way to crash there, and what became of it.
 
 import assert from 'node:assert/strict'
 import type { CrashKind } from './points.ts'
@@ -8,9 +8,9 @@ export interface CrashCell {
   readonly point: number
   readonly name: string
   readonly kind: CrashKind
-  /** How often it was asked until there was an answer. */
+  /** How often the client asked until it had an answer. */
   readonly tries: number
-  /** What was wrong; undefined when all held. */
+  /** What was wrong. Undefined when all held. */
   readonly broken?: string
 }
 

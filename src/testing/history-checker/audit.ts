@@ -1,5 +1,5 @@
-// What the audit trail of a store's rows must show, each change by itself: only who holds a key writes it, nobody is pushed out
-// while a lease lives, what is settled stays as it is, and nothing that is still needed is removed.
+// What the audit trail of a store's rows must show, each change by itself. Only the holder of a key writes it. No holder is
+// pushed out while its lease lives. What is settled stays as it is, and nothing that is still needed is removed.
 
 import type { History, HistoryRow, RowChange, StoreOperation } from './history.ts'
 import type { Violation } from './violation.ts'
@@ -22,7 +22,7 @@ export function checkAudit(history: History, report: (violation: Violation) => v
   }
 }
 
-/** Was the key given to somebody? A claim that is delivered once more when its entry is long over is a claim like any other. */
+/** Was the key granted? A claim that is delivered once more long after its entry has expired is a claim like any other. */
 export function isGrant({ before, after, atMs }: RowChange, by: StoreOperation | undefined): boolean {
   if (before?.token !== after?.token) return true
   const phase = phaseOf(before, atMs)
@@ -47,7 +47,7 @@ function checkRemoval({ before, atMs }: RowChange, by: StoreOperation | undefine
   report('live-kept', `a ${phase} entry was removed`)
 }
 
-/** The row has another token than before: somebody was given the key. */
+/** The row has another token than before: the store granted the key. */
 function checkGrant(
   { before, atMs }: RowChange,
   after: HistoryRow,

@@ -1,5 +1,5 @@
-// What clients were told against what the ledger and the store show: one answer for a key, with its effect behind it, never
-// another's; "not executed" only when nothing was left; and everybody is answered in the end.
+// Compares the answers of clients with what the ledger and the store show. A key has one answer, with its effect behind it, and
+// never another's. "Not executed" is said only when nothing was left. Every client has its answer in the end.
 
 import { keyString } from '../../core/key.ts'
 import { isGrant } from './audit.ts'
@@ -21,7 +21,7 @@ export function livesOf({ changes, operations }: History): Lives {
     if (!after) continue
     if (isGrant(change, by === undefined ? undefined : operations[by])) {
       if (after.attempt === 1) ordinals.set(key, (ordinals.get(key) ?? 0) + 1)
-      // A claim that is delivered once more long after its life brings its token into another one, where nobody uses it.
+      // A claim that is delivered once more long after its life brings its token into another life, where no process uses it.
       if (!lives.has(after.token)) lives.set(after.token, `${key} ${ordinals.get(key) ?? 0}`)
     }
     const life = lives.get(after.token)

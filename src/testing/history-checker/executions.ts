@@ -1,5 +1,5 @@
-// What effects were given and did: each runs under a claim of its own that the store granted, one effect comes of a key where
-// the other side deduplicates or the transaction decides, and who lost the key is told so.
+// What effects were given and did. Each runs under its own claim, which the store granted. A key has one effect where the other
+// side deduplicates or the transaction decides. An attempt that lost the key learns of it.
 
 import { keyString } from '../../core/key.ts'
 import type { Claim } from '../../core/store.ts'
@@ -84,7 +84,7 @@ function checkAttempts({ executions, operations }: History, storeTimeoutMs: numb
     if (!operation.repeated && operation.sentAtMs > Math.min(endedAtMs, execution.abortedAtMs ?? Infinity)) {
       report(violation('quiet-after-end', execution, 'had its lease extended after it was answered or told to stop'))
     }
-    // Once the end of the effect is being written, that write tells, and there is nobody left to be told.
+    // Once the end of the effect is being written, that write tells, and no effect runs any more that a signal could reach.
     const untilMs = Math.min(endedAtMs, writtenAtMs.get(operation.token) ?? Infinity)
     const isHeard = (operation.answeredAtMs ?? Infinity) - operation.sentAtMs < storeTimeoutMs
     if (isHeard && isUntold(operation, execution, untilMs)) {
@@ -93,7 +93,7 @@ function checkAttempts({ executions, operations }: History, storeTimeoutMs: numb
   }
 }
 
-/** A key is given back as `open` by what began, as `forget` by what did not, and not at all by what is in doubt. */
+/** An attempt releases its key as `open` when its effect began, as `forget` when it did not, and not at all when it is in doubt. */
 function checkEndOfAttempt(
   operation: StoreOperation & { readonly call: 'settle' | 'release' },
   execution: ExecutionRecord | undefined,
@@ -114,7 +114,7 @@ function describeEnd(execution: ExecutionRecord | undefined): string {
   return execution ? `ended so: ${execution.ended}` : 'never began'
 }
 
-/** Between the last moment of a lease and the news that it is over lies a timer. */
+/** A timer lies between the last moment of a lease and the news of its end. */
 const timerMs = 5
 
 function isUntold(

@@ -1,6 +1,6 @@
 // What a run leaves behind for the checker: the clients' log, the ledger of effects, the audit trail of the store's rows, and
-// what was asked of the store. Each is written by a party that the library cannot speak for. Times are milliseconds of one
-// clock; that of the store, where it decides, must be the same clock (`clockErrorMs` of the checker allows for some error).
+// what was asked of the store. Each is written by a party that the library cannot speak for. Times are milliseconds of one clock.
+// The clock of the store, where it decides, must be the same one (`clockErrorMs` of the checker allows for some error).
 
 import type { Executed } from '../../core/errors.ts'
 import type { Key } from '../../core/key.ts'
@@ -16,25 +16,25 @@ export interface History {
   readonly incidents: Incident[]
 }
 
-/** One call of a client, logged before it is made and again after it was answered. */
+/** One call of a client, logged before the call and again after its answer. */
 export interface CallRecord {
   readonly process: string
   readonly key: Key
   /** What was asked for, in the words of the client. */
   readonly asked: string
   readonly how: 'run' | 'transaction'
-  /** `last` asks come when all faults are over: by then every key must come to an end. */
+  /** `last` asks come after the last fault: by then every key must end. */
   readonly phase: 'first' | 'last'
   readonly waitMs: number
   readonly startedAtMs: number
   endedAtMs?: number
   answer?: CallAnswer
-  /** The process died under the call: nobody is owed an answer. */
+  /** The process died under the call: no answer is owed. */
   died?: boolean
 }
 
 export type CallAnswer =
-  /** The effect's value, or the failure that is its answer, and the execution that came to it. */
+  /** The effect's value, or the failure that is its answer, and the execution that had this result. */
   | { readonly is: 'value' | 'failure'; readonly text: string; readonly execution: number; readonly replayed: boolean }
   /** One of the library's errors. */
   | { readonly is: 'refused'; readonly code: string; readonly executed: Executed; readonly message: string }
@@ -53,7 +53,10 @@ export interface ExecutionRecord {
   readonly startedAtMs: number
   /** When its signal aborted. */
   abortedAtMs?: number
-  /** When and how it ended: `final` is a failure that is the answer, `doubt` one of which nobody can tell. */
+  /**
+   * When and how it ended: `final` is a failure that is the answer, `doubt` a failure after which the effect may or may not have
+   * taken place.
+   */
   endedAtMs?: number
   ended?: 'returned' | 'final' | 'threw' | 'doubt' | 'not-begun'
 }
@@ -84,19 +87,19 @@ export interface RowChange {
   readonly atMs: number
   readonly before: HistoryRow | undefined
   readonly after: HistoryRow | undefined
-  /** The operation that was being carried out, an index into `operations`. Undefined: it cannot be told. */
+  /** The operation that was being carried out, an index into `operations`. Undefined when it is unknown. */
   readonly by: number | undefined
 }
 
 export type StoreOperation = {
   readonly process: string
-  /** The key as `keyString` writes it; empty for a sweep. */
+  /** The key as `keyString` writes it. Empty for a sweep. */
   readonly key: string
   readonly sentAtMs: number
   /** When the store carried it out, where that is known: a repeated message is one more operation. */
   decidedAtMs?: number
   answeredAtMs?: number
-  /** The sender was told that it failed, or nothing; then what became of it is unknown to the sender. */
+  /** The sender got an error, or no reply. Then the sender does not know what became of the operation. */
   failed?: string
   /** The network delivered it once more: its sender does not know of it. */
   readonly repeated?: true
@@ -107,7 +110,7 @@ export type Asked =
   | { readonly call: 'begin'; readonly request: ClaimRequest; answer?: Verdict }
   | (Held & { readonly call: 'extend'; readonly leaseMs: number; answer?: Fenced })
   | (SettleAsked & { readonly call: 'settle' })
-  /** The settle of a transaction; what it settles was invisible to others since its `begin`. */
+  /** The settle of a transaction. What it settles was invisible to others since its `begin`. */
   | (SettleAsked & { readonly call: 'commit' })
   | (Held & { readonly call: 'release'; readonly how: 'open' | 'forget'; answer?: Fenced })
   | { readonly call: 'effect' | 'undo' | 'rollback'; readonly token: string; answer?: 'done' }
@@ -118,7 +121,7 @@ export type Asked =
 
 export interface Held {
   readonly token: string
-  /** Undefined: it was not written down, and the token alone tells. 0: its sender does not know it. */
+  /** Undefined when it was not written down, and the token alone decides. 0 when its sender does not know it. */
   readonly fence?: number | undefined
 }
 
@@ -146,10 +149,10 @@ export function emptyHistory(): History {
   return { calls: [], executions: [], effects: [], changes: [], operations: [], incidents: [] }
 }
 
-/** What the store came to and when, whether or not anybody hears of it. */
+/** What the store decided and when, whether or not the reply reaches its caller. */
 export function recordAnswer(history: History, operation: number, answer: unknown, atMs: number): void {
   const record: { answer?: unknown; decidedAtMs?: number } = history.operations[operation]!
-  // An operation's holder is told with its write that somebody wants it cancelled; for the entry it is a write like any other.
+  // `cancelled` tells the holder of an operation that a cancel was asked for. For the entry it is a write like any other.
   record.answer = answer === 'cancelled' ? 'done' : answer
   record.decidedAtMs = atMs
 }

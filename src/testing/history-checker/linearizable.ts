@@ -1,7 +1,7 @@
-// Is there an order of the operations on one key, in keeping with when each was asked and answered, in which the model would
-// have given every answer? The search of Wing and Gong with the memory of Lowe. An operation whose answer nobody heard may have
-// been carried out at any time after it was asked, or never. The search keeps its path in a list, not on the stack, so a key
-// may have been asked for as often as it likes.
+// Is there an order of the operations on one key, in keeping with when each was asked and answered, in which the model would have
+// given every answer? The search of Wing and Gong with the memory of Lowe. An operation whose answer its sender never got may
+// have been carried out at any time after it was asked, or never. The search keeps its path in a list, not on the stack, so there
+// is no limit to how often a key was asked for.
 
 import type { StoreOperation } from './history.ts'
 import { beginning, possibleNext } from './model.ts'
@@ -9,7 +9,7 @@ import type { ModelState, Span } from './model.ts'
 
 export interface LinearizableOptions {
   /**
-   * `store`: when and how the store decided is known, also of what nobody heard. `clients`: only what they know. Default
+   * `store`: when and how the store decided is known, also of unheard operations. `clients`: only what the clients know. Default
    * `clients`.
    */
   readonly seenBy?: 'store' | 'clients'
@@ -23,8 +23,8 @@ export type Linearizable =
   | { readonly is: 'no'; readonly fit: readonly StoreOperation[]; readonly stuck: readonly StoreOperation[] }
 
 /**
- * A search that took so many steps is given up: some histories are full of things that may or may not have happened. One that
- * goes straight on takes a step an operation; fifty thousand are a second.
+ * A search that took so many steps is given up: some histories are full of things that may or may not have happened. A search
+ * that goes straight on takes one step per operation. Fifty thousand steps take a second.
  */
 const stepsMax = 50_000
 /** The same for what it remembers, in characters: some hundred megabytes. */
@@ -51,7 +51,7 @@ export function isLinearizable(operations: readonly StoreOperation[], options: L
   return { is, fit, stuck: stuck.slice(0, 3).map(({ operation }) => operation) }
 }
 
-/** Most histories are in order already, when the times of the decisions are known; then there is nothing to search. */
+/** Most histories are in order already, when the times of the decisions are known. Then there is nothing to search. */
 function fitsAsItIs(candidates: readonly Candidate[]): boolean {
   let state: ModelState | undefined = beginning
   for (const { operation, span, required } of candidates) {
@@ -194,7 +194,7 @@ function firstLeft({ candidates, taken }: Search, from: number): number {
   return index
 }
 
-/** Whoever comes next was asked before the first of those that are left was answered. */
+/** The next operation in the order was asked before the first answer to those that are left. */
 function* movesFrom(known: Search, left: number, state: ModelState): Generator<Move> {
   const { candidates, taken, order } = known
   const needed: number[] = []
@@ -214,7 +214,7 @@ function* movesFrom(known: Search, left: number, state: ModelState): Generator<M
   for (const index of unheardBefore(known, untilMs, state)) yield* movesBy(known, index, state, untilMs)
 }
 
-/** What nobody heard of, was asked by then and could change something: a write only for who holds the key. */
+/** Unheard operations that were asked by then and could change something: a write only if its token holds the key. */
 function unheardBefore(known: Search, untilMs: number, { entry, open }: ModelState): number[] {
   const { candidates, taken, unheard, unheardWrites } = known
   const writes = [entry && unheardWrites.get(entry.token), open && unheardWrites.get(open.token)]
@@ -225,7 +225,7 @@ function unheardBefore(known: Search, untilMs: number, { entry, open }: ModelSta
 function* movesBy({ candidates }: Search, index: number, state: ModelState, untilMs: number): Generator<Move> {
   const { operation, span, required } = candidates[index]!
   for (const next of possibleNext(state, operation, { fromMs: span.fromMs, toMs: Math.min(span.toMs, untilMs) })) {
-    // What nobody heard of and what changed nothing need not have happened.
+    // An unheard operation that changed nothing need not have happened.
     const isFelt = next.entry !== state.entry || next.open !== state.open
     if (required || isFelt) yield { index, next }
   }

@@ -1,6 +1,6 @@
-// The contract of core/store.ts as a model: which answers an operation may be given, and what becomes of the entry. It is
-// written from the contract's text and shares no code with any store. When something was decided may be known only as a span
-// of time; what cannot be excluded is allowed, so that the model never accuses a store that is right.
+// The contract of core/store.ts as a model: which answers an operation may be given, and what becomes of the entry. It is written
+// from the contract's text and shares no code with any store. When something was decided may be known only as a span of time.
+// What cannot be excluded is allowed, so that the model never accuses a correct store.
 
 import type { ClaimRequest, Mending, Verdict } from '../../core/store.ts'
 import type { StoreOperation } from './history.ts'
@@ -13,7 +13,7 @@ export interface Span {
 
 export interface ModelEntry {
   readonly token: string
-  /** Undefined when nobody was told of it. */
+  /** Undefined when no caller has got it. */
   readonly fence: number | undefined
   readonly attempt: number
   readonly fingerprint: string
@@ -52,7 +52,7 @@ export function possibleNext(state: ModelState, operation: StoreOperation, at: S
   if (operation.call === 'rollback') return [{ ...state, open: undefined, nowMs: span.fromMs }]
   if (operation.call === 'commit') return committed(state, operation, span)
   if (state.open) {
-    // Others can only be told that the key is busy; what writes, waits.
+    // Other claims can only get `busy`. Other writes wait.
     const told = operation.call === 'claim' || operation.call === 'begin' ? operation.answer : undefined
     return told === undefined || told.is === 'busy' ? [{ ...state, nowMs: span.fromMs }] : []
   }
@@ -89,7 +89,7 @@ function momentsOf(entry: ModelEntry | undefined, at: Span): Moment[] {
   const alive: Phase = entry.wrote === 'settle' ? 'settled' : entry.wrote === 'release' ? 'open' : 'running'
   const tombstone = { fromMs: lease.fromMs + keepMs, toMs: lease.toMs + keepMs + longerMs }
   const absent = { fromMs: tombstone.fromMs + tombstoneMs, toMs: tombstone.toMs + tombstoneMs }
-  // A lease that has ended is what makes a running entry abandoned; a settled or open one has ended it already.
+  // The end of its lease makes a running entry abandoned. A settled or open entry has ended its lease already.
   const steps: [Phase, Span][] =
     alive === 'running'
       ? [
@@ -101,14 +101,14 @@ function momentsOf(entry: ModelEntry | undefined, at: Span): Moment[] {
   steps.push(['absent', { fromMs: absent.fromMs, toMs: Infinity }])
   return steps.flatMap(([phase, when]) => {
     const moment = { fromMs: Math.max(at.fromMs, when.fromMs), toMs: Math.min(at.toMs, when.toMs) }
-    // Each phase ends just before its last millisecond: a lease that is over at 30 is over at 30.
+    // Each phase ends just before its last millisecond: a lease that ends at 30 has ended at 30.
     const possible = moment.fromMs <= moment.toMs && moment.fromMs < when.toMs
     return possible ? [{ phase, at: moment }] : []
   })
 }
 
 interface Claimed {
-  /** A repeated claim may be told any `how`: it is not said whether the first one's is kept. */
+  /** A repeated claim may get any `how`: the contract does not say whether the store keeps that of the first. */
   readonly verdict:
     | Verdict
     | { readonly is: 'granted-again'; readonly attempt: number; readonly fence: number | undefined }
@@ -119,7 +119,7 @@ function fenceOf(told: Verdict | undefined): number | undefined {
   return told?.is === 'granted' ? told.claim.fence : undefined
 }
 
-/** `fence` is what was told of the grant, if this is one: the model gives out none of its own. */
+/** `fence` is that of the answer, if it is a grant: the model itself gives out none. */
 function claimed(
   entry: ModelEntry | undefined,
   request: ClaimRequest,

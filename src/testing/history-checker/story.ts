@@ -1,4 +1,4 @@
-// A history as a story: what happened, line by line, in the order of time, for the one who has to understand a violation.
+// A history as a story: what happened, line by line, in the order of time, for a person who has to understand a violation.
 
 import { describeKey } from '../../core/key.ts'
 import type { CallAnswer, CallRecord, ExecutionRecord, History, StoreOperation } from './history.ts'
@@ -17,7 +17,7 @@ export interface Line {
  * console.log(tellStory(emptyHistory(), [{ atMs: 12, text: 'the server was restarted' }]))
  */
 export function tellStory(history: History, more: readonly Line[] = []): string {
-  // Within one moment: what the world does, who is asked, what is sent and heard, what runs, and who is answered.
+  // Within one moment: what the world does, what clients ask, what is sent and received, what runs, and the answers of clients.
   const lines = [
     ...history.incidents.map(({ atMs, text }) => ({ atMs, text: `*** ${text}` })),
     ...history.calls.map((call) => ({

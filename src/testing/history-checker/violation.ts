@@ -1,4 +1,4 @@
-// What a history can be accused of. Each name is one assertion; a seeded bug says by which it must be found.
+// What a history can be accused of. Each name is one assertion. A seeded bug names the assertion that must find it.
 
 export const assertions = [
   'answer-after-settle',

@@ -1,5 +1,6 @@
-// Judges what a request that was sent three times came to. One effect, and one answer for everybody, whoever came first; a
-// duplicate that comes while the first is under way may be refused (409), and an attempt that failed (5xx, 429) may be tried again.
+// Judges the results of a request that was sent three times. There must be one effect, and one answer for all three, in whatever
+// order they came. A duplicate that comes while the first is under way may be refused (409), and an attempt that failed (5xx,
+// 429) may be tried again.
 
 export type SentAnswer =
   | { readonly is: 'answer'; readonly status: number; readonly headers: Headers; readonly body: Uint8Array }
@@ -9,7 +10,7 @@ export interface Sent {
   readonly route: string
   /** Sent at the same moment. */
   readonly pair: readonly SentAnswer[]
-  /** Sent when both were answered. */
+  /** Sent when both had their answers. */
   readonly retry: SentAnswer
   readonly effects: { readonly atOnce: number; readonly byRetry: number } | undefined
   readonly effectsOnce: number
@@ -17,7 +18,7 @@ export interface Sent {
 
 export interface SentRequest {
   readonly route: string
-  /** How many of the duplicates were told 409. */
+  /** How many of the duplicates got 409. */
   readonly refused: number
   /** It failed (5xx, 429) however often it was sent, which shows nothing. */
   readonly alwaysFailed: boolean
@@ -32,14 +33,14 @@ export interface Finding {
 export interface RouteReport {
   readonly route: string
   readonly requests: number
-  /** Sent again and again, they came to one effect and one answer. */
+  /** Sent again and again, they had one effect and one answer. */
   readonly replayedEqual: number
   readonly answersDiffer: number
   readonly effectRepeated: number
   readonly failed: number
   /** Answered 5xx or 429 however often they were sent: nothing is shown about them. */
   readonly alwaysFailed: number
-  /** Duplicates that were told 409, which is fine. */
+  /** Duplicates that got 409, which is fine. */
   readonly refused: number
   /** What was wrong, each once. */
   readonly messages: readonly string[]
@@ -73,7 +74,7 @@ function answerFindings({ pair, retry }: Sent): Finding[] {
   const broken = [...pair, retry].find((each) => each.is === 'error')
   if (broken) return [{ kind: 'failed', message: `a request was not answered: ${String(broken.error)}` }]
   const kept = pair.filter(isKept)
-  // Nobody was given an answer that is to be kept: the retry is the first one.
+  // No request got an answer that is to be kept: the retry is the first one.
   if (kept.length === 0) return []
   const first = kept[0]!
   const other = [...pair, retry].find((each) => !isRefusal(each) && !isSame(first, each))
@@ -81,7 +82,7 @@ function answerFindings({ pair, retry }: Sent): Finding[] {
   return [{ kind: 'answers differ', message: `${describe(first)} and ${describe(other)} for one request` }]
 }
 
-/** A duplicate may be refused while the first is under way; a retry when all is over must be told what it came to. */
+/** A duplicate may be refused while the first is under way. A retry after both have ended must get their result. */
 function refusedForEver(retry: SentAnswer): Finding[] {
   if (!isRefusal(retry)) return []
   return [{ kind: 'answers differ', message: 'a retry is told 409 although the first request has been answered' }]

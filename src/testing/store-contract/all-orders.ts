@@ -1,5 +1,5 @@
-// Calls on one key in one tick: a store may batch them, and must still answer as if they had come one after the other, in some
-// order. Random calls, and the answers and the final state compared with every order of the same calls on the memory store.
+// Calls on one key in one tick: a store may batch them, and its answers must still be as if they had come one after the other, in
+// some order. Random calls, and the answers and the final state compared with every order of the same calls on the memory store.
 
 import assert from 'node:assert/strict'
 import { systemRandom } from '../../core/clock.ts'
@@ -61,8 +61,8 @@ export function scenarioOf(random: SeededRandom, store: OrderedStore): Scenario 
   return { preparation, calls }
 }
 
-// A store may keep the remains of what was forgotten, and tell a claim of that token `busy`, or keep none, and grant it. Both are
-// right, so that no token comes again beside a forget.
+// A store may keep the remains of what was forgotten and return `busy` to a claim of that token, or keep none and grant it. Both
+// are right, so no token comes again beside a forget.
 function withNewToken(call: OrderedCall, token: string): OrderedCall {
   return 'request' in call ? { ...call, request: { ...call.request, token } } : call
 }
@@ -180,7 +180,7 @@ function verdictText(verdict: Verdict): string {
   return verdict.is === 'doubt' ? `doubt ${verdict.attempt}` : verdict.is
 }
 
-/** What is left, as far as the store under test can show it, and what a caller is told now. */
+/** What is left, as far as the store under test can show it, and the verdict that a caller gets now. */
 async function stateAfter(store: OrderedStore, at: Key, tested: OrderedStore): Promise<string> {
   const entry = tested.show && (await store.show!(at))
   const minutes = (ms: number): number => Math.round(ms / minuteMs)
@@ -222,7 +222,7 @@ async function possible(scenario: Scenario, at: Key, tested: OrderedStore): Prom
   return answers
 }
 
-// A claim that meets the lock of another call may be told `busy`, whatever becomes of that call. It changed nothing then, and the
+// A claim that meets the lock of another call may get `busy`, whatever becomes of that call. It changed nothing then, and the
 // others must be explained without it.
 async function explainedWithoutBusy(
   scenario: Scenario,

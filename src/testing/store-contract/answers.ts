@@ -1,4 +1,4 @@
-// The contract, part 3: what a later caller is told. Mismatch in every state, release, outcomes and unreadable data.
+// The contract, part 3: what a later caller gets. Mismatch in every state, release, outcomes and unreadable data.
 
 import assert from 'node:assert/strict'
 import { OnceError } from '../../core/errors.ts'
@@ -27,7 +27,7 @@ import type { ContractSubject } from './subject.ts'
 const states: readonly {
   readonly name: string
   reach(subject: ContractSubject): Promise<Claim>
-  /** The entry is as it was: its own fingerprint is answered as if the other had never come. */
+  /** The entry is as it was: a claim with its own fingerprint gets the verdict as if the other had never come. */
   assertUnharmed(store: Store, claim: Claim): Promise<void>
 }[] = [
   {

@@ -1,5 +1,5 @@
-// The contract, part 9: a transaction that the store opens itself. It commits, is rolled back or abandoned, gives back what
-// it took, and keeps nobody waiting.
+// The contract, part 9: a transaction that the store opens itself. It commits, is rolled back or abandoned, gives back what it
+// took, and keeps no caller waiting.
 
 import assert from 'node:assert/strict'
 import { OnceError } from '../../core/errors.ts'
@@ -121,7 +121,7 @@ const beginning: readonly ContractCase[] = [
     async run(subject) {
       const lent = transactionalOf(subject)
       await reachEveryRefusal(subject)
-      // More often than any pool has connections: one that is not given back makes the next begin wait for ever.
+      // More often than any pool has connections: one that is not given back makes the next begin wait forever.
       for (let round = 0; round < 30; round++) {
         for (const [is, each, changes] of refusals) {
           const began = await served('begin', lent.store.begin(each, request(changes)))
@@ -242,7 +242,7 @@ const noWaiting: readonly ContractCase[] = [
       await subject.advance(2 * leaseMs)
       const granted = await beginGranted(lent, aKey)
       const other = grantedOf(await ask(lent.store, otherKey))
-      // The old holder's write may be refused or fail; what others do at the same moment must go through.
+      // The old holder's write may be refused or fail. What others do at the same moment must go through.
       const late = lent.store.extend(zombie, leaseMs).catch((error: unknown) => error)
       assert.equal(await bounded('a settle', lent.store.settle(other, bytesOf('other'), retention)), 'done')
       assert.equal(await granted.commit(bytesOf('committed'), retention), 'done')

@@ -50,7 +50,7 @@ export const guarantees = {
 export type Guarantee = keyof typeof guarantees
 
 export interface ContractCase {
-  /** States the guarantee; unique. */
+  /** States the guarantee. Unique. */
   readonly name: string
   readonly guarantee: Guarantee
   /** Resolves when the store keeps the guarantee, rejects when it does not. A random case takes the seed, to be run as it was. */
@@ -111,7 +111,7 @@ export async function finish(
   return claim
 }
 
-/** What another caller is told now. */
+/** The verdict that another caller gets now. */
 export async function ask(store: Store, subject: Key, changes: Partial<ClaimRequest> = {}): Promise<Verdict> {
   return store.claim(subject, request(changes))
 }
@@ -158,7 +158,7 @@ export function countGranted(verdicts: readonly Verdict[]): number {
   return verdicts.filter((verdict) => verdict.is === 'granted').length
 }
 
-/** A call that must fail: answers its error. */
+/** A call that must fail: returns its error. */
 export async function failureOf(work: Promise<unknown>): Promise<OnceError> {
   const outcome = await work.then(
     (value) => ({ value }),
@@ -190,7 +190,7 @@ export async function served<T>(what: string, work: Promise<T>): Promise<T> {
   })
 }
 
-/** The first answer of `work` that is not an error; for the moments in which a server comes back. */
+/** The first answer of `work` that is not an error, for the moments in which a server comes back. */
 export async function eventually<T>(work: () => Promise<T>): Promise<T> {
   const startedAtMs = systemClock.elapsed()
   for (;;) {

@@ -24,7 +24,7 @@ import {
 } from './case.ts'
 import type { ContractCase } from './case.ts'
 
-// One is granted; whoever is not is told to come back.
+// One claim is granted. The others are `busy`.
 function assertOneGranted(verdicts: readonly Verdict[]): Claim {
   assert.equal(countGranted(verdicts), 1, `expected 1 of ${verdicts.length} claims to be granted`)
   for (const verdict of verdicts) if (verdict.is !== 'granted') assertBusy(verdict, leaseMs)

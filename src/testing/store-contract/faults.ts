@@ -131,7 +131,7 @@ const connectionFaults: readonly ContractCase[] = [
       await warmUp(subject)
       await faultsOf(subject, 'connection-faults').dropNextReply()
       const asked = request()
-      // A store may repeat it by itself; then there is nothing left to see.
+      // A store may repeat it by itself. Then there is nothing left to see.
       await bounded('the claim', store.claim(aKey, asked)).catch(() => undefined)
       const claim = grantedOf(await eventually(() => store.claim(aKey, asked)))
       assert.equal(claim.attempt, 1)
@@ -165,7 +165,7 @@ async function warmUp({ store }: { readonly store: Store }): Promise<void> {
   await ask(store, key('contract', `warm up ${systemRandom.uuid()}`))
 }
 
-/** What a caller does after an error: it asks again until it is told, and does the effect when it is granted. */
+/** What a caller does after an error: it asks again until it has an answer, and does the effect when it is granted. */
 async function retryUntilSettled(lent: TransactionalSubject): Promise<void> {
   const verdict = await claimWhenFree(async () => {
     const began = await lent.store.begin(aKey, request())

@@ -1,4 +1,4 @@
-// The contract, part 7: entries are looked at and mended by hand, and every manual change leaves its reason.
+// The contract, part 7: entries are looked at and changed manually, and every manual change leaves its reason.
 
 import assert from 'node:assert/strict'
 import { key } from '../../core/key.ts'
@@ -26,7 +26,7 @@ import type { ContractSubject } from './subject.ts'
 
 const kept = { keepMs: 10 * hourMs, tombstoneMs: 20 * hourMs }
 
-/** An entry in each state; the clock moves, so the states that need time come first. */
+/** An entry in each state. The clock moves, so the states that need time come first. */
 async function oneOfEach(subject: ContractSubject): Promise<Record<EntryState, Key>> {
   const { store } = subject
   const named = (id: string): Key => key('each state', id)

@@ -1,4 +1,4 @@
-// The contract, part 4: what a key is. Byte for byte, whatever the characters; and whose clock counts.
+// The contract, part 4: what a key is. Byte for byte, whatever the characters. And whose clock counts.
 
 import assert from 'node:assert/strict'
 import { key, keyPartBytesMax } from '../../core/key.ts'

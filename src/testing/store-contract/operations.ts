@@ -1,5 +1,5 @@
-// The contract, part 11: operations. Their records are written under the token of their entry or not at all, and a
-// worker finds what nobody works on.
+// The contract, part 11: operations. Their records are written under the token of their entry or not at all, and a worker finds
+// what no process works on.
 
 import assert from 'node:assert/strict'
 import { key } from '../../core/key.ts'
@@ -338,7 +338,7 @@ const fencing: readonly ContractCase[] = [
       await atOnce((claim) => store.extend(claim, leaseMs))
       await atOnce((claim, by) => advance(store, claim, [record('charge', 1, by)]))
       await atOnce((claim, by) => store.settle(claim, bytesOf(by), retention))
-      // Again: now it is the look at what is settled already that must tell them apart.
+      // Again: now the store must tell them apart when it looks at what is settled already.
       await atOnce((claim, by) => store.settle(claim, bytesOf(by), retention))
       for (const heir of heirs) {
         assert.deepEqual(await contents(store, heir.key), { charge: 'heir' })

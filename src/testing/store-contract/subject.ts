@@ -10,14 +10,14 @@ export interface ContractSubject<Tx = unknown> {
    */
   another(process?: { readonly clockSkewMs?: number }): Promise<Store & Partial<Sweepable>>
   /**
-   * Move the store's own clock forward; every instance sees it. The clock should stand still otherwise (freeze it when the
-   * subject is created), or the exact edges cannot be asked for: a store whose clock cannot be stopped says so with
-   * `cannot: { 'exact-edges': why }`; all other cases leave minutes of room.
+   * Move the store's own clock forward. Every instance sees it. The clock should stand still otherwise (freeze it when the
+   * subject is created), or the exact edges cannot be tested. A store whose clock cannot be stopped says so with
+   * `cannot: { 'exact-edges': why }`. All other cases leave minutes of room.
    */
   advance(ms: number): Promise<void>
-  /** Replace the stored outcome of this settled key by bytes that nobody wrote. */
+  /** Replace the stored outcome of this settled key by bytes that no call wrote. */
   corrupt(key: { readonly scope: string; readonly id: string }, bytes: Uint8Array): Promise<void>
-  /** Transactions of the user's own, on the same database, with a table of effects that has no unique constraint. */
+  /** The user's own transactions, on the same database, with a table of effects that has no unique constraint. */
   readonly transactions?: {
     /** Commits when `work` resolves, rolls back when it throws. */
     run<T>(work: (tx: Tx) => Promise<T>): Promise<T>

@@ -1,4 +1,4 @@
-// The contract, part 6: expiry by hand. A sweep frees space; it never changes what anybody is told.
+// The contract, part 6: expiry by a sweep. A sweep frees space, and never changes what a caller gets.
 
 import assert from 'node:assert/strict'
 import { key } from '../../core/key.ts'
@@ -25,10 +25,10 @@ import type { ContractCase } from './case.ts'
 const short = { keepMs: 10 * hourMs, tombstoneMs: 10 * hourMs }
 const nothing = { tombstoned: 0, forgotten: 0 }
 
-/** Steps until there is no more; each within its limit. */
+/** Steps until there is no more, each within its limit. */
 async function sweepAll(store: Sweepable, limit = 1_000): Promise<Omit<Swept, 'more'>> {
   const sum = { ...nothing }
-  // A step may find nothing and still not be at the end, but it may not go on for ever.
+  // A step may find nothing and still not be at the end, but it may not go on forever.
   for (let step = 0; step < 100; step++) {
     const { tombstoned, forgotten, more } = await store.sweep({ limit })
     assert.ok(
@@ -120,7 +120,7 @@ export const sweepCases: readonly ContractCase[] = [
       const claim = assertGranted(await ask(store, aKey, { onExpired: 'run', retention: short }), 'fresh', 1)
       assert.ok(claim.fence > old.fence, `expected a fence above ${old.fence}, got ${claim.fence}`)
       assert.equal(await store.settle(claim, bytesOf('new'), { ...short, keepMs: 50 * hourMs }), 'done')
-      // Now the first life would be forgotten, and its claim's retention is over, too.
+      // Now the first life would be forgotten, and the retention of its claim has passed, too.
       await subject.advance(30 * hourMs)
       assert.deepEqual(await sweepAll(sweepableOf(store)), nothing)
       assertSettled(await ask(store, aKey), bytesOf('new'))
@@ -171,7 +171,7 @@ export const sweepCases: readonly ContractCase[] = [
       ] as const) {
         await subject.advance(advanceMs)
         const [first, second] = await Promise.all(stores.map((store) => sweepAll(store, 4)))
-        // Whoever gave way to the other may have ended early; nothing is left for a third.
+        // The sweep that gave way to the other may have ended early. Nothing is left for a third.
         const third = await sweepAll(stores[0]!, 4)
         const sum = (name: 'tombstoned' | 'forgotten'): number => first![name] + second![name] + third[name]
         assert.deepEqual({ tombstoned: sum('tombstoned'), forgotten: sum('forgotten') }, expected)
@@ -191,7 +191,7 @@ export const sweepCases: readonly ContractCase[] = [
       const verdicts = await Promise.all(keys.map((each) => ask(store, each)))
       await Promise.all(sweeps)
       for (const [index, verdict] of verdicts.entries()) {
-        // A claim may find the entry in the hands of a sweep; it is told so, and is granted when that is over.
+        // A claim may find that a sweep has locked the entry. It is `busy` then, and granted when the sweep has ended.
         const claim = verdict.is === 'busy' ? await take(store, keys[index]!) : grantedOf(verdict)
         assert.equal(await store.settle(claim, bytesOf('new'), short), 'done')
         assertSettled(await ask(store, claim.key), bytesOf('new'))

@@ -36,7 +36,7 @@ async function rolledBack(work: Promise<unknown>): Promise<void> {
   await assert.rejects(work, Rollback)
 }
 
-/** A claim that cannot be granted now: it is told so, or the store says within bounds that it cannot be reached. */
+/** A claim that cannot be granted now: it gets `busy`, or within bounds the error that the store cannot be reached. */
 export async function assertKeptAway(claim: Promise<Verdict>): Promise<void> {
   const answer = await bounded('a claim of a key that is in an open transaction', claim).catch(
     (error: unknown) => error,

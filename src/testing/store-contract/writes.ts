@@ -78,8 +78,8 @@ const fencingOfEachWrite: readonly ContractCase[] = writes.flatMap(({ name, writ
   },
 ])
 
-// A network may deliver a claim once more, long after its answer. Its token then begins another life of the key, in which
-// nobody works; the old holder, which has that token, must not pass for its holder.
+// A network may deliver a claim once more, long after its answer. Its token then begins another life of the key, in which no
+// process works. The old holder, which has that token, must not pass for the holder of that life.
 const ends: readonly {
   readonly name: string
   readonly how: 'fresh' | 'reopened'
@@ -100,7 +100,7 @@ const ends: readonly {
     name: 'is over',
     how: 'fresh',
     attempt: 1,
-    // Twice: a store without a clock of its own allows for those that differ.
+    // Twice: a store without its own clock allows for clocks that differ.
     end: ({ advance }) => advance(2 * (leaseMs + retention.keepMs + retention.tombstoneMs)),
   },
 ]
@@ -115,7 +115,7 @@ const revivals: readonly ContractCase[] = ends.map(({ name, how, attempt, end })
     await end(subject, zombie)
     await subject.advance(1)
     const again = await store.claim(aKey, asked)
-    // A store that keeps the remains of what was given back still knows the token by them, and lets nobody in.
+    // A store that keeps the remains of what was given back still knows the token by them, and grants no claim.
     if (name === 'was given back' && again.is === 'busy') return assert.equal(again.retryAfterMs, 0)
     const revived = assertGranted(again, how, attempt)
     assert.equal(revived.token, zombie.token)

@@ -1,5 +1,5 @@
 // The way to the store and back. A request and its reply travel separately, so that a request can be carried out although its
-// sender never hears of it; either can be lost, late or delivered twice.
+// sender never hears of it. Either can be lost, late or delivered twice.
 
 import { OnceError } from '../../../src/core/errors.ts'
 import type { Asked, History, StoreOperation } from '../../../src/testing/history-checker.ts'
@@ -18,7 +18,7 @@ export interface MessageFault {
     | 'duplicate'
     | 'refuse'
     | 'crash-on-decision'
-  /** How late; for a loss, after how long the sender notices that its connection is gone (never, when undefined). */
+  /** How late. For a loss, after how long the sender notices that its connection is gone (never, when undefined). */
   readonly delayMs?: number
 }
 
@@ -26,7 +26,7 @@ export interface NetworkOptions {
   readonly faults: readonly MessageFault[]
   /** What is sent later arrives. Default: no end. */
   readonly faultsUntilMs?: number
-  /** No message of anybody gets through in these times. */
+  /** No message of any process gets through in these times. */
   readonly outages?: readonly { readonly fromMs: number; readonly untilMs: number }[]
   /** One way, at the least and at the most. */
   readonly latencyMs: readonly [number, number]
@@ -42,8 +42,8 @@ export type NetworkCounts = {
 export interface Network {
   readonly counts: NetworkCounts
   /**
-   * `decide` is the store's part, called when the request arrives; `onLost` is told that a connection would be gone now. Several
-   * operations in one message stand one after the other in the history, and `decide` is told the first of them.
+   * `decide` is the store's part, called when the request arrives. `onLost` is called when a connection would be gone. Several
+   * operations in one message stand one after the other in the history, and `decide` gets the first of them.
    */
   send<T>(
     life: Life,
@@ -131,7 +131,7 @@ async function carryOut<T>(wire: Wire, sending: Sending<T>): Promise<void> {
       return () => sending.reject(error)
     },
   )
-  // When faults are over nothing crashes any more, and the reply must come: else the connection would be open for ever.
+  // After the last fault nothing crashes any more, and the reply must come: else the connection would be open forever.
   const { faultsUntilMs = Infinity } = options
   if (fault?.does === 'crash-on-decision' && world.now() < faultsUntilMs) return options.crash(life.process)
   if (fault?.does === 'lose-reply' || isCut(wire)) {
@@ -145,7 +145,7 @@ async function carryOut<T>(wire: Wire, sending: Sending<T>): Promise<void> {
   })
 }
 
-/** The network delivers the request once more; what comes of it, nobody hears. */
+/** The network delivers the request once more. The sender never gets the result. */
 function repeat<T>(wire: Wire, sending: Sending<T>): void {
   const { world, counts } = wire
   const operation = record(wire, sending.life, sending.asked, true)
@@ -164,7 +164,7 @@ function loseRequest<T>(wire: Wire, sending: Sending<T>): void {
   notice(wire, sending, 'the request was lost')
 }
 
-/** The sender may notice that its connection is gone; or it is left to its own time-out. */
+/** The sender may notice that its connection is gone, or it is left to its own time-out. */
 function notice<T>(wire: Wire, sending: Sending<T>, why: string): void {
   const { life, fault, onLost, reject } = sending
   for (const operation of recorded(wire, sending)) operation.failed = why
@@ -175,7 +175,7 @@ function notice<T>(wire: Wire, sending: Sending<T>, why: string): void {
   )
 }
 
-/** Answers where the first of them stands. */
+/** Returns where the first of them stands. */
 function record({ world, history }: Wire, life: Life, asked: readonly SentOperation[], repeated?: true): number {
   const first = history.operations.length
   for (const each of asked) {

@@ -1,5 +1,5 @@
 // Operations on the far side of the simulated network. For the entry, enlisting is a claim and every advance is an extend, a
-// settle or a release, and so they stand in the history; what they record is audited by the server.
+// settle or a release, and so they stand in the history. The server audits what they record.
 
 import { OnceError } from '../../../src/core/errors.ts'
 import { keyString } from '../../../src/core/key.ts'
@@ -89,7 +89,7 @@ function opened(server: SimulatedServer, session: Connection): void {
   sessionsOf.set(server, sessions.add(session))
 }
 
-/** Transactions of steps that nobody has committed, rolled back or cut off. */
+/** Open transactions of steps: neither committed, rolled back nor cut off. */
 export function stepsLeftOpen(server: SimulatedServer): number {
   return [...(sessionsOf.get(server) ?? [])].filter(({ over, gone: isGone }) => !over && !isGone).length
 }

@@ -1,6 +1,6 @@
-// Systems outside of the store, on a network of their own, with a ledger that deduplicates nothing by itself. `keyed` honours
-// idempotency keys; `asked` can be asked what it did with a key, and may stand by its answer; `deaf` does whatever it is told.
-// All of them take an undo once for each key of it, also of what never came, and do nothing any more that was undone.
+// Systems outside of the store, on their own network, with a ledger that deduplicates nothing by itself. `keyed` honours
+// idempotency keys. `asked` can be asked what it did with a key, and may stand by its answer. `deaf` does whatever a request
+// asks. All of them take an undo once for each key of it, also of what never came, and do nothing any more that was undone.
 
 import { FinalError } from '../../../src/core/errors.ts'
 import type { LookupResult } from '../../../src/core/operations.ts'
@@ -23,7 +23,7 @@ export type OutsideFate = 'arrives' | 'declined' | 'lose-request' | 'lose-reply'
 export interface OutsideEffect extends Omit<OutsideRequest, 'system'> {
   readonly system: OutsideRequest['system'] | 'transaction'
   readonly atMs: number
-  /** Before it came, somebody was told of its key that nothing had come. */
+  /** Before it came, a lookup of its key had returned that nothing had come. */
   readonly isOvertaken: boolean
 }
 
@@ -34,13 +34,13 @@ export interface Outside {
   /** Resolves with the place in the ledger. */
   send(life: Life, request: OutsideRequest, fate: OutsideFate): Promise<number>
   lookup(life: Life, request: Omit<OutsideRequest, 'does'>, isUnknown: boolean): Promise<LookupResult<number>>
-  /** What a transaction of the store's committed; `ticket` is by what it is found again. */
+  /** What a transaction of the store's committed. It is found again by its `ticket`. */
   commit(subject: string, does: 'run' | 'undo', ticket: number): void
   /** Where in the ledger that stands. */
   placeOf(ticket: number): number | undefined
-  /** Somebody has seen to it that what was declined would not be again. */
+  /** A person has seen to it that what was declined will not be declined again. */
   reconsider(): void
-  /** As a person finds out who looks into the ledger; undefined when it did not take effect. */
+  /** What a person who looks into the ledger finds. Undefined when it did not take effect. */
   find(subject: string): number | undefined
 }
 
@@ -115,7 +115,7 @@ const noticeMs = 40
 
 interface Wire {
   underWay(): number
-  /** There and back; what is lost is noticed after a while. */
+  /** There and back. What is lost is noticed after a while. */
   exchange<T>(life: Life, fate: OutsideFate, decide: () => T): Promise<T>
 }
 

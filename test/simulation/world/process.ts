@@ -7,7 +7,7 @@ import type { Pace, Timeline } from './timeline.ts'
 export interface ProcessOptions {
   /** How wrong the wall clock is. */
   readonly skewMs?: number
-  /** How fast its clocks run: 1.001 gains a millisecond a second. */
+  /** How fast its clocks run: 1.001 gains a millisecond per second. */
   readonly rate?: number
 }
 
@@ -28,9 +28,9 @@ export interface Life {
   readonly clock: Clock
   readonly random: SeededRandom
   readonly over: boolean
-  /** Something reaches this life: never when it is over by then, later when its process is paused. */
+  /** Something reaches this life: never when the life has ended by then, later when its process is paused. */
   arrive(delayMs: number, run: () => void): void
-  /** For those outside who notice that the process is gone. */
+  /** For parties outside that notice that the process is gone. */
   whenOver(run: () => void): void
 }
 
@@ -99,7 +99,7 @@ function beginLife(
     ends: [],
     pace,
     arrive(delayMs, run) {
-      // An answer is not late because the clock of the one who gets it stood still: that moves only timers.
+      // An answer is not late because the clock of the process that gets it stood still: that moves only timers.
       if (!life.over) push(now() + delayMs, run, life).suspendedMs = Infinity
     },
     // Code of a life that has just ended may still go on to the end of its turn.

@@ -1,4 +1,4 @@
-// What is to happen, by time; what was asked for first comes first among equals. A binary heap.
+// What is to happen, by time. What was asked for first comes first among equals. A binary heap.
 
 export interface Timed {
   atMs: number

@@ -33,7 +33,7 @@ import type { Life, World } from './world.ts'
 
 export interface SimulatedRedis {
   readonly server: RedisServer
-  /** Keys that were given to an instance which had been told of writes that were lost since. */
+  /** Keys that were given to an instance which had heard of writes that were lost since. */
   readonly givenBlindly: string[]
   /** What was written since `remember` is lost, or everything. */
   lose(how: 'emptied' | 'went-back'): void
@@ -53,7 +53,7 @@ export function createRedis(world: World, network: Network, history: History): S
   const { server, decide } = auditedServer(world, history)
   let rememberedAtMs = 0
   let restartedAtMs = -Infinity
-  /** What was decided between these two is lost, and nobody has looked at it yet. */
+  /** What was decided between these two is lost, and no person has looked at it yet. */
   let lost: { readonly fromMs: number; readonly untilMs: number } | undefined
   const isLost = (atMs: number): boolean => lost !== undefined && atMs >= lost.fromMs && atMs < lost.untilMs
 
@@ -75,7 +75,7 @@ export function createRedis(world: World, network: Network, history: History): S
         if (isOld && isAnswered) throw new Error('ECONNRESET')
         const { told, changes } = decide(command, asked, operation)
         if (isLost(knows)) givenBlindly.push(...changes.filter(isGrant).map(({ key }) => key))
-        // Of what the network delivers once more, nobody hears.
+        // The sender hears nothing of what the network delivers once more.
         if (changes.length > 0 && !history.operations[operation]?.repeated) wroteAtMs = world.now()
         return told
       })
@@ -114,7 +114,7 @@ function isGrant({ before, after }: RowChange): boolean {
 
 interface AuditedServer {
   readonly server: RedisServer
-  /** Carries out a command, and writes down what each of its calls was told and changed. */
+  /** Carries out a command, and writes down the answer of each of its calls and what the call changed. */
   decide(
     command: Command,
     asked: readonly SentOperation[],
@@ -147,7 +147,7 @@ function auditedServer(world: World, history: History): AuditedServer {
   }
 }
 
-/** What the calls of a command ask for; one that is none of ours changes nothing. */
+/** What the calls of a command ask for. A command that is none of ours changes nothing. */
 function askedBy(command: Command): readonly SentOperation[] {
   const phase = [claimScript, writeScript, inspectScript].find(
     (each) => command[1] === each.sha || command[1] === each.source,
@@ -211,7 +211,7 @@ function inspectionOf(key: string, words: string, durations: string, bytes: Uint
   return { call: 'mend', key, action: { resolve: outcome, retention } }
 }
 
-/** What the caller will make of it; undefined when nothing was decided: it came too late, or is quarantined. */
+/** What the caller will make of it. Undefined when nothing was decided: it came too late, or is quarantined. */
 function toldBy(asked: SentOperation, answer: string | number, nowMs: number): Verdict | 'done' | 'lost' | undefined {
   if (typeof answer === 'number') return answer === 1 ? 'done' : 'lost'
   if (asked.call !== 'claim') return 'done'

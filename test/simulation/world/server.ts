@@ -1,5 +1,5 @@
-// The far side of the simulated network: the rows of the memory store, with a lock for each that is uncommitted in somebody's
-// transaction. They are audited as a trigger would: no write can pass by.
+// The far side of the simulated network: the rows of the memory store, with a lock for each row that is uncommitted in a
+// transaction. Changes are audited as a trigger would: no write can pass by.
 
 import type { Verdict } from '../../../src/core/store.ts'
 import { memoryData, memoryStore } from '../../../src/stores/memory.ts'
@@ -12,7 +12,7 @@ import type { World } from './world.ts'
 export interface ServerOptions {
   /** How often a transaction is taken back because of others, where its effect writes. Default 0. */
   readonly conflictChance?: number
-  /** Told of every change of what is recorded of an operation, as a trigger would be. */
+  /** Called for every change of what is recorded of an operation, as a trigger would be. */
   readonly onRecords?: ((change: OperationChange) => void) | undefined
 }
 
@@ -32,16 +32,16 @@ export interface SimulatedServer {
   readonly network: Network
   readonly history: History
   readonly data: MemoryData
-  /** Keys that are uncommitted, and whose they are. */
+  /** Keys that are uncommitted, and the transaction that has each. */
   readonly lockedBy: Map<string, object>
   /** Whether this transaction is to be taken back because of others. */
   drawConflict(): boolean
   /** The store as it is on the server, without the network. */
   open(data?: MemoryData): MemoryStore
-  /** Carry this out when nobody has a lock on the key: writes wait for a row, claims do not. */
+  /** Carry this out when no transaction has a lock on the key: writes wait for a row, claims do not. */
   whenFree<T>(name: string, work: () => Promise<T>): Promise<T>
   unlock(name: string): void
-  /** Does the work of an operation, and writes down what it came to. */
+  /** Does the work of an operation, and writes down its answer. */
   carryOut<T>(operation: number, work: () => Promise<T>): Promise<T>
 }
 

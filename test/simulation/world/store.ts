@@ -1,4 +1,4 @@
-// A store on the far side of the simulated network: the decisions of the memory store, one atomic decision a request, as an SQL
+// A store on the far side of the simulated network: the decisions of the memory store, one atomic decision per request, as an SQL
 // row or a script has them.
 
 import { keyString } from '../../../src/core/key.ts'
@@ -47,7 +47,7 @@ export function connectStore(server: SimulatedServer, life: Life): SimulatedStor
   }
 }
 
-/** A sweep passes over what is locked; here it passes over everything then. */
+/** A sweep passes over what is locked. Here it passes over everything then. */
 const nothingSwept: Swept = { tombstoned: 0, forgotten: 0, more: false }
 
 function addressOf({ key, token, fence }: Claim): { key: string; token: string; fence: number } {

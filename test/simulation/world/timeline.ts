@@ -1,5 +1,5 @@
 // What happens in the world, in one order: by time, and at the same time by what was set first. A process that is paused, or
-// suspended, puts off what is its own; what belongs to a life that is over never happens.
+// suspended, puts off what belongs to it. What belongs to a life that has ended never happens.
 
 import { timeQueue } from './queue.ts'
 import type { Timed } from './queue.ts'
@@ -12,7 +12,7 @@ export interface Pace {
   suspendedMs: number
 }
 
-/** Whose a happening is. */
+/** The life that a happening belongs to. */
 export interface Owner {
   readonly over: boolean
   readonly pace: Pace

@@ -1,6 +1,6 @@
 // Transactions on the simulated rows. What a transaction writes is invisible to others until it commits, together with its
-// effects; a lock on its key answers other claims with `busy`. It lives in a connection: when that is gone, the server takes
-// everything back, but not at once.
+// effects. A lock on its key makes other claims `busy`. It lives in a connection: when that is gone, the server takes everything
+// back, but not at once.
 
 import { OnceError } from '../../../src/core/errors.ts'
 import { keyString } from '../../../src/core/key.ts'
@@ -37,7 +37,7 @@ interface Session extends Connection {
   readonly transaction: SimulatedTransaction
 }
 
-/** A server learns of a dead client by a time-out of its own: sometimes soon, sometimes after the client has come back. */
+/** A server learns of a dead client by the server's own time-out: sometimes soon, sometimes after the client has come back. */
 const noticeMs = [1, 4_000] as const
 
 /** The server took the transaction back because of others, and said so. */
@@ -186,7 +186,7 @@ export function loseConnection(server: SimulatedServer, life: Life, session: Con
   session.gone = true
   const { random } = server.world
   const [soonMs, lateMs] = noticeMs
-  // Skewed to the soon: mostly the other side closes the connection, and the server is told.
+  // Skewed to the soon: mostly the other side closes the connection, and the server learns of it.
   const afterMs = soonMs + random.fraction() ** 3 * (lateMs - soonMs)
   if (!session.over) server.world.after(afterMs, () => endAsRollback(server, life, session))
 }
@@ -211,8 +211,8 @@ export function gone(): OnceError {
 }
 
 /**
- * The same data with rows of its own. Fences are given out for good: a rollback does not take them back. A class for its
- * accessors: in an object literal they are made anew each time, and keep what they see from dying young.
+ * The same data with separate rows. Fences are given out for good: a rollback does not take them back. A class for its accessors:
+ * in an object literal they are made anew each time, and keep what they see from dying young.
  */
 class Uncommitted implements MemoryData {
   readonly entries: MemoryData['entries']

@@ -1,8 +1,8 @@
 // A world in which time is a number: processes that crash, stand still and have wrong clocks, and everything that happens in
 // one order that the seed decides. Whatever an event sets off in promises is done before the next event.
 //
-// A life is what runs between the start of a process and its crash. All that code does (timers, answers) belongs to the life
-// in which it began; what belongs to a life that is over never happens. So the dead do not come back.
+// A life is what runs between the start of a process and its crash. All that code does (timers, answers) belongs to the life in
+// which it began. What belongs to a life that has ended never happens. So the dead do not come back.
 
 import { nextTick } from 'node:process'
 import { setImmediate } from 'node:timers'
@@ -20,8 +20,8 @@ export type Drain = 'quick' | 'thorough'
 export interface WorldOptions {
   readonly seed: number
   /**
-   * How promises are waited for between events: `quick` stays within one turn of the event loop; `thorough` takes a turn for
-   * every event, so that Node reports a rejection that nobody handles just when it would do so outside. Default quick.
+   * How promises are waited for between events: `quick` stays within one turn of the event loop. `thorough` takes a turn for
+   * every event, so that Node reports an unhandled rejection just when it would do so outside. Default quick.
    */
   readonly drain?: Drain
 }
@@ -33,9 +33,9 @@ export interface World {
   /** Something that happens outside of every process. */
   after(delayMs: number, run: () => void): void
   createProcess(name: string, options?: ProcessOptions): Process
-  /** Everything that happens, in order, until nothing is left; answers false when it had to stop at `untilMs`. */
+  /** Everything that happens, in order, until nothing is left. Returns false when it had to stop at `untilMs`. */
   run(untilMs?: number): Promise<boolean>
-  /** One number for all that happened; `note` adds to it. */
+  /** One number for all that happened. `note` adds to it. */
   traceHash(): number
   note(what: number): void
 }

@@ -1,5 +1,5 @@
 // PostgreSQL on a full disk, in both ways that it can be: a table that cannot grow fails the statement, and a log that cannot
-// fails the server, in the middle of whatever it was told to commit. Each round ends the log a little further on.
+// fails the server, in the middle of whatever it was committing. Each round ends the log a little further on.
 import { readdirSync, unlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { pollUntil } from '../../servers/poll.ts'
@@ -22,7 +22,7 @@ export interface PostgresDiskFull extends DiskFull {
 }
 
 export async function fillDiskOfPostgres(rounds: number): Promise<PostgresDiskFull> {
-  // It ends at once, and not in a recovery that has no room either; and its log is not made ahead of need.
+  // It ends at once, and not in a recovery that has no room either. Its log is not made ahead of need.
   const settings = { restart_after_crash: 'off', wal_recycle: 'off', min_wal_size: '2MB', max_wal_size: '8MB' }
   let server: Running
   try {
@@ -48,7 +48,7 @@ export async function fillDiskOfPostgres(rounds: number): Promise<PostgresDiskFu
   }
 }
 
-/** Answers whether it had gone down, 1 or 0. A server that fails takes a moment to end. */
+/** Returns whether it had gone down, 1 or 0. A server that fails takes a moment to end. */
 async function bringBack(server: Running, { asker }: Supervisor): Promise<number> {
   let crashes = 0
   await pollUntil('PostgreSQL to answer', async () => {
@@ -61,7 +61,7 @@ async function bringBack(server: Running, { asker }: Supervisor): Promise<number
   return crashes
 }
 
-/** Answers how many calls were refused. */
+/** Returns how many calls were refused. */
 async function fillOnce(server: Running, supervisor: Supervisor, roomBytes: number): Promise<number> {
   const filler = join(server.dataDir!, 'filler')
   await leaveRoomInLog(server, supervisor, roomBytes)

@@ -1,5 +1,5 @@
-// Redis on a full disk: what it has not in its append-only file it may not acknowledge, so it ends, in the middle of whatever it was
-// told. Each round ends the file a little further on, and the next start must find everything that was acknowledged.
+// Redis on a full disk: what it has not in its append-only file it may not acknowledge, so it ends, in the middle of whatever it
+// was doing. Each round ends the file a little further on, and the next start must find everything that was acknowledged.
 import { unlinkSync } from 'node:fs'
 import { join } from 'node:path'
 import { pollUntil } from '../../servers/poll.ts'
@@ -48,7 +48,7 @@ let keys = 0
 
 const job = (): Job => ({ flow: 'run', id: `f${++keys}-run-value`, asked: 'value', phase: 'first' })
 
-/** Answers how many calls were refused. */
+/** Returns how many calls were refused. */
 async function fillOnce(server: Running, { asker }: Supervisor): Promise<number> {
   const filler = join(server.dataDir!, 'filler')
   writeToTheLastByte(filler)
@@ -62,7 +62,7 @@ async function fillOnce(server: Running, { asker }: Supervisor): Promise<number>
   return refused
 }
 
-/** Answers whether it had gone down, 1 or 0. */
+/** Returns whether it had gone down, 1 or 0. */
 async function bringBack(server: Running, { asker }: Supervisor): Promise<number> {
   let crashes = 0
   await pollUntil('Redis to answer', async () => {

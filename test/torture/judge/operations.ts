@@ -1,5 +1,5 @@
-// What operations of several steps must show after all crashes: each step in a transaction committed once, each outside step
-// asked for under one key, a step that was recorded never run again, and a failed operation undone, each undo once.
+// What operations of several steps must show after all crashes. Each step in a transaction committed once. Each outside step was
+// asked for under one key. A step that was recorded never ran again. A failed operation was undone, each undo once.
 import { transactionalSteps } from '../asking.ts'
 import type { Written } from '../journal.ts'
 import type { Found } from '../judge.ts'

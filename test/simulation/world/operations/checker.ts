@@ -1,6 +1,6 @@
-// Judges a history of operations: what their steps did, in which order, and where they ended. It is told by the steps
-// themselves, by the ledger of the outside systems and by the audit trail of what was recorded, and knows nothing of how
-// operations are carried out.
+// Judges a history of operations: what their steps did, in which order, and where they ended. It reads what the steps themselves
+// report, the ledger of the outside systems and the audit trail of what was recorded, and knows nothing of how operations are
+// carried out.
 
 import { fingerprint } from '../../../../src/core/fingerprint.ts'
 import type { StepState } from '../../../../src/core/operations.ts'
@@ -20,7 +20,7 @@ export interface OperationHistory {
   readonly answers: OperationAnswer[]
 }
 
-/** One life of an operation, as it was planned: one that expired, or was forgotten by hand, may be asked for again. */
+/** One life of an operation, as it was planned: an operation that expired, or that a person forgot, may be asked for again. */
 export interface OperationRecord {
   /** As `keyString` writes it. */
   readonly key: string
@@ -28,15 +28,15 @@ export interface OperationRecord {
   readonly life: number
   readonly lifeFence: number
   readonly steps: readonly StepPlan[]
-  /** What it came to, or what it is when all is over. */
+  /** Its result, or its state at the end of the run. */
   end?: OperationEnd
-  /** Somebody forgot it by hand: nobody will finish it. */
+  /** A person forgot it: no process will finish it. */
   isForgotten?: boolean
-  /** A person has said what it came to: what its steps did is that person's affair. */
+  /** A person has given it a result: what its steps did is that person's affair. */
   isResolved?: boolean
   /** A worker has found that no caller asked for it: nothing of it is kept. */
   isDiscarded?: boolean
-  /** The code has changed so that nobody can finish it, and it must be shown as parked. */
+  /** The code has changed so that no process can finish it, and it must be shown as parked. */
   isLeft?: boolean
   /** What was shown of it while it was parked, if that was anything else. */
   shownAs?: string
@@ -60,7 +60,7 @@ export interface StepPlan {
   readonly pivot: boolean
 }
 
-/** The function of a step, of its undo or of its lookup that was called, and by whom. */
+/** The function of a step, of its undo or of its lookup that was called, and by which process. */
 export interface Invocation {
   readonly operation: string
   readonly life: number
@@ -184,7 +184,7 @@ function trailOf(history: OperationHistory, { key, lifeFence }: OperationRecord,
   return trail
 }
 
-/** What is recorded goes with its entry: forgotten by hand, or when its retention is over. */
+/** What is recorded goes with its entry: when a person forgets it, or when its retention has passed. */
 function checkRemoval({ store }: OperationHistory, { by, entry, atMs }: OperationChange, report: Report): void {
   const operation = by === undefined ? undefined : store.operations[by]
   const phase = phaseOf(entry, atMs)
@@ -209,7 +209,7 @@ function checkPivot(trail: readonly Recorded[], report: Report): void {
   })
 }
 
-/** What is parked waits: who looks at it gives it back, and runs nothing. */
+/** A parked operation waits: a process that looks at it gives it back, and runs nothing. */
 function checkParked({ records, invocations }: OperationHistory, operation: OperationRecord, report: Report): void {
   for (const invocation of invocations) {
     if (!isOf(operation, invocation) || !invocation.isHolder) continue
@@ -229,7 +229,7 @@ export function newRecords({ before, after }: OperationChange): [string, RecordH
   return found
 }
 
-/** A record is a line of JSON, and what the step came to after it. */
+/** A record is a line of JSON, and after it the result of the step. */
 export function recordHead(content: Uint8Array): RecordHead {
   return JSON.parse(Buffer.from(content.subarray(0, content.indexOf(newline))).toString()) as RecordHead
 }
@@ -271,7 +271,7 @@ function checkInvocation(operation: OperationRecord, invocation: Invocation, tra
     )
   }
   if (isBackward !== (does === 'undo') && isHolder) report('forward-or-back', `${who}, the wrong way`)
-  // Who has lost the key meanwhile cannot know what became of the step since.
+  // A process that has lost the key meanwhile cannot know what became of the step since.
   const isOver = last?.state === 'undone' || (does === 'run' && last?.state === 'done')
   if (isHolder && isOver) report('step-not-again', `${who}, and it was ${last.state}`)
   if (isHolder && does === 'run') checkAsked(invocation, last, who, report)
@@ -346,7 +346,7 @@ function checkEnd(history: OperationHistory, operation: OperationRecord, trail: 
   const isOver = end?.state === 'completed' || end?.state === 'failed' || (isLeft && end?.state === 'parked')
   if (isDiscarded && isAskedFor(history, operation))
     report('operation-ends', 'it was thrown away, and a caller had asked')
-  // A claim that nobody heard of is taken back, and nothing has begun then.
+  // A claim whose answer was never heard is taken back, and nothing has begun then.
   const hasBegun = history.invocations.some((each) => isOf(operation, each))
   if (!isOver && !isForgotten && !isDiscarded && (hasBegun || end)) {
     report('operation-ends', `it is ${end?.state ?? 'gone'} when all is over`)
@@ -374,7 +374,7 @@ function checkEnd(history: OperationHistory, operation: OperationRecord, trail: 
   }
 }
 
-/** Everybody is told what a life of the operation had come to by then. */
+/** Every caller gets the result that a life of the operation had by then. */
 function checkAnswers({ answers, operations }: OperationHistory, report: (violation: Violation) => void): void {
   for (const { operation: key, how, process, is, text, endedAtMs = Infinity } of answers) {
     if (is === 'stray') report({ assertion: 'typed-errors', key, message: `${process} was told "${text}"` })

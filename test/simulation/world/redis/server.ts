@@ -25,7 +25,7 @@ import {
 import type { Place } from '../../../../src/stores/redis/places.ts'
 
 export interface RedisServer {
-  /** Carries out a command; `onCall` is told of each call of a script, and what it is answered. */
+  /** Carries out a command. `onCall` gets each call of a script and its answer. */
   run(command: readonly (string | Buffer)[], onCall: OnCall): unknown
   /** What is lost by a restart: everything, or what was written since `remember`. */
   lose(how: 'emptied' | 'went-back'): void
@@ -39,7 +39,7 @@ export interface RedisServer {
 export interface RedisServerOptions {
   /** In microseconds. */
   nowUs(): number
-  /** Told of every change of an entry, with the call by which it came. */
+  /** Called for every change of an entry, with the call by which it came. */
   onChange(name: string, before: string | undefined, after: string | undefined, call: number): void
 }
 
@@ -67,7 +67,7 @@ const phases: readonly PhaseScript[] = [claimScript, writeScript, inspectScript]
 export function createRedisServer(options: RedisServerOptions): RedisServer {
   const state: State = { names: new Map(), register: undefined }
   let remembered: State = { names: new Map(), register: undefined }
-  // They were loaded long ago; a restart forgets them.
+  // They were loaded long ago. A restart forgets them.
   let known = new Set(phases.map(({ sha }) => sha))
 
   function run(command: readonly (string | Buffer)[], onCall: OnCall): unknown {
