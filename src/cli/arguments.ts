@@ -1,6 +1,6 @@
-// The arguments of a command, by the platform's own parser. Whatever is not understood is refused at once, with the nearest
-// name that is: a misspelt option that is silently ignored would be a default one in production. Wrong arguments are
-// INVALID_ARGUMENT, which main.ts ends with exit code 2.
+// The arguments of a command, by the platform's own parser. An unknown argument is refused at once, with the nearest known
+// name: a misspelt option that is silently ignored would be a default in production. Wrong arguments are INVALID_ARGUMENT,
+// which main.ts ends with exit code 2.
 
 import { parseArgs } from 'node:util'
 import { invalidArgument } from '../core/errors.ts'
@@ -25,23 +25,23 @@ export type Values<Given extends Options> = {
 }
 
 export interface CommandLine<Given extends Options> {
-  /** As it is typed: "keys list". */
+  /** As the operator types it: "keys list". */
   readonly command: string
   /** What --help prints. */
   readonly help: string
   readonly options: Given
-  /** The names of what must follow that is no option: ['SCOPE', 'ID']. None unless given. */
+  /** The names of the operands that must follow: ['SCOPE', 'ID']. None unless given. */
   readonly operands?: readonly string[]
   readonly args: readonly string[]
 }
 
 export interface ParsedCommand<Given extends Options> {
   readonly values: Values<Given>
-  /** As many as operands were named. */
+  /** As many as there are names of operands. */
   readonly operands: readonly string[]
 }
 
-/** Undefined when help was asked for, and has been printed: the command is then done, with 0. */
+/** Undefined when --help was given, and the help has been printed. The command is then done, with 0. */
 export function parseCommand<const Given extends Options>(line: CommandLine<Given>): ParsedCommand<Given> | undefined {
   const known: Options = { ...line.options, help: flag }
   const { tokens } = parseArgs({
@@ -55,7 +55,7 @@ export function parseCommand<const Given extends Options>(line: CommandLine<Give
     tokens: true,
   })
   const given = tokens.filter((token) => token.kind === 'option')
-  // Before anything is found wrong: whoever asks for help has mostly just got something wrong.
+  // Before any check: an operator who asks for help has often just mistyped something.
   if (given.some(({ name }) => name === 'help')) {
     console.log(line.help.trimEnd())
     return undefined
@@ -87,14 +87,14 @@ function valueOf(command: string, known: Options, { name, rawName, value, inline
     if (value === undefined) return true
     throw wrong(command, `${rawName} takes no value, got ${JSON.stringify(value)}`)
   }
-  // "--store --json" is a forgotten value, not a store with a strange name; one that begins with a dash is --name=-value.
+  // "--store --json" is a forgotten value, not a strange store name. A value that begins with a dash is given as --name=-value.
   const text = value !== undefined && (inlineValue || !/^-./.test(value)) ? value : undefined
   const parsed = text === undefined ? undefined : parse(text)
   if (parsed !== undefined) return parsed
   throw wrong(command, `expected ${rawName} to be ${expected}, got ${text === undefined ? 'nothing' : shown(text)}`)
 }
 
-/** What was typed may be a URL with a password in it, and messages end up in logs. */
+/** The typed text may be a URL with a password in it, and messages end up in logs. */
 function shown(text: string): string {
   const cut = text.length > 80 ? `${text.slice(0, 80)}…` : text
   return JSON.stringify(cut.replace(/:\/\/[^?]*@/, '://…@'))
@@ -107,7 +107,7 @@ function checkOperands(command: string, expected: readonly string[], given: read
   }
 }
 
-/** The name of a command or of one of its parts, or a refusal with the nearest one. */
+/** The name of a command or of one of its parts, or a refusal with the nearest name. */
 export function chosen<const Name extends string>(
   command: string,
   names: readonly Name[],
@@ -147,15 +147,15 @@ export const count: Option<number> = {
 }
 
 const durationUnitsMs: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 }
-// What core/options.ts takes: 100 years.
+// The maximum of core/options.ts: 100 years.
 const durationMsMax = 100 * 365.25 * 86_400_000
 
-/** In milliseconds. A number without a unit is refused: to some people it is seconds. */
+/** In milliseconds. A number without a unit is refused, because some people take it for seconds. */
 export const duration: Option<number> = {
   type: 'string',
   expected: 'a duration such as 500ms, 30s, 5m, 24h, 7d or 0',
   parse(given) {
-    // Nothing is nothing in every unit.
+    // Zero is zero in every unit.
     if (given === '0') return 0
     const [, number, unit] = /^(\d{1,15}(?:\.\d{1,6})?)(ms|s|m|h|d)$/.exec(given) ?? []
     if (number === undefined || unit === undefined) return undefined
@@ -185,7 +185,7 @@ export interface Address {
   readonly port: number
 }
 
-/** Port 0 is any free one. A port without a host is on this machine only: whoever wants the world to reach it says so. */
+/** Port 0 is any free one. A port without a host is on this machine only. Other machines can reach it only with a host. */
 export const address: Option<Address> = {
   type: 'string',
   expected: 'an address such as 127.0.0.1:8080, [::1]:8080 or 8080',

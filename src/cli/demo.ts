@@ -100,7 +100,7 @@ async function startParts(
   const on = (given = 0): { host: string; port: number } => ({ host: '127.0.0.1', port: given })
   const service = opened(await superviseService(join(folder, 'ledger.jsonl'), ports['service-port'] ?? 0))
   const path = join(folder, 'onceonly.db')
-  // Patience below that of the page, so that a store that is down is reported, and is not just slow.
+  // A time-out below that of the page, so that a store that is down is reported, and is not just slow.
   const store = opened(sqliteStore({ path, lockWaitMs: 500 }))
   const metrics = opened(createMetrics())
   const gateway = opened(
@@ -110,7 +110,7 @@ async function startParts(
       listen: on(ports.port),
       service: 'demo',
       tenant: 'shared',
-      // A payment: one whose outcome is unknown is not tried again, and people do not want to watch for 30 s.
+      // A payment: one whose outcome is unknown is not retried, and people do not want to watch for 30 s.
       onTakeover: 'refuse',
       leaseMs: 2_000,
       log: metrics.request,
@@ -142,7 +142,7 @@ async function startParts(
   return { page: network.url, dashboard: admin.url, gateway: gateway.url, service: service.url, token }
 }
 
-/** SQLite has one writer: while another connection writes, nothing can be written, as with a disk that hangs. */
+/** SQLite has one writer: while another connection writes, no other can, as with a disk that hangs. */
 async function holdLock(path: string): Promise<() => void> {
   const database = new DatabaseSync(path)
   for (let tries = 0; !begin(database); tries++) {
@@ -160,7 +160,7 @@ function begin(database: DatabaseSync): boolean {
     database.exec('BEGIN IMMEDIATE')
     return true
   } catch (error) {
-    // Another connection is writing, for a moment. Anything else would not get better.
+    // Another connection is writing, for a moment. Any other error would not pass.
     if ((error as { errcode?: number }).errcode === 5) return false
     database.close()
     throw error

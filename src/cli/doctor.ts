@@ -1,4 +1,4 @@
-// `onceonly doctor`: checks a deployment against the promise. Ends with 1 when a promise is violated; a warning is for people.
+// `onceonly doctor`: checks a deployment against the promise. Ends with 1 when a promise is violated. A warning is for people.
 
 import { systemClock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
@@ -41,7 +41,7 @@ const options = {
 }
 
 const defaultLeaseMs = 30_000
-// Enough to see what is common; more is asked for.
+// Enough to see what is common. The operator can ask for more.
 const defaultSample = 1_000
 
 export async function doctor(args: readonly string[]): Promise<number> {
@@ -75,7 +75,7 @@ async function groundChecks(
 ): Promise<readonly FitnessCheck[]> {
   const { timeMs, checks } = await examinationOf(ground, store, longestMs)
   if (!timeMs) return checks(systemClock.now())
-  // First of all: of a store that cannot be reached every check would say so, and none of them would be a failure.
+  // First of all: for an unreachable store every check would say so, and none of them would be a failure.
   await timeMs().catch((cause: unknown) => {
     const message = `${describe} cannot be reached: ${cause instanceof Error ? cause.message || cause.name : String(cause)}`
     throw new OnceError('STORE_UNAVAILABLE', { message, cause })
@@ -124,7 +124,7 @@ const memoryCheck: FitnessCheck = {
   mend: 'Use it for tests; sqlite:FILE needs no server either.',
 }
 
-/** A store that cannot be listed (its schema is missing) has had that said above; the horizons can still be judged. */
+/** A check above has reported a store that cannot be listed (its schema is missing). The horizons can still be judged. */
 async function storedChecks(
   opened: OpenedStore,
   expected: Expectations,
@@ -151,7 +151,7 @@ async function storedChecks(
   }
 }
 
-/** A check whose commands can be pasted: they name the store that was looked at. */
+/** A check whose commands can be pasted: they name the store that was checked. */
 function ready(judged: FitnessCheck, store: string): FitnessCheck {
   const mend = judged.mend?.replace(
     /\bonceonly (?:keys show|operations show|migrate|sweep|quarantine)\b/g,

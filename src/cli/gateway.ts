@@ -1,4 +1,4 @@
-// onceonly gateway: starts the gateway and its admin server from the command line and a file, and ends it in order: the first
+// onceonly gateway: starts the gateway and its admin server from the command line and a file, and ends it in order. The first
 // SIGTERM or SIGINT drains, the second ends it at once. Its log is JSON lines on standard output.
 
 import { readFileSync } from 'node:fs'
@@ -74,7 +74,7 @@ async function serve(config: GatewayConfig, opened: OpenedStore, log: Log, token
   const stopEvents = log.followEvents()
   let closeAdmin = async (): Promise<void> => {}
   try {
-    // A store that is not there, or has no schema yet, is told now and not to every client.
+    // A store that is not there, or has no schema yet, is reported now and not to every client.
     if ('show' in store) await started.once.get('start')
     let admin: string | undefined
     if (config.admin && metrics) {
@@ -127,7 +127,7 @@ function sayReadiness(log: Log, { gateway: { onStoreDown } }: GatewayConfig, why
   else log.say('error', onStoreDown === 'run' ? 'unprotected' : 'not-ready', { why })
 }
 
-/** What is left to do after the drain (writing outcomes to a store that is slow) has this long. */
+/** How long the work after the drain may take (writing outcomes to a slow store). */
 const afterDrainMs = 5_000
 
 async function untilSignalled(config: GatewayConfig, started: Gateway, log: Log): Promise<number> {
@@ -135,7 +135,7 @@ async function untilSignalled(config: GatewayConfig, started: Gateway, log: Log)
   const signals = ['SIGTERM', 'SIGINT'] as const
   let asked = 0
   const onSignal = (signal: NodeJS.Signals): void => {
-    // Whoever asks twice means it.
+    // A second signal ends the gateway at once.
     if (++asked > 1) process.exit(1)
     resolve(signal)
   }
@@ -149,7 +149,7 @@ async function untilSignalled(config: GatewayConfig, started: Gateway, log: Log)
   return left === 0 ? 0 : 1
 }
 
-/** For other commands nobody reading any more is the end. A gateway has clients: who reads its log is not one of them. */
+/** Other commands end when their output has no reader. A gateway has clients, and the reader of its log is not one of them. */
 function keepServingUnheard(): void {
   process.stdout.removeAllListeners('error')
   process.stdout.once('error', ({ message }) => {
@@ -160,9 +160,9 @@ function keepServingUnheard(): void {
   })
 }
 
-/** Not as an option: the arguments of a process are there for everybody on the machine to read. */
+/** Not as an option: every user of the machine can read the arguments of a process. */
 function adminToken(file: string | undefined): string | undefined {
-  // Set to nothing is not set. A file was meant to hold one: an empty one is refused.
+  // An empty variable counts as not set. A file was meant to hold a token, so an empty file is refused.
   if (file === undefined) return process.env['ONCEONLY_ADMIN_TOKEN'] || undefined
   try {
     return readFileSync(file, 'utf8').trim()

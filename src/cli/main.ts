@@ -1,12 +1,12 @@
 #!/usr/bin/env node
-// The program `onceonly`: finds the command, and ends with what the command answers: 0 done, 1 failed or a promise is violated,
-// 2 asked wrongly, 3 not found. Commands are loaded when they are asked for, so that help is quick and what one of them needs
-// is nobody else's trouble.
+// The program `onceonly` finds the command, and ends with the exit code that the command returns: 0 done, 1 failed or a promise
+// is violated, 2 wrong arguments, 3 not found. Commands are loaded on demand, so that help is quick and a command loads only
+// what it needs itself.
 //
 // Decisions, and what they cost:
 // - Commands that look change nothing: no file, no table, no journal mode. Costs: after an upgrade `migrate` comes first.
-// - Commands work with a server that can lose data; the gateway refuses it unless the URL says otherwise. Who looks into
-//   a store in trouble must be let in.
+// - Commands work with a server that can lose data. The gateway refuses it unless the URL says otherwise. An operator who looks
+//   into a store in trouble must be let in.
 // - Contents are hidden without `--reveal`, failure messages too, and control characters are spelt out: a key must not
 //   steer a terminal.
 // - How long an effect took is `leaseUntil − fence`: a fence is the store's clock at the claim.
@@ -98,7 +98,7 @@ const listenFailures: Readonly<Record<string, string>> = {
   ENOTFOUND: 'there is no such name',
 }
 
-/** An address that cannot be had is nobody's bug. Undefined for anything else. */
+/** An address that cannot be bound is no bug. Undefined for any other error. */
 function listenFailure(error: unknown): string | undefined {
   const { code = '', syscall, address, hostname, port } = error as NodeJS.ErrnoException & Record<string, unknown>
   if (syscall !== 'listen' && syscall !== 'getaddrinfo') return undefined
@@ -117,14 +117,14 @@ function report(error: unknown): number {
     return 1
   }
   const asked = error.code === 'INVALID_ARGUMENT'
-  // The code is what docs/errors.md is sorted by; whoever mistyped does not look there.
+  // docs/errors.md is sorted by code. An operator who mistyped does not look there.
   console.error(
     `${error.message.startsWith('onceonly') ? '' : 'onceonly: '}${asked ? '' : `${error.code}: `}${error.message}`,
   )
   return asked ? 2 : 1
 }
 
-// Nobody reads any more (| head): that is an end, not a failure.
+// Standard output has no reader any more (| head): that is an end, not a failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') throw error
   process.exit(0)

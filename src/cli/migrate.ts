@@ -1,4 +1,5 @@
-// `onceonly migrate`: the schema of a store, made or brought up to date, or printed for people who run their own migrations.
+// `onceonly migrate`: creates the schema of a store or brings it up to date, or prints it for people who run their own
+// migrations.
 
 import { flag, parseCommand } from './arguments.ts'
 import { printSchema } from './open-store.ts'

@@ -1,5 +1,5 @@
-// A store by its URL, for the commands. The driver is loaded when it is needed: from where onceonly is installed, or else
-// from the folder the command was started in (npx, a global installation). Messages never hold the password of a URL.
+// A store by its URL, for the commands. The driver is loaded when it is needed: from where onceonly is installed, or else from
+// the folder the command was started in (npx, a global installation). Messages never contain the password of a URL.
 
 import { closeSync, existsSync, openSync } from 'node:fs'
 import type { DatabaseSync } from 'node:sqlite'
@@ -22,8 +22,8 @@ export interface OpenStoreOptions {
   readonly cache?: string
   readonly clock?: Clock
   /**
-   * What to do about a server whose settings can lose data: refuse to work, as a service must, or work with it as it is, as
-   * somebody who looks into a store in trouble must. A service can still accept them in the URL (?durability=relaxed).
+   * What to do about a server whose settings can lose data: refuse to work, as a service must, or work with it as it is, for an
+   * operator who looks into a store in trouble. A service can still accept them in the URL (?durability=relaxed).
    */
   readonly settings?: 'must-be-safe' | 'as-they-are'
   /** Of an embedded store. A command that only looks must not leave an empty file behind a misspelt name. */
@@ -34,7 +34,7 @@ export interface OpenedStore {
   readonly store: Store & Partial<Sweepable & Inspectable & Migratable>
   /** For people: the URL without its password. */
   readonly describe: string
-  /** What the store stands on, for questions that are not a store's (onceonly doctor). */
+  /** What the store stands on, for checks that a store does not have (onceonly doctor). */
   readonly ground: Ground
   /** Ends every connection. */
   close(): Promise<void>
@@ -91,13 +91,13 @@ export async function openStore(url: string, options: OpenStoreOptions = {}): Pr
   return { ...opened, describe: withoutPassword(url) }
 }
 
-/** Of a store that is not opened: looking at a schema must neither make a file nor need a server. Undefined: it has none. */
+/** For a store that is not opened: printing a schema must neither create a file nor need a server. Undefined: it has none. */
 export async function printSchema(url: string): Promise<string | undefined> {
   if (/^sqlite:/i.test(url)) {
     const { sqliteSchema } = await import('../stores/sqlite.ts')
     return sqliteSchema({ table: sqliteOf(url).table })
   }
-  // The others connect when they are first asked, and Redis has no schema.
+  // The others connect at the first query, and Redis has no schema.
   if (/^rediss?(?:-\w+)?:/i.test(url)) return undefined
   const { store, close } = await openStore(url)
   try {
@@ -138,7 +138,7 @@ async function openSqlite({ url, options }: Given): Promise<Omit<OpenedStore, 'd
   const { sqliteStore } = await import('../stores/sqlite.ts')
   const ground: Ground = { kind: 'sqlite', path, table, durability }
   if (options.file === 'must-exist' && (await journalOf(path, table)) !== 'wal') {
-    // Opened by its path, the store would set WAL, for good and for everybody. Only who owns the file decides that.
+    // Opened by its path, the store would set WAL permanently, for every user of the file. Only its owner decides that.
     const { DatabaseSync } = await import('node:sqlite')
     const database = new DatabaseSync(path)
     const store = sqliteStore({ database, table, durability: 'relaxed', ...clockOf(options) })
@@ -150,21 +150,21 @@ async function openSqlite({ url, options }: Given): Promise<Omit<OpenedStore, 'd
 }
 
 /**
- * A file that is made here holds answers to customers: nobody else on the machine may read it. SQLite gives the files beside it the
- * same mode. One that is there keeps the mode that its owner gave it.
+ * A file that is created here holds answers to customers, so no other user of the machine may read it. SQLite gives the files
+ * beside it the same mode. An existing file keeps the mode that its owner gave it.
  */
 function ownerOnly(path: string): void {
   if (path === ':memory:' || existsSync(path)) return
   try {
     closeSync(openSync(path, 'ax', 0o600))
   } catch {
-    // Another process was first, or it cannot be made: the store says why.
+    // Another process was first, or the file cannot be created: the store says why.
   }
 }
 
 /**
- * Of a file that has our tables already, in this version: opening it as a store makes what is missing, and a service of an
- * older version would not start any more because somebody looked with a newer one.
+ * For a file that has our tables already, in this version. Opening it as a store creates what is missing, and a service of an
+ * older version would not start any more because an operator looked with a newer one.
  */
 async function journalOf(path: string, table: string): Promise<string> {
   const cure = `onceonly migrate --store ${JSON.stringify(`sqlite:${path}`)}`
@@ -202,7 +202,7 @@ function sqliteOf(url: string): { path: string; table: string; durability: 'full
   return { path, table, durability }
 }
 
-// A command asks one thing after the other; a gateway many at once, which the store puts into few statements.
+// A command makes one query after the other. A gateway makes many at once, which the store puts into few statements.
 const connectionsMax = 10
 
 async function openPostgres({ url, options }: Given): Promise<Omit<OpenedStore, 'describe'>> {
@@ -216,7 +216,7 @@ async function openPostgres({ url, options }: Given): Promise<Omit<OpenedStore, 
     connectionTimeoutMillis: connectTimeoutMs,
     application_name: 'onceonly',
   })
-  // A connection that breaks while nobody uses it is replaced; without a listener it would end the process.
+  // An idle connection that breaks is replaced. Without a listener its error would end the process.
   pool.on('error', () => undefined)
   const { table = 'onceonly', schema } = own
   const periodMs = periodOf(own['period'])
@@ -277,7 +277,7 @@ async function openMongodb({ url, options }: Given): Promise<Omit<OpenedStore, '
 }
 
 function openMongoClient<Client>(url: string, open: () => Client): Client {
-  // The driver would take the database "test", in which nobody has looked for anything.
+  // The driver would use the database "test", which the URL does not name.
   if (!/^mongodb(\+srv)?:\/\/[^/]+\/[^/?]+/i.test(url)) {
     throw invalidArgument('expected mongodb://HOST/DATABASE, got no database')
   }
@@ -307,10 +307,10 @@ function durabilityOf(own: Own, { settings }: OpenStoreOptions): 'full' | 'relax
   return settings === 'as-they-are' || own['durability'] === 'relaxed' ? 'relaxed' : 'full'
 }
 
-/** What the query of a URL says to the store. */
+/** The store's parameters in the query of a URL. */
 type Own = Readonly<Record<string, string>>
 
-/** Takes the store's own parameters out of the query; the others are the driver's, or nobody's and then refused. */
+/** Takes the store's own parameters out of the query. The driver gets the others, or they are refused. */
 function split(
   url: string,
   rules: Readonly<Record<string, Rule>>,

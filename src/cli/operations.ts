@@ -1,5 +1,5 @@
-// `onceonly operations`: looking at operations that are not over, and asking for them to be cancelled or to go on. The program does
-// not have their code: it runs no step and no undo, but leaves that to the next process that has.
+// `onceonly operations`: looks at operations that have not ended, and asks for them to be cancelled or to go on. The program
+// does not have their code. It runs no step and no undo, but leaves that to the next process that has the code.
 
 import { systemClock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
@@ -62,7 +62,7 @@ async function list(args: readonly string[]): Promise<number> {
   const [scope, name] = parsed.operands as [string, string]
   return withStore(command, url, async ({ store }) => {
     const found: OperationStatus[] = []
-    // One more than asked for tells whether there are more.
+    // One more than requested shows whether there are more.
     for await (const status of unfinished(operationStore(store), scope, name, after)) {
       if (state === undefined || status.state === state) found.push(status)
       if (found.length > limit) break
@@ -199,7 +199,7 @@ const tones: Readonly<Record<OperationState, Tone>> = {
   expired: 'quiet',
 }
 
-/** An operation that has ended goes nowhere any more. */
+/** An operation that has ended cannot be changed any more. */
 function stateWords({ state, direction }: OperationStatus): string {
   const isUnfinished = states.some((each) => each === state)
   return isUnfinished && direction === 'backward' ? `${state}, going back` : state

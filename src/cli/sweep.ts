@@ -58,7 +58,7 @@ async function sweepAll(
   return { tombstoned, forgotten }
 }
 
-/** On a terminal, on the line of the last one; to the error output, so that what is piped holds only the result. */
+/** On a terminal, on the line of the last one. To the error output, so that a pipe gets only the result. */
 function showProgress(line: string): void {
   if (process.stderr.isTTY) process.stderr.write(`\r\u001b[K${line}`)
 }

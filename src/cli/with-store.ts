@@ -1,4 +1,4 @@
-// What the commands that work on a store have in common: which one, opened for the time of the command.
+// What the commands that work on a store have in common: which store, opened for the time of the command.
 
 import { OnceError } from '../core/errors.ts'
 import type { Inspectable, Store } from '../core/store.ts'
@@ -26,15 +26,15 @@ export function storeUrl(command: string, given: string | undefined): string {
 }
 
 /**
- * The option that names the store in a command to be pasted. Where the environment names it, the command works as it is, and a
- * password would be missing from the URL that can be shown.
+ * The option that names the store in a command to be pasted. Where the environment names the store, the command works without
+ * it, and the URL that can be shown would lack its password.
  */
 export function storeWords(given: string | undefined, describe: string): string {
   const secret = given === undefined && process.env['ONCEONLY_STORE'] !== describe
   return secret ? '' : `--store ${quoted(describe)}`
 }
 
-/** For somebody who looks into a store: its settings are as they are, and a file that is not there is not made. */
+/** For an operator who looks into a store: its settings are accepted as they are, and a missing file is not created. */
 export async function withStore(
   command: string,
   url: string | undefined,
@@ -57,7 +57,7 @@ export function inspectable(store: Store & Partial<Inspectable>): Inspectable {
   throw new OnceError('UNSUPPORTED', { message: `The store ${store.name} cannot be looked into.` })
 }
 
-/** A store says how its tables are made in code. At the command line it is a command. */
+/** A store says how its tables are created in code. At the command line it is a command. */
 export function withMigrateCommand(error: unknown, store: string, instead = ''): unknown {
   if (!(error instanceof OnceError) || error.code !== 'SCHEMA_MISSING') return error
   const [found, cure] = error.message.split(/ (?=Run )/)

@@ -1,5 +1,5 @@
-// Text for people: times, sizes, tables and colours. What comes from a store is somebody else's text: it is shown, and never
-// obeyed by the terminal.
+// Text for people: times, sizes, tables and colours. Text from a store is foreign: it is shown, and never obeyed by the
+// terminal.
 
 import { styleText } from 'node:util'
 import { span } from '../core/clock.ts'
@@ -12,7 +12,7 @@ export function moment(atMs: number, nowMs: number): string {
   return `${timeText(atMs)} (${away})`
 }
 
-/** Times far off (100 years and a tombstone) are beyond what a Date can hold only by somebody's mistake; they are still shown. */
+/** Even far times (100 years and a tombstone) fit a Date. A time beyond that is a mistake, and is still shown. */
 export function timeText(atMs: number): string {
   const date = new Date(atMs)
   return Number.isNaN(date.getTime()) ? `${atMs} ms` : date.toISOString()
@@ -23,7 +23,7 @@ export function size(byteCount: number): string {
   return byteCount < 1_024 ** 2 ? `${(byteCount / 1_024).toFixed(1)} KiB` : `${(byteCount / 1_024 ** 2).toFixed(1)} MiB`
 }
 
-// Control characters move the cursor and set titles; marks of direction make a line read as another one. Newline and tab stay.
+// Control characters move the cursor and set titles. Marks of direction make a line read as another one. Newline and tab stay.
 // oxlint-disable-next-line no-control-regex
 const unprintable = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g
 
@@ -41,7 +41,7 @@ export function quoted(word: string): string {
   return /^[\w./:@%+=-]+$/.test(word) ? word : `'${oneLine(word).replaceAll("'", `'\\''`)}'`
 }
 
-/** Lines of at most so many characters, broken at blanks; a word that is longer stays whole. */
+/** Lines of at most `width` characters, broken at blanks. A longer word stays whole. */
 export function wrapped(given: string, width: number): string[] {
   const lines: string[] = []
   for (const word of given.split(' ')) {
@@ -52,9 +52,9 @@ export function wrapped(given: string, width: number): string[] {
   return lines
 }
 
-/** As wide as a terminal is, and no wider than one reads; what is piped is not broken. */
+/** As wide as the terminal, and no wider than a person reads. Piped text is not broken. */
 export function textWidth(): number {
-  // A terminal that nobody looks at (CI, a serial line) says that it has 0 columns.
+  // A terminal without a screen (CI, a serial line) says that it has 0 columns.
   return process.stdout.isTTY ? Math.min(process.stdout.columns || 80, 120) : Infinity
 }
 
@@ -67,7 +67,7 @@ export function paint(tone: Tone, given: string): string {
   return styleText(styles[tone], given, { stream: process.stdout, validateStream: true })
 }
 
-/** Columns as wide as their widest cell; colours do not count, as they are given for whole rows after the layout. */
+/** Columns as wide as their widest cell. Colours do not count, as they are given for whole rows after the layout. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
   const cells = [head, ...rows].map((row) => row.map(oneLine))
   const widths = head.map((_, column) => Math.max(...cells.map((row) => row[column]!.length)))

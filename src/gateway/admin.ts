@@ -1,24 +1,23 @@
-// The admin server: the dashboard and its data, /metrics, /healthz and /readyz, on a port of its own. It shows; it changes an
-// entry only with the token, with a reason, and audited. It is off unless started, and loopback unless there is a token.
+// The admin server: the dashboard and its data, /metrics, /healthz and /readyz, on a separate port. It changes an entry only
+// with the token and a reason, and audits the change. It is off unless started, and loopback unless there is a token.
 //
 // Decisions, and what they cost:
-// - The dashboard's numbers are of one process. Events are kept in a ring of 10,000; entries and audit come from the
-//   store. Costs: with several gateways each shows what it has seen itself.
-// - Settled entries are not counted, running, abandoned and open up to 1,000: `list` answers whole outcomes, and a count
-//   could hold gigabytes. A dashboard rests twenty times as long as the store took. Costs: on a large store its numbers
-//   are minutes old.
-// - On loopback the Host's name is checked, not its port (tunnels change it), and reading needs no token there. Costs:
-//   whoever is on the machine can read keys.
-// - Wrong tokens: ten are free for an address (IPv6: a /64), then one a second is looked at, right or wrong; what would
-//   wait for more than 10 s is 429. Costs: the right token from the guesser's own address waits meanwhile.
-// - A resume is audited as a release with the reason `resume: …`: the parked key is held for a moment and given back by
-//   hand, so no store had to change. Costs: the attempt number grows by two.
-// - A SQLite file that the program makes is 0600. Costs: a service under another user on the same file needs a chmod.
-// - The demo's gateway runs `onTakeover: 'refuse'`: a service that knows no keys and is killed after the charge ends in
-//   doubt, one charge, never two. Costs: that customer is told "in doubt".
-// - The demo has a network of its own, on a fourth port, as a browser cannot lose an answer on purpose; and Chromium
-//   sends a POST again by itself when a reused connection ends without a byte, so answers are broken off after their
-//   first.
+// - The dashboard's numbers are of one process. Events are kept in a ring of 10,000. Entries and audit come from the store.
+//   Costs: with several gateways each shows only what it has seen itself.
+// - Settled entries are not counted. Running, abandoned and open ones are counted up to 1,000. `list` returns whole outcomes,
+//   and a count could hold gigabytes. A dashboard rests twenty times as long as the store took. Costs: on a large store its
+//   numbers are minutes old.
+// - On loopback the Host's name is checked, not its port (tunnels change it), and reading needs no token there. Costs: any user
+//   of the machine can read keys.
+// - Wrong tokens: ten are free per address (per /64 in IPv6), then one per second is checked, right or wrong. A token that would
+//   wait more than 10 s is 429. Costs: the right token from the guesser's own address waits meanwhile.
+// - A resume is audited as a release with the reason `resume: …`: the parked key is claimed for a moment and released manually,
+//   so no store had to change. Costs: the attempt number grows by two.
+// - A SQLite file that the program creates is 0600. Costs: a service under another user on the same file needs a chmod.
+// - The demo's gateway runs `onTakeover: 'refuse'`: a service that knows no keys and is killed after the charge ends in doubt,
+//   with one charge, never two. Costs: that customer gets "in doubt".
+// - The demo has its own network, on a fourth port, as a browser cannot lose an answer on purpose. Chromium resends a POST by
+//   itself when a reused connection ends without a byte, so answers are broken off after their first byte.
 
 import { createServer } from 'node:http'
 import type { IncomingMessage, Server, ServerResponse } from 'node:http'
@@ -58,7 +57,7 @@ export interface AdminOptions {
   readonly metrics: { text(): string }
   /** Port 0 takes a free one. */
   readonly listen: Listen
-  /** Allows changes, for whoever sends it. Needed on any address that other machines can reach. */
+  /** Allows changes, to any client that sends it. Needed on any address that other machines can reach. */
   readonly token?: string | undefined
   /** Why no keyed request can be served now, or undefined. */
   notReady(): string | undefined
@@ -133,7 +132,7 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   }
 }
 
-/** People and scrapers are few; whoever opens more, or sends slowly, must not take files and memory from the gateway. */
+/** People and scrapers are few. A client that opens more, or sends slowly, must not take files and memory from the gateway. */
 function limit(server: Server): void {
   server.maxConnections = 256
   server.headersTimeout = 10_000
@@ -188,7 +187,7 @@ function plainRoutes({ metrics, notReady, degraded, token }: AdminOptions): Reco
     '/healthz': { ...open, handle: (_request, response) => text(response, 200, 'ok\n') },
     '/readyz': {
       ...open,
-      // Anybody may ask: the reason, which may name hosts, is on the dashboard and in the log.
+      // Any client may ask. The reason, which may name hosts, is on the dashboard and in the log.
       handle: (_request, response) =>
         notReady() !== undefined
           ? text(response, 503, 'not ready\n')
@@ -200,7 +199,7 @@ function plainRoutes({ metrics, notReady, degraded, token }: AdminOptions): Reco
         response.writeHead(200, { 'Content-Type': 'text/plain; version=0.0.4; charset=utf-8' }).end(metrics.text())
       },
     },
-    // Before anything is known: whether a token would be of use.
+    // Before anything else is known: whether a token would help.
     '/api/about': { ...open, handle: (_request, response) => send(response, { changes: token !== undefined }) },
     '/api/token': {
       method: 'GET',
@@ -299,7 +298,7 @@ type GivenRules<Given> = { readonly [Name in keyof Given]: (value: unknown) => s
 
 // A key, a reason and their names. No change needs more.
 const changeBytesMax = 8_192
-// And a response that a person pasted. A larger one goes through the command line, from a file.
+// And a response that a person pasted. A larger response goes through the command line, from a file.
 const resolveBytesMax = 262_144
 
 async function readChange(
@@ -307,7 +306,7 @@ async function readChange(
   rules: object,
   bytesMax: number,
 ): Promise<Key & { reason: string }> {
-  // A form of another site cannot send this type without asking first, and is then refused.
+  // A form of another site cannot send this type without a preflight, which is refused.
   if (!/^application\/json\b/.test(request.headers['content-type'] ?? '')) {
     throw invalidArgument('expected Content-Type to be application/json')
   }
@@ -338,7 +337,7 @@ function send(response: ServerResponse, value: unknown): void {
 function sendProblem(response: ServerResponse, { status, message }: Refusal): void {
   if (response.headersSent) return void response.destroy()
   const headers = { 'Content-Type': 'application/json', ...(status === 401 && { 'WWW-Authenticate': 'Bearer' }) }
-  // What was not read of the request must not be taken for the next one.
+  // The unread rest of this request must not be taken for the next one.
   response.writeHead(status, { ...headers, Connection: 'close' }).end(JSON.stringify({ message }))
 }
 

@@ -99,7 +99,7 @@ function shown(text: string): string {
 }
 
 /**
- * Status line, header lines, an empty line, and the body to the last byte. Lines end with LF or CRLF. The length is counted: a
+ * Status line, header lines, an empty line, and the body to the last byte. Lines end with LF or CRLF. The length is counted. A
  * Content-Length that differs from the body is refused, as the body is then cut, or an editor has added a line end.
  */
 export function readResponse(bytes: Uint8Array): Answer {

@@ -1,5 +1,5 @@
 // What has happened in this process, as Prometheus text: the events of core, and the requests of the gateway. Labels come from
-// small fixed sets, so that the number of series is bounded whatever clients send; no key, tenant or path is among them.
+// small fixed sets, so the number of series is bounded whatever clients send. No key, tenant or path is a label.
 
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { EventName, PublishedEvent } from '../core/events.ts'
@@ -9,7 +9,7 @@ export interface Metrics {
   /** Prometheus text, version 0.0.4. */
   text(): string
   request(record: RequestRecord): void
-  /** A figure that is read when it is asked for. */
+  /** A figure that is read per scrape. */
   gauge(name: string, help: string, read: () => number): void
   close(): void
 }
@@ -120,7 +120,7 @@ const boundsSeconds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 
 interface Histogram {
   readonly labels: Labels
-  /** Below each bound and not below the one before; the last is beyond all of them. */
+  /** Counts per bucket: below each bound and not below the one before. The last is beyond all of them. */
   readonly counts: number[]
   sumSeconds: number
 }
@@ -167,7 +167,7 @@ function family(name: string, type: string, help: string, lines: readonly string
   return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.map((line) => `${line}\n`).join('')}`
 }
 
-/** Names and values are ours, and have nothing in them that would need escaping. */
+/** Names and values are ours, and contain nothing that needs escaping. */
 function labelText(labels: Labels): string {
   const pairs = Object.entries(labels).map(([name, value]) => `${name}="${value}"`)
   return pairs.length === 0 ? '' : `{${pairs.join(',')}}`

@@ -1,5 +1,5 @@
-// An operation in the hands of a person, who does not have its code: no step and no undo runs here. What they let go on is taken
-// up by the next process that has the code, and their word is in the audit trail before it takes effect.
+// Manual changes of an operation by a person who does not have its code: no step and no undo runs here. The next process that
+// has the code resumes the operation. The person's reason is in the audit trail before the change takes effect.
 
 import { systemRandom } from '../core/clock.ts'
 import { invalidArgument, OnceError } from '../core/errors.ts'
@@ -34,7 +34,7 @@ export async function resumeByHand(store: OperationStore, key: Key, reason: stri
   return { status, changed }
 }
 
-/** As the core has it, without its code. Claimed by this, it keeps the version and the retention that it has. */
+/** The operation as core has it, without its code. A claim of it keeps its version and its retention. */
 export function operationAt(store: OperationStore, { scope }: Key, entry?: Entry): Operation<unknown, unknown> {
   const at = scope.lastIndexOf('/operations/')
   if (at < 1)
@@ -50,15 +50,15 @@ export function operationAt(store: OperationStore, { scope }: Key, entry?: Entry
   })
 }
 
-// Longer than two calls take on a slow store: the second one must not meet a later holder. Whoever dies between them leaves the
-// operation parked as it was, for nobody to wait for.
+// Longer than two calls take on a slow store: the second call must not meet a later holder. A process that dies between them
+// leaves the operation parked as it was, and no caller waits for it.
 const noteLeaseMs = 60_000
 
-/** The audit trail is written by a store that gives a key back by hand. A parked one is held by nobody: it is held for that. */
+/** A store writes the audit trail when it releases a key manually. No process holds a parked key, so it is claimed for that. */
 async function note(store: OperationStore, entry: Entry, reason: string): Promise<void> {
   const { key, fingerprint, version, input, leaseUntilMs, expiresAtMs, forgottenAtMs } = entry
   if (!input) return
-  // Without the input: an operation that expired after `show` is not begun by this.
+  // Without the input: this must not begin an operation that expired after `show`.
   const verdict = await store.enlist(key, {
     token: systemRandom.uuid(),
     fingerprint,

@@ -1,5 +1,5 @@
-// A reverse proxy that makes the HTTP service behind it idempotent, in whatever language that is written. Everything goes to
-// the one configured upstream; a key is decided by the exchange of src/http before an answer leaves.
+// A reverse proxy that makes the HTTP service behind it idempotent, in whatever language the service is written. Every request
+// goes to the one configured upstream. The exchange of src/http decides a key before an answer leaves.
 //
 // Decisions, and what they cost:
 // - The exchange stays the only home of the rules. The gateway wraps `exchange.handle`. An answer that broke off makes
@@ -10,17 +10,16 @@
 //   a service must send a length or chunks to be replayed.
 // - A body streamed with a Content-Digest keeps its last piece back until the digest is right, or the upstream would see
 //   a whole request.
-// - The upstream gets its own name in Host; Forwarded and X-Forwarded-\* from clients are replaced unless `--trust-
-//   forwarded`.
+// - The upstream gets its own name in Host. Forwarded and X-Forwarded-\* from clients are replaced unless `--trust-forwarded`.
 // - Keys are in `gateway:SERVICE/tenant`, so a service behind it that uses onceonly on the same store and key works.
 //   Costs: two services on one store need different `--service` names, and nothing can detect it if they do not.
 // - A tenant header that is a credential is kept as a digest only. Costs: it is unreadable on the dashboard.
-// - Memory is bounded by `--max-in-flight` × (max-body + max-stored); one request more is 503. Connections are bounded at
-//   four times the requests, and a client that takes no byte for connect + upstream time-out is cut off. Costs: one that
-//   pauses longer must ask again; with a key it is replayed.
+// - Memory is bounded by `--max-in-flight` × (max-body + max-stored). One request more is 503. Connections are bounded at four
+//   times the requests, and a client that reads no byte for connect + upstream time-out is cut off. Costs: a client that pauses
+//   longer must retry. With a key it gets a replay.
 // - Header names are compared as CGI reads them: `X_Forwarded_For` would reach a WSGI or PHP service as ours. Costs: a
 //   service that really wants that spelling does not get it.
-// - An escaped slash is no slash, and a path that would be on another route if it were is 400. Costs: such a path of an
+// - An escaped slash is no slash, and a path that would be on another route if it were is 400. Costs: such a path from an
 //   honest client is refused.
 // - An answer that breaks off for an HTTP/1.0 client is reset, as its end is its only length. 499 in the log is "no
 //   answer was begun".
@@ -54,11 +53,11 @@ export { gatewayProblems } from './proxy/problem.ts'
 
 export interface Gateway {
   readonly url: string
-  /** The methods by hand are refused on a store that cannot show single entries. */
+  /** The manual methods are refused on a store that cannot show single entries. */
   readonly once: Once<Store & Inspectable>
   /** Requests under way. */
   readonly inFlight: number
-  /** False from the moment it drains. */
+  /** False from the moment the gateway drains. */
   readonly ready: boolean
   /** Accept nothing more, and wait for what is under way, for `drainMs` at the most. */
   drain(): Promise<void>
@@ -80,9 +79,9 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     calls.add(listener(req, res))
     if (draining) res.shouldKeepAlive = false
   })
-  // The size of the head is bounded; beyond a number of lines Node would drop some of them, and one may be the key.
+  // The size of the head is bounded. Beyond a number of lines Node would drop some of them, and one may be the key.
   server.maxHeadersCount = 0
-  // Idle ones and those that send slowly count, too: without a bound they would take all files and memory.
+  // Idle and slow connections count, too: without a bound they would take all files and memory.
   server.maxConnections = connectionsPerRequest * settings.inFlightMax
   server.on('connect', (_req: IncomingMessage, socket: Socket) => refuseTunnel(socket))
   const url = await listen(server, settings.listen)
@@ -98,7 +97,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
     async drain() {
       draining = true
       calls.forEach(({ res }) => void (res.shouldKeepAlive = false))
-      // Connections on which nothing is under way are closed with it.
+      // Connections without a request under way are closed with it.
       server.close()
       await calls.quiet(settings.drainMs)
     },
@@ -106,7 +105,7 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
       draining = true
       server.close()
       await upstream.close()
-      // What was under way is told so, and a settle that has begun is let through.
+      // Requests under way get an answer that says so, and a settle that has begun is let through.
       await calls.quiet(closingMs)
       server.closeAllConnections()
       await once.close()
@@ -114,10 +113,10 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   }
 }
 
-/** Nothing waits for the upstream any more; a store that takes longer is down. */
+/** Nothing waits for the upstream any more. A store that takes longer is down. */
 const closingMs = 1_000
 
-/** Clients and load balancers keep some idle ones for each that they use. */
+/** Clients and load balancers keep some idle connections per connection in use. */
 const connectionsPerRequest = 4
 
 function build(
@@ -152,7 +151,7 @@ function build(
     protectionOf: protectionBy(routes, published, settings.pathCase),
     pseudonym,
     profile,
-    // The upstream would have been given up by then, and nothing else is waited for.
+    // The upstream would have been given up by then, and the gateway waits for nothing else.
     patienceMs: settings.connectTimeoutMs + settings.upstreamTimeoutMs,
     essential: new Set([...keyHeaders(settings), 'host', 'content-type', tenantName(settings)]),
     onEnd,
@@ -165,7 +164,7 @@ interface Calls {
   delete(call: ProxiedCall): boolean
   size(): number
   forEach(visit: (call: ProxiedCall) => void): void
-  /** Resolves when none is left, or when patience is. */
+  /** Resolves when no call is left, or after `patienceMs`. */
   quiet(patienceMs: number): Promise<void>
 }
 
@@ -174,7 +173,7 @@ function createCalls(clock: Clock): Calls {
   let onQuiet = (): void => {}
   return {
     add(call) {
-      // A request that was refused at once may be over already.
+      // A request that was refused at once may have ended already.
       if (!(call.closed && call.decided)) underWay.add(call)
     },
     delete(call) {
@@ -198,11 +197,11 @@ function createCalls(clock: Clock): Calls {
 
 function onceOptions(settings: GatewaySettings): OnceOptions {
   const { store, service, sweepEveryMs, clock, leaseMs, keepMs, tombstoneMs } = settings
-  // A flag for all stores must not stop one that forgets by itself.
+  // A flag for all stores must not stop a store that expires entries by itself.
   const sweeping = sweepEveryMs === 0 || !('sweep' in store) ? false : sweepEveryMs
   return {
     store,
-    // A prefix of its own: a service behind that uses onceonly on the same store and key has other keys.
+    // A separate prefix: a service behind that uses onceonly on the same store and key has other keys.
     scope: gatewayScope(service),
     ...(leaseMs !== undefined && { leaseMs }),
     ...(keepMs !== undefined && { keepMs }),
@@ -212,7 +211,7 @@ function onceOptions(settings: GatewaySettings): OnceOptions {
   }
 }
 
-/** What is said, and nothing that is not. */
+/** Only the options that are given. */
 function protectionOf(options: ProtectionOptions): ProtectionOptions {
   const given = protectionNames.filter((name) => options[name] !== undefined).map((name) => [name, options[name]])
   return Object.fromEntries(given) as ProtectionOptions
@@ -242,9 +241,9 @@ function routesOf(once: Once, settings: GatewaySettings): RouteProtection[] {
 }
 
 const serverOptions = {
-  // Whatever the process was started with: what two parsers read in two ways is refused.
+  // Whatever the process was started with: a request that two parsers read in two ways is refused.
   insecureHTTPParser: false,
-  // Longer than the 60 s of the usual load balancer: whoever closes first must be the one that would send next.
+  // Longer than the 60 s of the usual load balancer: the side that would send next must close first.
   keepAliveTimeout: 65_000,
 } as const
 
@@ -262,7 +261,7 @@ function refuseTunnel(socket: Socket): void {
   socket.on('error', () => {})
   socket.resume()
   const text = `HTTP/1.1 ${status} Not Implemented\r\n${lines.join('\r\n')}\r\n\r\n${Buffer.from(body).toString()}`
-  // It is no connection of the server any more: whoever did not leave would keep it, also from a program that wants to end.
+  // The server does not track this connection any more. A client could keep it open, also when the program wants to end.
   socket.end(text, () => socket.destroy())
 }
 

@@ -1,6 +1,6 @@
-// Whether a keyed request could be served now: the watch claims a key of its own every few seconds and forgets it, as a request
+// Whether a keyed request could be served now: the watch claims its own key every few seconds and forgets it, as a request
 // would. So a store that is down, read-only, full or in quarantine is noticed. It takes several failures to be not ready, and
-// several successes to be ready again: a blip must not drain a fleet.
+// several successes to be ready again, so that a blip does not drain a fleet.
 
 import { sleep, systemRandom } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'

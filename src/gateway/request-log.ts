@@ -1,5 +1,5 @@
-// What is known of a request when it is over, and how it is written: one line of JSON. The key is there as a hash, the same as
-// in the events; neither key, query, headers nor bodies are ever in it.
+// What is known of a request when it has ended, and how it is written: one line of JSON. The line has the key as a hash, the
+// same as in the events. It never has the key itself, the query, headers or bodies.
 
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import type { Clock } from '../core/clock.ts'
@@ -25,7 +25,7 @@ export type RequestResult =
 
 export interface RequestRecord {
   readonly method: string
-  /** Without the query, which may hold what is secret. */
+  /** Without the query, which may contain secrets. */
   readonly path: string
   readonly status: number
   readonly result: RequestResult
@@ -34,7 +34,7 @@ export interface RequestRecord {
   readonly attempt?: number
   /** Why the upstream did not answer: the driver's own code. */
   readonly cause?: string
-  /** The client did not stay for the end. */
+  /** The client left before the end. */
   readonly clientGone?: true
 }
 
@@ -51,7 +51,7 @@ export interface LogOptions {
 export interface Log {
   request(record: RequestRecord): void
   say(level: Exclude<LogLevel, 'silent'>, event: string, fields: object): void
-  /** Write down what goes wrong with the store and with claims, until the returned function is called. */
+  /** Writes failures of the store and of claims, until the returned function is called. */
   followEvents(): () => void
 }
 

@@ -2,42 +2,41 @@
 // runs. Nothing of an answer leaves before the key is settled. What the exchange answers itself is never stored.
 //
 // The words of this room:
-// - stage: what an adapter brings: its framework's request, the raw request and response, and how to start the handler.
+// - stage: what an adapter brings, which is its framework's request, the raw request and response, and how to start the handler.
 // - answer: a complete HTTP response, as status, header lines and body.
-// - produced: what the handler did: gave an answer, began a stream, broke off or threw.
-// - verdict: what becomes of the key: the answer is stored, it is open to a retry, forgotten, left in doubt, or stored as final.
-// - delivery: what the adapter does then: forward the handler's own answer, send another one, or throw.
+// - produced: what the handler did. It gave an answer, began a stream, broke off or threw.
+// - verdict: what becomes of the key. Its answer is stored, or it is open to a retry, forgotten, left in doubt, or stored as final.
+// - delivery: what the adapter does then. It forwards the handler's own answer, sends another one, or throws.
 //
 // Decisions, and what they cost:
-// - Raw responses are held by overriding five methods of Node's ServerResponse. All Node frameworks end there, so one
-//   capture serves them; 32 ways of writing are compared with a bare server, byte for byte. Costs: it rests on two
-//   internals of Node.
-// - What we put on Node's request and response is a shared function, with its state under a symbol; never a closure a
-//   request. Measured: with closures whole requests outlive the young generation, it triples, and all code slows down.
-//   Costs: `this` must be the response.
-// - Fastify bodies up to 16 KB are taken down as they come in, and Fastify reads as it would without us. Costs: an
-//   override of `req.push`.
-// - `return await` on the hot path: to adopt another promise costs more than to wait for it. Costs: it looks redundant.
-// - A scoped key is checked by `once`, not where it is made. Costs: `scopedKey` alone answers an unchecked key.
+// - Raw responses are held by overriding five methods of Node's ServerResponse. All Node frameworks end there, so one capture
+//   serves them. 32 ways of writing are compared with a bare server, byte for byte. Costs: it rests on two internals of Node.
+// - What we put on Node's request and response is a shared function, with its state under a symbol, never a closure per
+//   request. Measured: with closures whole requests outlive the young generation, it triples, and all code slows down. Costs:
+//   `this` must be the response.
+// - Fastify bodies up to 16 KB are recorded as they arrive, and Fastify reads as it would without us. Costs: an override of
+//   `req.push`.
+// - `return await` on the hot path: adopting another promise costs more than awaiting it. Costs: it looks redundant.
+// - `once` checks a scoped key, not `scopedKey`, which makes it. Costs: `scopedKey` alone returns an unchecked key.
 // - The context of a request is `idempotency` everywhere (`req.idempotency`, `ctx.idempotency`, `c.get('idempotency')`):
 //   nothing of Node's own types is widened or shadowed. Costs: `onceonly/node` users type their listener's `req` by the
 //   wrapper.
-// - A parsed body is never fingerprinted: it forgets differences. A parser in front must keep the raw bytes, or the
-//   request is an error that says so.
-// - Headers that were there before the handler are not stored: whoever set them (CORS, request ids, limits) sets them
-//   again.
-// - 401, 407, 408, 421, 425 and 429 are never stored unless the handler says `store()`: they refuse to look at the
-//   request, and would be replayed for a day. Costs: a handler that means one of them as its answer must say so.
-// - A handler says "in doubt" through the context (`inDoubt()`): frameworks turn throws into answers before we see them.
-//   Costs: a fourth wish; only fetch handlers' throws mean what they mean in `once.run`.
+// - A parsed body is never fingerprinted, because parsing loses differences. A parser in front must keep the raw bytes. If it
+//   does not, the request fails with an error that says so.
+// - Headers that were there before the handler are not stored. The middleware that set them (CORS, request ids, limits) sets
+//   them again.
+// - 401, 407, 408, 421, 425 and 429 are never stored unless the handler calls `store()`. They refuse to look at the request,
+//   and would be replayed for a day. Costs: a handler that means one of them as its answer must say so.
+// - A handler says "in doubt" through the context (`inDoubt()`), because frameworks turn throws into answers before we see
+//   them. Costs: a fourth wish. Only throws of fetch handlers mean what they mean in `once.run`.
 // - A connection torn down after the answer has ended is closed after the answer has left. Costs: it lives until the
 //   settle.
-// - A false digest is told when somebody reads, and forgets the key: a stream that failed earlier looks like one without
-//   a body, and the request that was claimed does not exist. Costs: no mismatch is told afterwards.
-// - In a transaction a 4xx is a FinalError that carries the answer; a commit conflict is 503, as a request can be handled
-//   only once.
-// - IN_DOUBT (409) and OUTCOME_UNKNOWN (503) share the type `idempotency-outcome-unknown`: both say that nobody can tell;
-//   `status` and `retryable` tell the two apart.
+// - A false digest fails the stream when the handler reads it, and forgets the key. A stream that failed earlier looks like one
+//   without a body, and the request that was claimed does not exist. Costs: no mismatch is reported afterwards.
+// - In a transaction a 4xx is a FinalError that carries the answer. A commit conflict is 503, as a request can be handled only
+//   once.
+// - IN_DOUBT (409) and OUTCOME_UNKNOWN (503) share the type `idempotency-outcome-unknown`: both say that the outcome is
+//   unknown. `status` and `retryable` distinguish the two.
 
 import { systemRandom } from '../core/clock.ts'
 import { createOp } from '../core/call.ts'
@@ -95,7 +94,7 @@ export interface AskedRequest<Asked> extends FingerprintedRequest {
   readonly request: Asked
   /** The value of each Idempotency-Key line. */
   readonly keyLines: readonly string[]
-  /** Told the key in the store before the body is read, for whoever logs it. */
+  /** Called with the key in the store before the body is read, for the log. */
   onKey?(key: Key): void
   /** Read the body, and leave it for the handler to read again. */
   body(limits: BodyLimits): Body | Promise<Body>
@@ -109,13 +108,13 @@ export interface BodyLimits {
 
 export type Body =
   | { readonly is: 'bytes'; readonly bytes: Uint8Array }
-  /** Too large to be read first: it streams to the handler. `verify` waits for its end, reading what the handler left. */
+  /** Too large to be read before the claim: it streams to the handler. `verify` reads what the handler left, to the end. */
   | { readonly is: 'claimed'; readonly sha256: string; verify(): Promise<boolean> }
   | { readonly is: 'too-large' }
-  /** It is here, too large to be taken without a digest, and does not have the one that was claimed. */
+  /** The body is here, is too large to be accepted without a digest, and does not match the claimed digest. */
   | { readonly is: 'digest-mismatch' }
 
-/** What a handler came to. */
+/** What a handler produced. */
 export type Produced =
   | { readonly is: 'answer'; readonly answer: Answer }
   /** It began an answer that cannot be held: server-sent events, or more than storedBytesMax. */
@@ -126,7 +125,7 @@ export type Produced =
 
 /** What the adapter is to do now. */
 export type Delivery =
-  /** Send this; whatever the handler wrote or still writes reaches nobody. */
+  /** Send this answer. What the handler wrote or still writes is dropped. */
   | { readonly is: 'answer'; readonly answer: Answer }
   /** Let the handler's own answer go, with these headers added. */
   | { readonly is: 'handler'; readonly headers: readonly HeaderLine[] }
@@ -136,7 +135,7 @@ export interface Exchange<Asked, Tx = unknown> {
   readonly settings: HttpSettings<Asked>
   /** Everything else passes untouched. */
   concerns(method: string, hasKey: boolean): boolean
-  /** The published rules, when they are what is asked for. */
+  /** The published rules, if the request asks for them. */
   rules(method: string, target: string, accept?: string): Answer | undefined
   /** `run` starts the handler and resolves when it has answered. It never rejects. */
   handle(asked: AskedRequest<Asked>, run: (context: IdempotencyContext<Tx>) => Promise<Produced>): Promise<Delivery>
@@ -199,7 +198,7 @@ async function handleRequest<Asked>(
     instead: undefined,
     thrown: undefined,
   }
-  // `return await`: to adopt the promise of another costs more than to wait for it.
+  // `return await`: adopting the promise of another function costs more than awaiting it.
   return await ask(setup, attempt, { ...settings.call, fingerprint, onThrow: 'release' })
 }
 
@@ -210,13 +209,13 @@ interface RequestAttempt {
   readonly run: RunHandler
   readonly choice: HandlerChoice
   produced: Produced | undefined
-  /** What is answered in the handler's place. */
+  /** The answer that is sent in the handler's place. */
   instead: Answer | undefined
-  /** The verdict as `once` was told it, by a throw. */
+  /** The verdict as it was thrown to `once`. */
   thrown: unknown
 }
 
-/** Whether the store has transactions was asked when the options were read. */
+/** Whether the store has transactions was checked when the options were read. */
 function transacting(once: Once): Once<Store & Transactional<unknown>, 'codec'> {
   return once as unknown as Once<Store & Transactional<unknown>, 'codec'>
 }
@@ -244,7 +243,7 @@ type Verdict =
   | { readonly store: Uint8Array }
   /** Free for a retry of this request. */
   | { readonly open: unknown }
-  /** As if it had never come: free for any request. */
+  /** As if the request had never arrived: free for any request. */
   | { readonly forget: unknown }
   /** Left to its lease. */
   | { readonly doubt: unknown }
@@ -272,7 +271,7 @@ async function perform<Asked>(
   tx: unknown,
 ): Promise<Verdict> {
   const { settings } = setup
-  // A transaction that lost against others would run all of it again, but a request can be handled only once.
+  // A transaction that lost against others would run the whole handler again, but a request can be handled only once.
   if (attempt.produced) {
     attempt.instead = problem(settings, 'transactionConflict')
     return { open: new Error('The transaction was rolled back by a conflict with another one.') }
@@ -313,11 +312,11 @@ function ofAnswer(
 
 function falseDigest<Asked>({ settings }: ExchangeSetup<Asked>, attempt: RequestAttempt): Verdict {
   attempt.instead = problem(settings, 'digestMismatch')
-  // The request that was claimed does not exist, so its key must be free for the one that was meant.
+  // The request that was claimed does not exist, so its key must be free for the request that was meant.
   return { forget: new NotBegunError('The content did not have the digest that was claimed.') }
 }
 
-/** Delivers the handler's own answer, or what stands in its place, now that the store has what it is to have. */
+/** Delivers the handler's own answer, or the answer in its place, after the store has settled the key. */
 function forward<Asked>(
   setup: ExchangeSetup<Asked>,
   attempt: RequestAttempt,
@@ -330,7 +329,7 @@ function forward<Asked>(
 
 async function replay<Asked>(setup: ExchangeSetup<Asked>, body: Body, value: unknown): Promise<Delivery> {
   const { settings } = setup
-  // Only the digest was compared so far, and anybody can write a digest down.
+  // Only the digest was compared so far, and a client can send any digest.
   if (body.is === 'claimed' && !(await body.verify())) return refuse(setup, 'digestMismatch')
   let stored
   try {
@@ -344,29 +343,29 @@ async function replay<Asked>(setup: ExchangeSetup<Asked>, body: Body, value: unk
   }
   if (stored.is === 'not-stored') return refuse(setup, 'notStored')
   const marks: HeaderLine[] = [[settings.replayHeader, 'true']]
-  // stripe-node tries a 500 again unless it is told that the answer will stay what it is.
+  // stripe-node retries a 500 unless this header says that the answer will not change.
   if (settings.profile === 'stripe' && stored.answer.status >= 500) marks.push(['Stripe-Should-Retry', 'false'])
   return answerWith(setup, stored.answer, marks)
 }
 
-/** What is answered when `once` refused, or could not keep what the handler produced. */
+/** The answer when `once` refused, or could not keep what the handler produced. */
 interface FailureRule {
   readonly problem: ProblemName
-  /** Instead, when `once` knows that nothing of it was kept. */
+  /** Instead of `problem`, when `once` knows that nothing of the handler's writes was kept. */
   readonly rolledBack?: ProblemName
   /** With `onStoreDown: 'run'`, and no transaction: run the handler, or forward what it produced, and say so in a header. */
   readonly unprotected?: 'run' | 'forward'
-  /** Without a transaction: forward what the handler produced. The next one is told that it was not stored. */
+  /** Without a transaction: forward what the handler produced. The next request gets the problem `notStored`. */
   readonly forward?: true
 }
 
-/** A code that is not here is an error of the program: it is thrown on. */
+/** A code that is not listed here is an error of the program, and is thrown on. */
 const failureRules: Readonly<Partial<Record<ErrorCode, FailureRule>>> = {
   IN_FLIGHT: { problem: 'inProgress' },
   MISMATCH: { problem: 'keyReused' },
   EXPIRED: { problem: 'keyExpired' },
   IN_DOUBT: { problem: 'inDoubt' },
-  // The retry is given the winner's answer.
+  // The retry gets the winner's answer.
   CLAIM_LOST: { problem: 'inProgress' },
   DEADLINE_PASSED: { problem: 'outcomeUnknown', rolledBack: 'deadlinePassed' },
   STORE_UNAVAILABLE: { problem: 'storeUnavailable', unprotected: 'run' },
@@ -387,7 +386,7 @@ async function afterFailure<Asked>(
   const refused = bytesOfFinal(error)
   if (refused) return replay(setup, attempt.body, refused)
   if (!(error instanceof OnceError)) {
-    // A FinalError that a handler threw is replayed as it was; anything else is the store's, after the handler ran.
+    // A FinalError that a handler threw is replayed as it was. Any other error is the store's, after the handler ran.
     return error instanceof FinalError ? { is: 'thrown', error } : refuse(setup, 'outcomeUnknown')
   }
   const rule = failureRules[error.code]
@@ -399,7 +398,7 @@ async function afterFailure<Asked>(
     attempt.produced = await attempt.run(createContext(unclaimed(attempt.key), undefined, attempt.choice))
     return forward(setup, attempt, [unprotected])
   }
-  // The user chose answers over protection: this one is there, only its record is not.
+  // The user chose answers over protection. The answer is there, only its record is missing.
   if (failOpen === 'forward' && attempt.produced) {
     publish('unprotected', attempt.key, { code: error.code })
     return forward(setup, attempt, [unprotected])
@@ -409,14 +408,14 @@ async function afterFailure<Asked>(
   return refuse(setup, name, { retryAfterMs: error.retryAfterMs, retryable: error.retryable })
 }
 
-// Not a missing tenant: every request would be told to send credentials, and nobody would find out why.
+// Not the problem of a missing tenant: it would ask every client for credentials and hide the cause from the operator.
 function tenantIsNoText(tenant: unknown): OnceError {
   return invalidArgument(
     `idempotency: expected tenant to return a string, got a ${typeof tenant}. Nothing was run. Return String(id) for a number.`,
   )
 }
 
-/** What a handler is given when nothing could be claimed: derived keys are the same as ever, the fence is below every other. */
+/** The handler's `Op` when nothing could be claimed: derived keys are the same as ever, the fence is below every other. */
 function unclaimed(key: Key): Op {
   const { signal } = new AbortController()
   return createOp({ key, token: systemRandom.uuid(), attempt: 1, fence: 0 }, () => signal)
@@ -430,7 +429,7 @@ function answerWith<Asked>(setup: ExchangeSetup<Asked>, answer: Answer, more: re
   return { is: 'answer', answer: { ...answer, headers: [...answer.headers, setup.window, ...more] } }
 }
 
-/** For a handler that threw where no framework is there to answer. */
+/** For a handler that threw where no framework handles the error. */
 export function internalError(): Answer {
   const body = { type: 'about:blank', title: 'Internal Server Error', status: 500 }
   return {

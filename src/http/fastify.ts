@@ -1,6 +1,6 @@
-// Idempotency for Fastify 5. The context of a request is `request.idempotency`. The plugin applies to the routes of the instance
-// it is registered on and below. A route has options of its own in `config: { idempotency: … }`. The body is kept before it is
-// parsed. The key is claimed in preHandler, after authentication and validation.
+// Idempotency for Fastify 5. The context of a request is `request.idempotency`. The plugin applies to the routes of the
+// instance it is registered on and below. `config: { idempotency: … }` sets the options of one route. The body is kept before
+// it is parsed. The key is claimed in preHandler, after authentication and validation.
 
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify'
@@ -29,7 +29,7 @@ declare module 'fastify' {
     idempotency?: IdempotencyContext
   }
   interface FastifyContextConfig {
-    /** Other options for this route, or none of it at all. */
+    /** Other options for this route, or no protection at all. */
     idempotency?: Partial<HttpOptions<FastifyRequest>> | false
   }
 }
@@ -96,7 +96,7 @@ export function idempotency<S extends Store, InTransaction extends boolean = fal
     const sha256 = claimedSha256(request.headers['content-digest'] as string | undefined)
     try {
       const body = await readNodeBody(request.raw, undefined, { bytesMax: found.settings.bodyBytesMax, sha256 })
-      // What was read of a body that will not do is gone: it can only be refused, and at once.
+      // What was read of an unusable body is gone, so the request can only be refused, and at once.
       if (body.is === 'too-large' || body.is === 'digest-mismatch')
         return await handle({ exchange: found, body }, request, reply, done)
       ;(request.raw as Marked)[taken] = { exchange: found, body }
@@ -121,7 +121,7 @@ export function idempotency<S extends Store, InTransaction extends boolean = fal
     if (instance.prefix === '') publishRules(instance, exchange)
     done()
   }
-  // Without it Fastify would give the hooks a context of their own, with no routes in it.
+  // Without it Fastify would give the hooks their own context, with no routes in it.
   return Object.assign(plugin, {
     [Symbol.for('skip-override')]: true,
     of: (request: FastifyRequest) => contextOf<S, InTransaction>(request.idempotency, exchange.settings),

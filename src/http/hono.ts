@@ -99,13 +99,13 @@ async function handleKeyed<Asked extends HonoContext>(
   c.res = response
 }
 
-/** On Node the raw lines are there; elsewhere the platform has joined them. */
+/** On Node the raw lines are there. Elsewhere the platform has joined them. */
 function keyLines(env: unknown, keyHeader: string): readonly string[] | undefined {
   const incoming = (env as { incoming?: { rawHeaders?: readonly string[] } } | undefined)?.incoming
   return incoming?.rawHeaders?.filter((_, at, all) => at % 2 === 1 && all[at - 1]!.toLowerCase() === keyHeader)
 }
 
-/** What a validator before us read, as Hono keeps it; undefined when that is no longer byte for byte what came. */
+/** What a validator before us read, as Hono keeps it. Undefined when that is no longer byte for byte what came. */
 async function keptBody({ req }: HonoContext): Promise<Uint8Array | undefined> {
   const { text, arrayBuffer, blob } = req.bodyCache as Record<string, Promise<unknown> | undefined>
   if (!arrayBuffer && !blob && (!text || String(await text).includes('\ufffd'))) return undefined

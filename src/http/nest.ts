@@ -63,7 +63,7 @@ export function idempotency<Asked = NestRequest, S extends Store = Store, InTran
     const request = http.getRequest<Asked & NestRequest>()
     const reply = http.getResponse<NestReply>()
     const req = request.raw ?? (request as unknown as IncomingMessage)
-    // Nest waits for a result that never comes where the response is not the handler's, and writes nothing of its own.
+    // Where the response is not the handler's, Nest waits for a result that never comes, and itself writes nothing.
     return new Promise((resolve, reject) => {
       const proceed = (held: IdempotencyContext): void => {
         request.idempotency = held

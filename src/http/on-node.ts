@@ -1,5 +1,5 @@
-// An exchange on Node's own request and response, for every adapter that has them underneath. Whatever framework is above, the
-// bytes that are stored are the ones that would have gone to the client.
+// An exchange on Node's own request and response, for every adapter that has them underneath. Under every framework the stored
+// bytes are the ones that would have gone to the client.
 
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import { OnceError } from '../core/errors.ts'
@@ -26,13 +26,13 @@ export interface NodeStage<Asked> {
   readonly target: string
   /** The raw body, where a parser before us kept it. */
   readonly rawBody?: unknown
-  /** The body, when it was read already or is being taken down. */
+  /** The body, when it was read already or is being recorded. */
   readonly body?: Body | Tap | undefined
-  /** Headers that the framework will write besides those that are on `res` already. */
+  /** Headers that the framework will write besides those already on `res`. */
   headersBefore?(): OutgoingHttpHeaders
   /** Start the handler. */
   proceed(context: IdempotencyContext): void
-  /** Something is about to be answered without the handler. */
+  /** An answer is about to be sent without the handler. */
   beforeAnswer?(): void
 }
 
@@ -61,7 +61,7 @@ export function serveRules<Asked>(
   return true
 }
 
-/** False for the requests that pass untouched; costs two look-ups. */
+/** False for the requests that pass untouched. Costs two look-ups. */
 export function concernsNode(exchange: Exchange<never>, req: IncomingMessage): boolean {
   return (
     exchange.concerns(req.method ?? '', req.headers[exchange.settings.keyHeader] !== undefined) &&
@@ -72,12 +72,12 @@ export function concernsNode(exchange: Exchange<never>, req: IncomingMessage): b
 // A mark on the request itself, not a WeakSet of requests: the bookkeeping of such a table was 1 to 2 % of a request.
 const underway = Symbol('onceonly: the exchange is under way')
 
-/** A route may be reached through two of us: the first one that took the request holds its key. */
+/** A request may pass two of our adapters. The first that accepted the request holds its key. */
 type Taken = IncomingMessage & { [underway]?: true }
 
 /**
- * Resolves when the answer has been given to Node, or the client has gone. Rejects when the request cannot be taken up at all
- * (a user's function threw, the body is gone): then nothing was claimed and the handler was not started.
+ * Resolves when the answer has been given to Node, or the client has gone. Rejects when the exchange cannot begin (a user's
+ * function threw, the body is gone). Then nothing was claimed and the handler was not started.
  */
 export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: NodeStage<Asked>): Promise<void> {
   const { req, res } = stage
@@ -91,13 +91,13 @@ export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: No
   const hold = (body: 'here' | 'coming'): void => {
     connection = holdConnection(req, res, {
       body,
-      // A handler that has not begun to answer may want to stop its work; one that has would only lose its answer.
+      // A handler that has not begun to answer may want to stop its work. A handler that has would only lose its answer.
       tellAtOnce: () => held !== undefined && !held.began(),
       onTornDown: () => held?.breakOff() ?? 'gave up',
     })
   }
   const run = async (context: IdempotencyContext): Promise<Produced> => {
-    // Somebody (a time-out) has answered in the meantime, or the client broke its upload off: there is nothing left to run for.
+    // A time-out has answered in the meantime, or the client broke off its upload: there is nothing left to run for.
     if (res.headersSent || isCutOff(req)) return (context.notBegun(), { is: 'broken' })
     held = holdResponse(res, exchange.settings, headersBefore(stage))
     stage.proceed(context)
@@ -114,9 +114,9 @@ export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: No
   }
 }
 
-/** A body parser would take it for a request without a body, and the handler would run on nothing. */
+/** A body parser would take this for a request without a body, and the handler would run on nothing. */
 function isCutOff(req: IncomingMessage): boolean {
-  // What fastify.inject gives for a request does not say whether it is complete, and it is.
+  // The request of fastify.inject does not say whether it is complete, and it always is.
   return req.destroyed && req.complete === false
 }
 
@@ -144,7 +144,7 @@ function askedOf<Asked>(
   }
 }
 
-// Node joins lines of the same name with a comma; no comma, no second line.
+// Node joins lines of the same name with a comma, so no comma means no second line.
 function keyLines(req: IncomingMessage, keyHeader: string): readonly string[] {
   const joined = req.headers[keyHeader]
   if (joined === undefined) return []
@@ -168,7 +168,7 @@ function deliver<Asked>(stage: NodeStage<Asked>, delivery: Delivery, held: HeldR
     return held.replace(internalError())
   }
   if (held) return held.replace(delivery.answer)
-  // Nobody will read the rest of a large request, and a client that is still sending does not listen.
+  // The rest of a large request will not be read, and a client that is still sending does not listen.
   if (!stage.req.complete) stage.req.resume()
   if (stage.res.headersSent) return
   stage.beforeAnswer?.()
@@ -187,7 +187,7 @@ function refuseVersion<Asked>({ req, res, beforeAnswer }: NodeStage<Asked>): voi
   })
 }
 
-// Its compatibility API looks like HTTP/1 and shares none of its inside: a response could leave before it is settled.
+// The compatibility API of HTTP/2 looks like HTTP/1 and shares none of its inside: a response could leave before it is settled.
 function notOverHttp2(): OnceError {
   return new OnceError('UNSUPPORTED', {
     message:

@@ -1,5 +1,5 @@
-// An exchange on the web's Request and Response, for fetch handlers and Hono. The body of the request is read once and handed on
-// in a new Request; the body of the response is read to its end before any of it leaves.
+// An exchange on the web's Request and Response, for fetch handlers and Hono. The body of the request is read once and handed
+// on in a new Request. The body of the response is read to its end before any of it leaves.
 
 import { checkDigest, DigestError, keptBytes } from './exchange.ts'
 import type {
@@ -15,12 +15,12 @@ import type {
 } from './exchange.ts'
 
 export interface WebStage<Asked> {
-  /** What the user's functions are given. */
+  /** The argument of the user's functions. */
   readonly asked: Asked
   readonly request: Request
   /** The key's lines, where the platform can tell them apart. */
   readonly keyLines?: readonly string[] | undefined
-  /** The body, where somebody read it before us and kept it. */
+  /** The body, where another middleware read it before us and kept it. */
   readonly keptBody?: (() => Promise<Uint8Array | undefined>) | undefined
   /** Run the handler on a request that can be read again. */
   handle(request: Request, context: IdempotencyContext): Response | Promise<Response>
@@ -37,10 +37,10 @@ export function concernsWeb(exchange: Exchange<never>, request: Request): boolea
 
 const underway = Symbol('onceonly: the exchange is under way')
 
-/** A handler may be reached through two of us: the first one that took the request holds its key. */
+/** A request may pass two of our adapters. The first that accepted the request holds its key. */
 type Taken = Request & { [underway]?: true }
 
-/** Rejects with what the handler threw, after its key was given back. */
+/** Rejects with the handler's error, after its key was released. */
 export async function exchangeOnWeb<Asked>(exchange: Exchange<Asked>, stage: WebStage<Asked>): Promise<Response> {
   let handed = stage.request
   let held: HeldWebResponse | undefined
@@ -58,9 +58,9 @@ export async function exchangeOnWeb<Asked>(exchange: Exchange<Asked>, stage: Web
   return responseOf(await exchange.handle(asked, run), held)
 }
 
-/** The rules as a response, when they are what is asked for. */
+/** The rules as a response, if the request asks for them. */
 export function rulesOnWeb(exchange: Exchange<never>, request: Request): Response | undefined {
-  // The method is checked first: a URL is only taken apart for these.
+  // The method is checked first, so a URL is parsed only for these.
   if (request.method !== 'GET' && request.method !== 'HEAD') return undefined
   const rules = exchange.rules('GET', targetOf(request.url), request.headers.get('accept') ?? '')
   return rules && toResponse(rules)
@@ -146,7 +146,7 @@ function withBody(request: Request, init: RequestInit): { readonly request: Requ
   return { request: proxy, body }
 }
 
-/** Undefined for a Proxy of a Request, which has none of its private state. */
+/** Undefined for a Proxy of a Request, which has no private state of a Request. */
 function copied(request: Request, init: RequestInit): Request | undefined {
   try {
     return new Request(request, init)
@@ -199,7 +199,7 @@ function streamOn(
     is: 'claimed',
     sha256,
     async verify() {
-      // A handler that answered without reading it: it is read and dropped. One that stopped half-way proves nothing.
+      // A handler may answer without reading the body, which is then read and dropped. A half-read body proves nothing.
       if (!read.bodyUsed) await drain(read.body).catch(() => {})
       return Promise.race([verified, Promise.resolve(false)])
     },
@@ -224,7 +224,7 @@ async function holdWebResponse(
   limits: { readonly storedBytesMax: number; readonly stream: 'not-stored' | 'record' },
 ): Promise<HeldWebResponse> {
   const { status, headers } = response
-  // Response.error() and the like: there is nothing that could be sent, let alone again.
+  // Response.error() and the like: there is nothing that could be sent, let alone replayed.
   if (status < 200) throw new TypeError(`The handler answered with a response of status ${status}.`)
   const chunks: Uint8Array[] = []
   const stream = { is: 'stream', status } as const
@@ -232,7 +232,7 @@ async function holdWebResponse(
   if (reader) {
     const isEvents = /^\s*text\/event-stream\b/i.test(headers.get('content-type') ?? '')
     if (isEvents && limits.stream === 'not-stored') return { produced: stream, response, chunks, rest: reader }
-    // A body that breaks off here is as if the handler had thrown: nothing of it has left.
+    // A body that breaks off here is as if the handler had thrown: nothing of the answer has left.
     const read = await readUpTo(reader, chunks, limits.storedBytesMax)
     if (read === 'more') return { produced: stream, response, chunks, rest: reader }
   }
@@ -242,20 +242,20 @@ async function holdWebResponse(
 }
 
 function answerOf(response: Response, body: Uint8Array): Answer {
-  // Set-Cookie comes as so many lines; everything else the platform has joined already.
+  // Set-Cookie comes as several lines. The platform has joined every other header already.
   const headers: HeaderLine[] = [...response.headers]
   const answer = { status: response.status, headers, body }
   return response.statusText ? { ...answer, message: response.statusText } : answer
 }
 
 function responseOf(delivery: Delivery, held: HeldWebResponse | undefined): Response {
-  // Whoever makes the rest of an answer that goes nowhere is told to stop.
+  // The source of an answer that goes nowhere must stop producing the rest.
   if (delivery.is !== 'handler') void held?.rest?.cancel().catch(() => {})
   if (delivery.is === 'thrown') throw delivery.error
   if (delivery.is === 'answer') return toResponse(delivery.answer)
   const { response, chunks, rest } = held!
   const headers = new Headers(response.headers)
-  // A Response has no trailers, and Node refuses to write a promise of some with a body of known length.
+  // A Response has no trailers, and Node refuses to announce trailers with a body of known length.
   headers.delete('trailer')
   for (const [name, value] of delivery.headers) headers.set(name, value)
   const body = rest ? continued(chunks, rest) : hasBody(response.status) && chunks[0]
@@ -266,7 +266,7 @@ function responseOf(delivery: Delivery, held: HeldWebResponse | undefined): Resp
   })
 }
 
-/** What was held so far, then what is still to come. */
+/** What was held so far, then what follows. */
 function continued(chunks: Uint8Array[], rest: ReadableStreamDefaultReader<Uint8Array>): ReadableStream<Uint8Array> {
   return new ReadableStream({
     async pull(controller) {

@@ -1,5 +1,5 @@
-// The writes on DynamoDB: conditional updates, which tell what they failed on, so that nearly every write is one request. What
-// takes two items (a counter and its mark, an event and its id) is a TransactWriteItems.
+// The writes on DynamoDB: conditional updates, which return what they failed on, so that nearly every write is one request. A
+// write of two items (a counter and its mark, an event and its id) is a TransactWriteItems.
 
 import { isTransactionConflict, refusedBy } from '../clients/dynamodb.ts'
 import type { DynamodbClient, StoredDynamodbItem } from '../clients/dynamodb.ts'
@@ -13,7 +13,7 @@ import { eachWrite, requestChecks, scalar } from './requests.ts'
 import { restless } from './steps.ts'
 import type { Answers, CompareAndSet, InsertOnce, Row, Upsert, UpsertIf, UpsertIfNewer, Writes } from './writes.ts'
 
-/** `new DynamoDB({ region })` of @aws-sdk/client-dynamodb, 3.363 or later (the first to tell what a condition failed on). */
+/** `new DynamoDB({ region })` of @aws-sdk/client-dynamodb, 3.363 or later (the first to return what a condition failed on). */
 export type DynamodbWritesClient = Pick<DynamodbClient, 'putItem' | 'updateItem' | 'transactWriteItems'>
 
 export interface DynamodbWritesOptions {
@@ -37,7 +37,7 @@ const dynamodbValue: Rule = (value) =>
 const check = requestChecks({ table: tableName, value: dynamodbValue, marks: 'table' })
 
 /**
- * Writes that may be repeated, on tables of your own in DynamoDB. Each is one request of its own.
+ * Writes that may be repeated, on your own tables in DynamoDB. Each write is a separate request.
  *
  * @example
  * import { DynamoDB } from '@aws-sdk/client-dynamodb'
@@ -78,8 +78,8 @@ async function insertOnce(
   return attempt.done ? 'applied' : 'already'
 }
 
-// UpdateItem creates what is not there, and if_not_exists() looks at one attribute and not at the item: with setOnInsert, an item
-// that is there is updated and one that is not is put.
+// UpdateItem creates an item that is not there, and if_not_exists() looks at one attribute and not at the item. So with
+// setOnInsert, an existing item is updated and a missing item is put.
 async function upsert(
   client: DynamodbWritesClient,
   table: string,

@@ -1,5 +1,5 @@
-// onceonly/writes: writes that may be repeated, because the second finds what the first left. No store and no key is needed; they
-// run on the user's own tables, in the user's own transaction.
+// onceonly/writes: writes that may be repeated, because the second finds what the first left. They need no store and no key,
+// and run on the user's own tables, in the user's own transaction.
 
 export { postgresWrites } from './postgres.ts'
 export type { PostgresWritesClient } from './postgres.ts'

@@ -34,8 +34,8 @@ const collectionName: Rule = (value) =>
     ? undefined
     : 'a name of 1 to 120 letters, digits, underscores, dots and hyphens that begins with a letter or an underscore'
 
-// An object could carry an operator ({ $gt: '' }), so the only one let through is the driver's own; JSON cannot make one. Of a
-// larger bigint the driver writes the lower 64 bits without a word.
+// An object could carry an operator ({ $gt: '' }), so the only object let through is the driver's ObjectId, which JSON cannot
+// make. Of a larger bigint the driver silently writes the lower 64 bits.
 const mongodbValue: Rule = (value) => {
   if (typeof value === 'bigint' && BigInt.asIntN(64, value) !== value) return 'a bigint of 64 bits'
   const isObjectId =
@@ -49,7 +49,7 @@ const mongodbValue: Rule = (value) => {
 const check = requestChecks({ table: collectionName, value: mongodbValue, marks: 'field' })
 
 /**
- * Writes that may be repeated, on collections of your own in MongoDB. With `session` they belong to its transaction.
+ * Writes that may be repeated, on your own collections in MongoDB. With `session` they belong to its transaction.
  *
  * @example
  * import { MongoClient } from 'mongodb'
@@ -71,7 +71,7 @@ export function mongodbWrites(database: MongodbWritesDatabase, options: MongodbW
 }
 
 interface Documents {
-  /** The error, when a unique index has it already. */
+  /** The error, when a unique index has the value already. */
   insert(document: object): Promise<{ readonly duplicate: unknown } | undefined>
   update(filter: object, change: object, otherwise?: 'insert'): Promise<MongodbUpdated>
   has(filter: object): Promise<boolean>
@@ -99,7 +99,7 @@ function documentsOf(collection: MongodbCollection, { session }: MongodbWritesOp
   }
 }
 
-/** Equality said aloud: no value is read as an operator or as a pattern. */
+/** Explicit equality: no value is read as an operator or as a pattern. */
 function equal(row: Row): object {
   return Object.fromEntries(Object.entries(row).map(([name, value]) => [name, { $eq: value }]))
 }
@@ -108,7 +108,7 @@ async function insertOnce(documents: Documents, { key, set }: InsertOnce): Promi
   const refused = await documents.insert({ ...key, ...set })
   if (!refused) return 'applied'
   if (await documents.has(equal(key))) return 'already'
-  // A duplicate of something else than the key is for the caller to know.
+  // A duplicate of something other than the key is the caller's error.
   throw refused.duplicate
 }
 
@@ -119,7 +119,7 @@ async function upsert(documents: Documents, { key, set, setOnInsert }: Upsert): 
       const { modifiedCount, upsertedCount } = await documents.update(equal(key), change, 'insert')
       return modifiedCount + upsertedCount > 0 ? 'applied' : 'already'
     } catch (error) {
-      // Two upserts found nothing and both inserted: the one that was refused finds it now.
+      // Two upserts found nothing and both inserted. The refused one finds the document now.
       if (!isDuplicateKey(error) || round === rounds.write) throw error
     }
   }
@@ -153,11 +153,11 @@ async function upsertIf(
     const updated = await documents.update({ $and: [equal(key), equal(expect)] }, { $set: set })
     if (updated.modifiedCount > 0) return 'applied'
     if (await documents.has({ $and: [equal(key), equal(set)] })) return 'already'
-    // One look for both: between two of them a document could become the one that was meant.
+    // One read for both: between two reads a document could become the one that was meant.
     if (await documents.has({ $and: [equal(key), { $nor: [equal(expect), equal(set)] }] })) return 'conflict'
     const refused = await documents.insert({ ...key, ...setOnInsert, ...set })
     if (!refused) return 'applied'
-    // A duplicate of something else than the key is for the caller to know. One of the key is looked at in the next round.
+    // A duplicate of something other than the key is the caller's error. A duplicate of the key is read in the next round.
     if (!(await documents.has(equal(key)))) throw refused.duplicate
   }
   throw restless('upsertIf', table)

@@ -15,7 +15,7 @@ export type MysqlWritesClient = MysqlTransaction
 const check = requestChecks({ table: sqlTable, value: scalar, marks: 'table' })
 
 /**
- * Writes that may be repeated, on tables of your own, in a transaction of mysql2, Drizzle, Kysely or Knex.
+ * Writes that may be repeated, on your own tables, in a transaction of mysql2, Drizzle, Kysely or Knex.
  *
  * @example
  * ```ts

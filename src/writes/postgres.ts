@@ -25,7 +25,7 @@ const check = requestChecks({ table: sqlTable, value: scalar, marks: 'table' })
 const writes = returningWrites({ addOnce, appendConflicts: () => sql`on conflict do nothing` })
 
 /**
- * Writes that may be repeated, on tables of your own, in a transaction of pg, postgres.js, Drizzle, Kysely or Knex.
+ * Writes that may be repeated, on your own tables, in a transaction of pg, postgres.js, Drizzle, Kysely or Knex.
  *
  * @example
  * import pg from 'pg'
@@ -44,7 +44,7 @@ export function postgresWrites(tx: PostgresWritesClient): Writes {
   return asyncWrites(writes, check, async (statement) => ({ rows: await open.query(statement) }))
 }
 
-// The counter is locked first: a counter that is there stays there, and whoever counts another event waits here and not in the
+// The counter is locked first: an existing counter stays, and a writer that counts another event waits here and not in the
 // middle. The mark joins the update, so that an update that waited is computed again on the newest row.
 function* addOnce(table: string, { key, add, once }: AddOnce): WriteSteps<Answers['addOnce']> {
   const kept = join(

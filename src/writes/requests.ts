@@ -1,5 +1,5 @@
-// Looks at every request before anything is sent. Names are written into statements, so they must be of a strict pattern and
-// are quoted all the same; values are only ever bound, and only those are let through that every client binds as one value.
+// Checks every request before anything is sent. Names are written into statements, so they must match a strict pattern and are
+// quoted all the same. Values are only ever bound, and only values that every client binds as one value are let through.
 
 import { invalidArgument } from '../core/errors.ts'
 import { checkOptions, optional } from '../core/options.ts'
@@ -9,13 +9,13 @@ import type { Requests, Row, WriteName } from './writes.ts'
 /** What differs between backends. */
 export interface WriteRules {
   readonly table: Rule
-  /** Answers what was expected when the value is wrong. */
+  /** Returns what was expected, when the value is wrong. */
   readonly value: Rule
   /** Where the events of addOnce are marked. */
   readonly marks: 'table' | 'field'
 }
 
-// 63 bytes is what PostgreSQL keeps of a name; the rest would be cut off in silence.
+// 63 bytes is what PostgreSQL keeps of a name. The rest would be cut off in silence.
 const namePattern = /^[A-Za-z_][A-Za-z0-9_]{0,62}$/
 
 const nameRule = 'a name of 1 to 63 letters, digits and underscores that does not begin with a digit'
@@ -28,7 +28,7 @@ export const sqlTable: Rule = (value) => {
   return fine ? undefined : `${nameRule}, or schema.table`
 }
 
-// A lone surrogate becomes U+FFFD on its way: two different texts would be one, and a second key would be told "already".
+// A lone surrogate becomes U+FFFD on its way: two different texts would be one, and a second key would get "already".
 export const scalar: Rule = (value) => {
   if (typeof value === 'string') return value.isWellFormed() ? undefined : 'well-formed text (it has a lone surrogate)'
   if (value === null || typeof value === 'bigint' || typeof value === 'boolean') return undefined
@@ -38,7 +38,7 @@ export const scalar: Rule = (value) => {
   return 'a string, number, bigint, boolean, null, Uint8Array or Date'
 }
 
-// Beyond this, a number is written with an exponent, or is no longer the number that was meant.
+// Beyond this, a number is written with an exponent, or is no longer the intended number.
 const amountMax = 1e21
 
 const amount: Rule = (value) =>
@@ -119,7 +119,7 @@ export function eachWrite<All>(make: (name: WriteName) => (table: string, reques
   return Object.fromEntries(writeNames.map((name) => [name, make(name)])) as All
 }
 
-/** Gives the checks of one backend: they throw INVALID_ARGUMENT, and nothing has been sent then. */
+/** Returns the checks of one backend. They throw INVALID_ARGUMENT, and nothing has been sent then. */
 export function requestChecks(
   rules: WriteRules,
 ): <Name extends WriteName>(name: Name, table: unknown, request: Requests[Name]) => void {

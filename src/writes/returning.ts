@@ -1,5 +1,6 @@
-// The writes for PostgreSQL and SQLite, which have ON CONFLICT and RETURNING in common. What applies is one statement; what does
-// not is followed by a second that finds out why, as the first saw the table as it was before it waited for others.
+// The writes for PostgreSQL and SQLite, which have ON CONFLICT and RETURNING in common. A write that applies is one statement.
+// A write that does not is followed by a second that finds out why, as the first saw the table as it was before it waited for
+// others.
 
 import { rounds } from '../core/backoff.ts'
 import { versionColumn } from './requests.ts'
@@ -87,7 +88,7 @@ function* upsertIf(table: string, { key, expect, set, setOnInsert }: UpsertIf): 
       where ${holds(expect, 'kept')} and (${differsFromExcluded(set)})
       returning 'applied' as answer`
     if (answerOf(written)) return 'applied'
-    // Others may have brought the row to what is expected since: then it is written in the next round.
+    // Other writers may have made the row what is expected since. Then it is written in the next round.
     const found = yield sql`
       select case when ${holds(set)} then 'already' when ${holds(expect)} then 'again' else 'conflict' end as answer
       from ${name(table)} where ${where(key)}`
@@ -152,7 +153,7 @@ function holds(row: Row, of?: 'kept'): SqlStatement {
   )
 }
 
-/** Columns with an amount added to each; a counter that is null counts as 0. */
+/** Columns with an amount added to each. A counter that is null counts as 0. */
 export function additions(add: AddOnce['add']): SqlStatement {
   return join(
     Object.entries(add).map(([column, by]) => sql`${name(column)} = coalesce(${name(column)}, 0) + ${by}`),

@@ -1,5 +1,5 @@
 // The writes on a handle of node:sqlite or better-sqlite3, inside the user's transaction or, each by itself, outside of one.
-// Invariant: a write of several statements is a savepoint; it is there as a whole or not at all.
+// Invariant: a write of several statements is a savepoint, written as a whole or not at all.
 
 import { prepare } from '../clients/sqlite.ts'
 import type { SqliteDatabase, SqliteValue } from '../clients/sqlite.ts'
@@ -29,7 +29,7 @@ const writes = returningWrites({
 })
 
 /**
- * Writes that may be repeated, on tables of your own in SQLite, through node:sqlite or better-sqlite3. They return at once.
+ * Writes that may be repeated, on your own tables in SQLite, through node:sqlite or better-sqlite3. They return at once.
  *
  * @example
  * import { DatabaseSync } from 'node:sqlite'
@@ -46,7 +46,7 @@ export function sqliteWrites(database: SqliteWritesDatabase): SyncWrites {
   return syncWrites(writes, check, (statement) => send(database, statement))
 }
 
-// SQLite has one writer: from the first statement, which takes the write lock, to the end nobody else writes.
+// SQLite has one writer: the first statement takes the write lock, and no other connection writes until the end.
 function* addOnce(table: string, { key, add, once }: AddOnce): WriteSteps<Answers['addOnce']> {
   const counter = sql`select 1 from ${name(table)} where ${where(key)}`
   const marked = yield sql`
@@ -71,7 +71,7 @@ function* atomically<Answer>(steps: WriteSteps<Answer>): WriteSteps<Answer> {
       yield sql`rollback to onceonly_writes`
       yield sql`release onceonly_writes`
     } catch {
-      // SQLite has rolled everything back by itself (disk full); the first error says why.
+      // SQLite has rolled everything back by itself (disk full). The first error says why.
     }
     throw error
   }

@@ -1,4 +1,4 @@
-// A state that only moves along declared edges. An undeclared one is refused before anything is sent: by the compiler where it
+// A state that only moves along declared edges. An undeclared edge is refused before anything is sent: by the compiler where it
 // sees the states, and at run time always.
 
 import { invalidArgument } from '../core/errors.ts'
@@ -9,7 +9,7 @@ import type { Answers, Requests, Value } from './writes.ts'
 /** For each state, the states that may follow it. */
 export type Edges<State extends string> = Readonly<Record<State, readonly State[]>>
 
-/** What postgresWrites, mysqlWrites, sqliteWrites, dynamodbWrites and mongodbWrites give, as far as it is used here. */
+/** What postgresWrites, mysqlWrites, sqliteWrites, dynamodbWrites and mongodbWrites return, as far as it is used here. */
 export interface TransitionWrites<Answer> {
   compareAndSet(table: string, request: Requests['compareAndSet']): Answer
 }
@@ -18,9 +18,9 @@ export interface StateMachineOptions<Tx, Answer> {
   /** Which database: postgresWrites, mysqlWrites … */
   readonly on: (tx: Tx) => TransitionWrites<Answer>
   readonly table: string
-  /** The column that identifies a row; "id" when left out. */
+  /** The column that identifies a row. Default "id". */
   readonly id?: string | undefined
-  /** The column of the state; "state" when left out. */
+  /** The column of the state. Default "state". */
   readonly state?: string | undefined
 }
 
@@ -83,7 +83,7 @@ function checked<Options extends object>(options: Options): Options {
   return options
 }
 
-/** Taken down once, so that edges that are changed afterwards change nothing. */
+/** Copied once, so that later changes of the edges have no effect. */
 function checkedEdges(edges: Edges<string>): ReadonlyMap<string, ReadonlySet<string>> {
   const entries = typeof edges === 'object' && edges !== null ? Object.entries(edges) : []
   if (entries.length === 0) throw invalidArgument('stateMachine: expected an object of states, got none')
@@ -104,7 +104,7 @@ function checkTarget(edges: Edges<string>, from: string, to: string): void {
       `stateMachine: "${from}" leads to "${to}", which is not declared. Add it, with [] if nothing follows it.`,
     )
   }
-  // Applied and already would look the same, so a repeated call could not be told from a first one.
+  // Applied and already would look the same, so a repeated call could not be distinguished from a first one.
   if (to === from) {
     throw invalidArgument(`stateMachine: "${from}" leads to itself, which cannot be told from a call that was repeated`)
   }

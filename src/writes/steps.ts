@@ -1,4 +1,4 @@
-// A write on SQL is a generator: it yields statements and is given their results. So the same logic serves clients that answer
+// A write on SQL is a generator: it yields statements and receives their results. So the same logic serves clients that return
 // at once (SQLite) and those that are awaited.
 
 import { rounds } from '../core/backoff.ts'
@@ -9,11 +9,11 @@ import type { Answers, Requests, SyncWrites, WriteName, Writes } from './writes.
 
 export interface WriteResult {
   readonly rows: readonly unknown[]
-  /** What an INSERT counts, see mysql/statements.ts; only MySQL is asked. */
+  /** What an INSERT counts, see mysql/statements.ts. Only MySQL sets it. */
   readonly affected?: number
-  /** How many rows an UPDATE made other than they were; only MySQL is asked. */
+  /** How many rows an UPDATE really changed. Only MySQL sets it. */
   readonly changed?: number
-  /** What LAST_INSERT_ID was set to; only MySQL is asked. */
+  /** What LAST_INSERT_ID was set to. Only MySQL sets it. */
   readonly insertId?: number
 }
 

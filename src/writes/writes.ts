@@ -1,12 +1,12 @@
-// The contract of the naturally idempotent writes: what can be asked, and what is answered. Every backend gives the same seven.
-// Invariant: an answer other than 'applied' or 'appended' means that this call changed nothing.
+// The contract of the naturally idempotent writes: the requests and their results. Every backend has the same seven. Invariant:
+// a result other than 'applied' or 'appended' means that this call changed nothing.
 //
 // Decisions, and what they cost:
-// - A write on SQL is a generator that yields statements: one logic for SQLite, which answers at once, and for clients
-//   that are awaited.
-// - One statement when it applies, a second that only reads when it does not: the first one's snapshot is older than what
+// - A write on SQL is a generator that yields statements: one logic for SQLite, which returns at once, and for clients that are
+//   awaited.
+// - One statement when a write applies, a second that only reads when it does not: the snapshot of the first is older than what
 //   it waited for.
-// - MySQL's upserts leave their answer in LAST_INSERT_ID: affected rows depend on a flag of the connection. Costs: the
+// - MySQL's upserts leave their result in LAST_INSERT_ID: affected rows depend on a flag of the connection. Costs: the
 //   session's LAST_INSERT_ID is overwritten when the row was there.
 // - MySQL is given numbers as text: `key = 0` on a text column would match nearly every row.
 // - `addOnce` on MySQL refuses a connection outside of a transaction. Costs three round trips.
@@ -17,7 +17,7 @@
 
 import type { SqlValue } from '../clients/sql-statement.ts'
 
-/** What can be written and compared. Structures go in as text of your own (JSON.stringify): no client reads them alike. */
+/** What can be written and compared. Structures go in as your own text (JSON.stringify): no client reads them alike. */
 export type Value = SqlValue
 
 /** Columns (attributes, fields) and their values. */
@@ -65,24 +65,24 @@ export interface CompareAndSet {
 
 export interface AddOnce {
   readonly key: Row
-  /** Columns and what is added to each; negative amounts are taken away. */
+  /** Columns and the amount added to each. A negative amount is subtracted. */
   readonly add: Readonly<Record<string, number | bigint>>
   /**
-   * Where it is marked that the event was counted: a table with a unique constraint on these columns. MongoDB takes no table:
-   * there the one field named here is an array of event ids in the counter's own document.
+   * Where the event is marked as counted: a table with a unique constraint on these columns. MongoDB takes no table. There the
+   * one field named here is an array of event ids in the counter's own document.
    */
   readonly once: { readonly table?: string | undefined; readonly key: Row }
 }
 
 export interface AppendOnce {
-  /** The id of the event; a unique constraint. */
+  /** The id of the event, with a unique constraint. */
   readonly key: Row
-  /** Which stream it is for; with the version, a second unique constraint. */
+  /** The stream of the event. With the version, it has a second unique constraint. */
   readonly stream: Row
-  /** The version the stream must be at, 0 for an empty one. The event becomes the one after. */
+  /** The version the stream must be at, 0 for an empty stream. The event gets the next version. */
   readonly after: number
   readonly set?: Row | undefined
-  /** The column of the version; "version" when left out. */
+  /** The column of the version. Default "version". */
   readonly version?: string | undefined
 }
 
@@ -119,7 +119,7 @@ export type Writes = {
   readonly [Name in WriteName]: (table: string, request: Requests[Name]) => Promise<Answers[Name]>
 }
 
-/** The same where the client is synchronous; whoever awaits it loses nothing. */
+/** The same where the client is synchronous. A caller may still await the result. */
 export type SyncWrites = {
   readonly [Name in WriteName]: (table: string, request: Requests[Name]) => Answers[Name]
 }

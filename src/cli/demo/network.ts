@@ -1,6 +1,6 @@
 // The network of the demo, and its page. A browser cannot lose an answer on purpose, so its requests go through here: to the
 // gateway (/with) or straight to the payment service (/without). A request may ask that it, or its answer, is lost on the way,
-// or that the gateway's store is down while it travels. Everything else passes as it is.
+// or that the gateway's store is down while it travels. All other traffic passes unchanged.
 
 import { createServer, request as ask } from 'node:http'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -17,7 +17,7 @@ export interface NetworkOptions {
   readonly service: SupervisedService
   readonly dashboardUrl: string
   readonly entries: Pick<Entries, 'life'>
-  /** Takes the store down; the answer brings it back. */
+  /** Takes the store down. The answer brings it back. */
   readonly takeStoreDown: () => Promise<() => void>
 }
 
@@ -50,7 +50,7 @@ export async function startNetwork(options: NetworkOptions): Promise<DemoNetwork
   }
 }
 
-/** The look and the timeline are those of the dashboard. */
+/** The style and the timeline are those of the dashboard. */
 function demoPages(): ReadonlyMap<string, Page> {
   const dashboard = readPages(join(import.meta.dirname, '..', '..', 'gateway', 'dashboard'))
   return new Map([...dashboard, ...readPages(join(import.meta.dirname, 'page'))])
@@ -91,17 +91,17 @@ async function travel(
 ): Promise<void> {
   const fault = String(request.headers['demo-fault'] ?? '')
   if (fault.includes('request-lost')) return void response.destroy()
-  // Like a load balancer: nothing is sent to a service that is being started again.
+  // Like a load balancer: nothing is sent to a service that is restarting.
   await service.up()
   const bringStoreBack = fault.includes('store-down') ? await takeStoreDown() : undefined
   try {
-    // Whoever gave up meanwhile has sent nothing that could be passed on to the end.
+    // A client that gave up meanwhile has not sent a whole request to pass on.
     if (request.socket.destroyed) return
     const answer = await forward(url, request, response)
     response.writeHead(answer.status, { ...answer.headers, 'Content-Length': answer.body.length })
     if (!fault.includes('response-lost')) return void response.end(answer.body)
-    // It was made, and it breaks off on the way. Not before its first byte: Chromium sends a POST again by itself when a
-    // connection that it has used before ends without one, and the page would count fewer requests than there were.
+    // The answer was made, and breaks off on the way. Not before its first byte: Chromium resends a POST by itself when a
+    // reused connection ends without a byte, and the page would count fewer requests than there were.
     response.write(answer.body.subarray(0, 1), () => response.destroy())
   } finally {
     bringStoreBack?.()
@@ -114,7 +114,7 @@ interface Answer {
   readonly body: Buffer
 }
 
-/** A connection to the server that breaks is answered 502, as a load balancer would. */
+/** A broken connection to the server gives 502, as with a load balancer. */
 async function forward(url: string, request: IncomingMessage, response: ServerResponse): Promise<Answer> {
   const { host: _host, origin: _origin, connection: _connection, ...headers } = request.headers
   const onward = ask(url, { method: request.method ?? 'GET', headers, agent: false })

@@ -1,6 +1,6 @@
-// The payment service of the demo, a process of its own: it charges whenever it is asked, writes each charge to its ledger
-// and knows nothing of onceonly. A request may ask it to be slow, or to be killed right after the charge. It ends with the
-// process that started it.
+// The payment service of the demo, a separate process: it charges per request, writes each charge to its ledger and knows
+// nothing of onceonly. A request may ask it to be slow, or to be killed right after the charge. It ends with the process that
+// started it.
 
 import { closeSync, fsyncSync, openSync, readFileSync, writeSync } from 'node:fs'
 import { createServer } from 'node:http'
@@ -11,7 +11,7 @@ import { systemClock } from '../../core/clock.ts'
 const [ledger = '', port = '0'] = process.argv.slice(2)
 // An order is a few dozen bytes.
 const bodyBytesMax = 4_096
-// Longer than the page waits for an answer, shorter than it takes to try three times.
+// Longer than the page waits for an answer, shorter than the page takes for three tries.
 const slowMs = 1_800
 
 interface Order {
@@ -35,7 +35,7 @@ async function pay(request: IncomingMessage, response: ServerResponse): Promise<
   systemClock.schedule(() => answer(response, 201, charge), slowMs)
 }
 
-/** On the disk before the answer: what happens to this process afterwards takes nothing back. */
+/** On the disk before the answer: a later kill of this process takes nothing back. */
 function writeCharge({ order, cents }: Order): object {
   const charge = { charge: countCharges() + 1, order, cents, atMs: systemClock.now() }
   const file = openSync(ledger, 'a')
@@ -72,8 +72,8 @@ function answer(response: ServerResponse, status: number, body: object): void {
 }
 
 process.on('disconnect', () => process.exit())
-// Ctrl-C reaches the whole group; the demo ends this process when it is done with it.
+// Ctrl-C reaches the whole group. The demo ends this process when the demo is done with it.
 process.on('SIGINT', () => {})
-// It must end by itself: whoever started it waits for it, and would never end either.
+// This process must end by itself: the process that started it waits for it, and would never end either.
 server.on('error', (error) => process.send?.({ problem: { ...error } }, () => process.exit(1)))
 server.listen(Number(port), '127.0.0.1', () => process.send?.({ port: (server.address() as AddressInfo).port }))

@@ -1,4 +1,4 @@
-// Keeps the payment service of the demo running: whoever kills it finds it again on the same port, on the same ledger.
+// Keeps the payment service of the demo running: after a kill it is restarted on the same port, on the same ledger.
 
 import { fork } from 'node:child_process'
 import type { ChildProcess } from 'node:child_process'
@@ -15,9 +15,9 @@ export interface Charge {
 
 export interface SupervisedService {
   readonly url: string
-  /** How often it was started again. */
+  /** How often the service was restarted. */
   readonly restarts: number
-  /** Resolves when it takes requests. */
+  /** Resolves when the service takes requests. */
   up(): Promise<void>
   /** What the service has written down. */
   charges(): readonly Charge[]
@@ -41,7 +41,7 @@ export async function superviseService(ledger: string, port: number): Promise<Su
       if (closing) return
       restarts += 1
       up = start(taken)
-      up.catch(() => {}) // whoever waits for it is told
+      up.catch(() => {}) // a caller of up() gets the error
     })
     return taken
   }

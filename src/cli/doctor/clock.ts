@@ -1,5 +1,5 @@
-// By how much the clock of this machine differs from the store's, measured over round trips: the store told its time somewhere
-// between asking and hearing, so each answer bounds the difference, and the quickest bounds it best.
+// The difference between the clock of this machine and the store's, measured over round trips. The store read its time between
+// the request and the response, so each round trip bounds the difference, and the quickest bounds it best.
 
 import type { Clock } from '../../core/clock.ts'
 import { check, judge } from '../../core/fitness.ts'
@@ -33,12 +33,12 @@ export interface SkewLimit {
   readonly maxMs: number
   /** The store's time is cut down to a multiple of this. */
   readonly cutOffMs: number
-  /** What it means to be beyond it. */
+  /** What a larger difference means. */
   readonly beyond: 'warning' | 'violated'
   readonly why: string
 }
 
-/** Leases are the store's time, so nothing breaks; but people compare logs, and clients count windows. */
+/** Leases are the store's time, so nothing breaks. But people compare logs, and clients count windows. */
 export const storeDecides: SkewLimit = {
   maxMs: 2_000,
   cutOffMs: 1,
@@ -46,7 +46,7 @@ export const storeDecides: SkewLimit = {
   why: "Leases and keep times are the store's, so no effect runs twice; but times in logs and in keys show do not agree.",
 }
 
-/** Half of the 5 s that the store allows any two machines (clockSkewMs); a Date has whole seconds. */
+/** Half of the 5 s that the store allows any two machines (clockSkewMs). A Date has whole seconds. */
 export const machineDecides: SkewLimit = {
   maxMs: 2_500,
   cutOffMs: 1_000,
@@ -69,7 +69,7 @@ export function judgeSkew(
   const found = `${span(middleMs)} ${side} the store, give or take ${span(unsureMs)}`
   const mend = 'Set the clock of whichever is wrong (NTP, chrony).'
   if (atLeastMs > maxMs || atMostMs < -maxMs) return judge(beyond, found, mend)
-  // A slow answer bounds nothing: the truth may lie on either side of the limit.
+  // A slow round trip bounds nothing: the true difference may lie on either side of the limit.
   if (unsureMs > maxMs) return { verdict: 'unknown', found, mend: 'Ask again when the store answers faster.' }
   return { verdict: 'ok', found }
 }

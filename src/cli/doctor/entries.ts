@@ -1,5 +1,6 @@
-// What the entries themselves tell: effects that nobody reported, that run too long or fail again and again, how long they take
-// beside the lease, and whether what is kept outlasts the retries of clients and of webhook senders. From a sample, and it says so.
+// What the entries show: effects that never reported, that run too long or fail again and again, how long they take compared
+// with the lease, and whether the retention outlasts the retries of clients and of webhook senders. The checks read a sample,
+// and say so.
 
 import { grantedAtMs } from '../../core/entry.ts'
 import type { Key } from '../../core/key.ts'
@@ -12,24 +13,24 @@ import { oneLine, quoted, span } from '../words.ts'
 
 export interface Expectations {
   readonly leaseMs: number
-  /** Undefined: what the entries say, or else the defaults. */
+  /** Undefined: as the entries say, or else the defaults. */
   readonly keepMs: number | undefined
   readonly tombstoneMs: number | undefined
   /** For how long clients go on retrying. */
   readonly retryHorizonMs: number | undefined
-  /** For how long senders of webhooks do. */
+  /** For how long senders of webhooks go on retrying. */
   readonly webhookHorizonMs: number | undefined
 }
 
 export interface Sample {
   readonly entries: readonly Entry[]
-  /** There are no others. */
+  /** No entry is missing from the sample. */
   readonly complete: boolean
-  /** What they were picked from. */
+  /** The sample that these were picked from. */
   readonly among?: Sample
 }
 
-// An entry can hold a mebibyte: two hundred of them are bearable.
+// An entry can hold a mebibyte, and two hundred of them are bearable.
 const pageLimit = 200
 
 export interface Samples {
@@ -40,8 +41,8 @@ export interface Samples {
 }
 
 /**
- * What is rare is mostly not among the first thousand, so it is asked for; but not where the store would read everything for it,
- * one key at a time (Redis) or for money (DynamoDB): there it is what is in the sample.
+ * Rare states are mostly not among the first thousand, so the doctor queries them. It does not where the store would read
+ * everything for it, one key at a time (Redis) or for money (DynamoDB). There it uses what is in the sample.
  */
 export async function samplesOf(
   store: Inspectable,
@@ -71,7 +72,7 @@ async function sampleOf(store: Inspectable, entriesMax: number, state?: EntrySta
     const after = entries.at(-1)?.key
     const limit = Math.min(pageLimit, entriesMax - entries.length)
     const page = await store.list({ limit, ...(after && { after }), ...(state && { state }) })
-    // What they hold is of no interest here, and all of it together may not fit.
+    // Their contents are of no interest here, and all of them together may not fit.
     entries.push(...page.map(({ outcome: _outcome, input: _input, ...rest }) => rest))
     if (page.length < limit) return { entries, complete: true }
     if (entries.length >= entriesMax) return { entries, complete: false }
@@ -92,7 +93,7 @@ export async function entryChecks(samples: Samples, expected: Expectations, nowM
 /** Of a store that keeps operations: those that wait for a person, and those whose steps never reported. */
 export async function operationChecks(store: object, samples: Samples): Promise<FitnessCheck[]> {
   if (!hasLedger(store)) return []
-  // What is parked has been given back, or its process died before it could be.
+  // A parked operation has been released, or its process died before the release.
   const [open, abandoned] = [samples.in('open'), samples.in('abandoned')]
   const entries = [...open.entries, ...abandoned.entries]
   const found = operationsAmong(store, entries)
@@ -162,7 +163,7 @@ function doubtCheck(sample: Sample): Promise<FitnessCheck> {
   })
 }
 
-/** What attemptMs is unless it is given: after that an attempt stops its heartbeat by itself. */
+/** The default of attemptMs, in leases: after that an attempt stops its heartbeat by itself. */
 export const attemptLeases = 20
 
 function stuckCheck(sample: Sample, { leaseMs }: Expectations, nowMs: number): Promise<FitnessCheck> {
@@ -178,7 +179,7 @@ function stuckCheck(sample: Sample, { leaseMs }: Expectations, nowMs: number): P
   })
 }
 
-/** A passing fault is over after a few tries. */
+/** A passing fault ends after a few tries. */
 const attemptsMax = 5
 
 function failingCheck(sample: Sample): Promise<FitnessCheck> {
@@ -209,7 +210,7 @@ function leaseCheck(sample: Sample, { leaseMs }: Expectations): Promise<FitnessC
   })
 }
 
-// What createOnce has unless it is told otherwise.
+// The defaults of createOnce.
 const defaults = { keepMs: 24 * 3_600_000, tombstoneMs: 7 * 24 * 3_600_000 }
 // The last retry of a client may itself be late, and clocks and queues add to it.
 const horizonFactor = 2

@@ -29,7 +29,7 @@ export interface GatewayConfig {
   readonly logLevel: LogLevel
 }
 
-/** `flags` is what parseCommand made of the command line; `storeOtherwise` is the store where neither it nor the file names one. */
+/** `flags` is the result of parseCommand. `storeOtherwise` is the store where neither `flags` nor the file names one. */
 export function readConfig(flags: Given, storeOtherwise = 'sqlite:onceonly.db'): GatewayConfig {
   const path = flags['config'] as string | undefined
   const file = path === undefined ? undefined : readConfigFile(path, parseFile(path))
@@ -78,7 +78,7 @@ const routeMembers: Readonly<Record<string, Pick<Member, 'option' | 'describe'>>
   ...Object.fromEntries(Object.entries(members).filter(([, { perRoute }]) => perRoute)),
 }
 
-/** Reads what a file holds, and throws at the first thing that is wrong. */
+/** Reads what a file holds, and throws at the first error. */
 export function readConfigFile(
   file: string,
   parsed: unknown,
@@ -162,7 +162,7 @@ function parseFile(path: string): unknown {
   }
 }
 
-/** Where it is wrong, without the text that is there: V8 quotes it, and it may be a password. */
+/** Where the file is wrong, without its text: V8 quotes the text, and it may be a password. */
 function whyUnread(error: unknown): string {
   const { message } = error as Error
   if (!(error instanceof SyntaxError)) return message

@@ -39,7 +39,7 @@ export async function keysList(args: readonly string[]): Promise<number> {
   if (!parsed) return 0
   const { store: url, json, scope, service, state, limit = pageLimit, after } = parsed.values
   if (scope !== undefined && service !== undefined) throw wrong('keys list', 'give --scope or --service, not both')
-  // One more than asked for tells whether there are more.
+  // One more than requested shows whether there are more.
   const filter: EntryFilter = {
     limit: limit + 1,
     ...(scope === undefined ? {} : { scope: key(scope, '-').scope }),
@@ -76,12 +76,12 @@ async function ofService(looked: Inspectable, service: string, filter: EntryFilt
   return found.slice(0, limit)
 }
 
-/** Of a gateway's key, or of one below the service that was asked for. */
+/** The tenant of a gateway's key, or of a key below the service that was asked for. */
 function tenantIn({ scope }: Key, service: string | undefined): string | undefined {
   return service === undefined ? gatewayTenant(scope) : tenantOf(service, scope)
 }
 
-/** What an entry holds can be anybody's secret, and be large. */
+/** What an entry holds can be a customer's secret, and be large. */
 export function withoutContents({ outcome, input, ...rest }: Entry): object {
   const { scope, id } = rest.key
   const held = {
@@ -122,7 +122,7 @@ function print(entries: readonly Entry[], next: string | null, service: string |
   if (next !== null) console.log(`\nThere are more: --after ${next}`)
 }
 
-// Both parts of a key may hold any sign a person would separate them by.
+// Both parts of a key may contain any separator that a person would use.
 function cursorOf({ scope, id }: Key): string {
   return Buffer.from(JSON.stringify([scope, id])).toString('base64url')
 }

@@ -1,5 +1,5 @@
-// `onceonly keys release`, `resolve`, `keep` and `forget`: manual changes. Each is made only with a reason, after the command has
-// shown the entry and what the change does to it, and after a person agreed: at the terminal, or with --yes.
+// `onceonly keys release`, `resolve`, `keep` and `forget`: manual changes. Each needs a reason. The command shows the entry and
+// what the change does to it, and a person must agree: at the terminal, or with --yes.
 
 import { createInterface } from 'node:readline/promises'
 import { systemClock } from '../../core/clock.ts'
@@ -25,12 +25,12 @@ interface Manual<Given extends Options> {
   readonly optionsHelp: string
   readonly example: string
   readonly options: Given
-  /** Called before the store is opened: what is missing or unreadable is told at once. */
+  /** Called before the store is opened, so that a missing or unreadable value is reported at once. */
   readonly read: (given: Values<Given>) => Plan
 }
 
 interface Plan {
-  /** What to ask the store for, and what that will do to this entry. */
+  /** The change for the store, and what it will do to this entry. */
   readonly of: (entry: Entry) => { readonly mending: Mending; readonly will: string }
   readonly done: (before: Entry, nowMs: number) => string
   readonly risks: Partial<Record<Entry['state'], string>>
@@ -156,7 +156,7 @@ async function mend<Given extends Options>(manual: Manual<Given>, args: readonly
     const seen = await looked.show(wanted)
     if (!seen) return absent(wanted)
     if (!json) for (const line of describeEntry(seen, systemClock.now(), {})) console.log(line)
-    // The store looks once more when it changes the entry. Here it saves a question about what cannot be done.
+    // The store checks again when it changes the entry. This check saves a question about a change that cannot be made.
     if (!canMend(name, seen.state)) return notMendable(name, seen)
     const { mending, will } = plan.of(seen)
     if (asks && !(await agreed(name, `${plan.risks[seen.state] ?? ''} ${will}`.trim()))) return leftAsItIs('Not agreed')
@@ -218,7 +218,7 @@ function leftAsItIs(why: string): number {
 async function agreed(name: MendingName, will: string): Promise<boolean> {
   const terminal = createInterface({ input: process.stdin, output: process.stderr })
   try {
-    // The end of the input, or Ctrl-C, is no answer; the question itself would then wait for ever.
+    // The end of the input, or Ctrl-C, is no answer. The question itself would then wait forever.
     const ended = new Promise<string>((done) => terminal.once('close', () => done('')))
     const answer = await Promise.race([terminal.question(`\n${oneLine(will)} ${name} it? Type yes: `), ended])
     return answer.trim().toLowerCase() === 'yes'

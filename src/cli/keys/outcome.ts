@@ -1,4 +1,4 @@
-// What an entry holds, as far as it can be read without the service's own code. What is inside is shown only to whoever asks:
+// What an entry holds, as far as it can be read without the service's own code. The contents are shown only with --reveal:
 // outcomes are answers to customers.
 
 import { decodeOutcome } from '../../core/outcome.ts'
@@ -8,10 +8,10 @@ import type { Answer } from '../../http/exchange.ts'
 import { size } from '../words.ts'
 
 export interface ShownOutcome {
-  /** In a few words, without what is inside. */
+  /** In a few words, without the contents. */
   readonly what: string
   readonly bytes: number
-  /** What is inside: text, JSON or, for bytes, { base64 }. */
+  /** The contents: text, JSON or, for bytes, { base64 }. */
   readonly content: unknown
 }
 
@@ -31,7 +31,7 @@ export function shownOutcome(key: Key, stored: Uint8Array): ShownOutcome {
     if (outcome.value === undefined) return { what: 'done, without a value', bytes, content: undefined }
     return { what: `a value as JSON, ${size(bytes)}`, bytes, content: outcome.value }
   } catch (error) {
-    // A codec of the service's own (encryption, BigInt), or data that nobody can read any more: the message tells them apart.
+    // A codec of the service (encryption, BigInt), or data that cannot be read any more: the message distinguishes them.
     const why = error instanceof Error && error.cause instanceof Error ? error.cause.message : String(error)
     return { what: `${size(bytes)} that cannot be read here: ${why}`, bytes, content: contentOf(stored) }
   }

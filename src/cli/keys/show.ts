@@ -90,7 +90,7 @@ export function describeEntry(entry: Entry, nowMs: number, { reveal, next = [] }
     title,
     ...lines.map(([label, content]) => labelled(label, content)),
     ...(next.length === 0 ? [] : ['', paint('strong', 'Next')]),
-    // Never broken into lines: they are there to be pasted.
+    // Never broken into lines: the operator pastes them.
     ...next.flatMap(({ when, command }) => [`  ${paint('quiet', when)}`, `    ${command}`]),
     ...revealed(entry, reveal),
   ]

@@ -1,4 +1,5 @@
-// An entry in plain words: what it is, since when, what a retry would get now, and what to type next. Its reader was woken by it.
+// An entry in plain words: what it is, since when, what a retry would get now, and what to type next. Its reader was woken by
+// it.
 
 import { grantedAtMs } from '../../core/entry.ts'
 import type { Entry, MendingName } from '../../core/store.ts'
@@ -11,9 +12,9 @@ export interface Story {
   readonly attempt: string
   /** What a retry with the same request would get now. */
   readonly retry: string
-  /** What happens by itself if nobody does anything. */
+  /** What happens by itself if no person does anything. */
   readonly next: string
-  /** What a person can do about it; undefined when there is nothing to be done. */
+  /** What a person can do about it. Undefined when there is nothing to do. */
   readonly advice?: string
 }
 

@@ -1,5 +1,5 @@
-// What it takes to reach a server by its URL: the driver, which is loaded when it is needed, a limit of time, and words about what went
-// wrong. They never hold the password of a URL.
+// What it takes to reach a server by its URL: the driver, which is loaded when it is needed, a time limit, and messages about
+// failures. The messages never contain the password of a URL.
 
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
@@ -26,7 +26,7 @@ export function checkUrl(url: string): URL {
   )
 }
 
-/** A server that takes the connection and then says nothing would be waited for as long as it is silent. */
+/** Without it, a server that accepts the connection and then sends nothing would be waited for without a limit. */
 export async function inTime(work: Promise<unknown>): Promise<void> {
   const over = new AbortController()
   const late = sleep(systemClock, connectTimeoutMs, { signal: over.signal }).then(() => 'late' as const)

@@ -1,5 +1,5 @@
-// Redis by its URL: one server, a Cluster, or whichever server the Sentinels name as the primary. The Sentinels and the nodes of a
-// Cluster that are named are where it begins; the others are asked for.
+// Redis by its URL: one server, a Cluster, or whichever server the Sentinels name as the primary. The named Sentinels and nodes
+// of a Cluster are where it begins, and they name the others.
 
 import { invalidArgument } from '../../core/errors.ts'
 import { aString, checkGiven } from '../../core/options.ts'
@@ -77,7 +77,7 @@ function loginOf(text: string): Login {
   return login(decoded(user), password === undefined ? undefined : decoded(password))
 }
 
-/** As it is, where it is not escaped: a % in a password is not always one of ours. */
+/** Unchanged where it is not escaped: a % in a password is not always an escape. */
 function decoded(text: string): string {
   try {
     return decodeURIComponent(text)
@@ -100,7 +100,7 @@ export async function connectRedis(url: string): Promise<Connected> {
   const redis = await driver('redis', () => import('redis'))
   const state = { connected: false }
   const client = clientOf(redis, place, state)
-  // Every command is told the error of its own; without a listener this would end the process.
+  // Every command gets its own error. Without a listener this would end the process.
   client.on('error', () => undefined)
   try {
     await inTime(client.connect())
@@ -122,7 +122,7 @@ function clientOf(
 ): Pick<Client, 'on' | 'connect' | 'destroy'> {
   const socket = {
     connectTimeout: connectTimeoutMs,
-    // A server that is not there at the start is an error to tell; one that goes away later is waited for.
+    // A server that is missing at the start is an error. For a server that goes away later the client waits.
     reconnectStrategy: (retries: number, cause: Error): number | Error =>
       state.connected ? Math.min(50 * 2 ** retries, 2_000) : cause,
   }

@@ -1,5 +1,5 @@
-// The entries of a store as the dashboard shows them. Nothing here holds an answer in full but `reveal`: lists and timelines
-// say its status and its size. Every question is bounded in rows and, by callStore, in time.
+// The entries of a store as the dashboard shows them. Nothing here holds a full answer but `reveal`: lists and timelines show
+// its status and its size. Every query is bounded in rows and, by callStore, in time.
 
 import { systemClock } from '../../core/clock.ts'
 import { invalidArgument, OnceError } from '../../core/errors.ts'
@@ -36,7 +36,7 @@ export interface OutcomeShape {
 export interface EntryRow extends Omit<Entry, 'outcome' | 'input' | 'key' | 'fingerprint'> {
   readonly scope: string
   readonly id: string
-  /** Of an HTTP key of this gateway; '' where all callers share one space of keys. */
+  /** Of an HTTP key of this gateway. '' where all callers share one space of keys. */
   readonly tenant?: string
   readonly outcome?: OutcomeShape
 }
@@ -47,14 +47,14 @@ export interface EntryPage {
   readonly more: boolean
 }
 
-/** The state of an operation; what its steps came to is in the timeline. */
+/** The state of an operation. The results of its steps are in the timeline. */
 export interface OperationShape {
   readonly state: OperationState | 'unreadable'
   readonly direction: 'forward' | 'backward'
   readonly inDoubt: readonly string[]
 }
 
-/** A manual change, as the page asks for it. */
+/** A manual change, as the page requests it. */
 export type ManualChange =
   | { readonly action: 'release' | 'forget' | 'resume' }
   | { readonly action: 'resolve'; readonly found: FoundText }
@@ -79,15 +79,15 @@ export interface Entries {
   mend(key: Key, change: ManualChange, reason: string): Promise<EntryRow | undefined>
 }
 
-/** Entries that nobody has settled have no answer, so a thousand of them are small. */
+/** Entries that are not settled have no answer, so a thousand of them are small. */
 export const countMax = 1_000
 // Settled entries come with their answers, of up to 1 MiB each: a page is at most 25 MiB for a moment.
 const pageRows = 25
-// People have few services; tenants can be many, and are then searched by name.
+// People have few services. Tenants can be many, and are then searched by name.
 const scopesMax = 50
 const scopesSearchedMax = 20
 const revealedBytesMax = 65_536
-// One of them sorts after every id, of at most 255 bytes: stores compare UTF-16 units, or bytes of UTF-8.
+// One of them sorts after every id, of at most 255 bytes. Stores compare UTF-16 units, or bytes of UTF-8.
 const lastIds = ['\uFFFF'.repeat(85), '\u{10FFFF}'.repeat(63)]
 
 type Ask = <T>(question: (store: Inspectable) => Promise<T>) => Promise<T>
@@ -154,7 +154,7 @@ function askOf(once: Once, store: Store & Partial<Inspectable>): Ask {
   }
 }
 
-/** Not `once.resolve`: the result is kept for as long as the entry says, which may be of another service than this one. */
+/** Not `once.resolve`: the result is kept for as long as the entry says, and the entry may belong to another service. */
 async function resolveFound(ask: Ask, key: Key, found: FoundText, reason: string): Promise<void> {
   if (reason.trim() === '') throw invalidArgument('expected a reason, for the audit trail')
   const seen = await ask((asked) => asked.show(key))
@@ -206,7 +206,7 @@ async function scopeAfter(list: List, scope: string): Promise<string | undefined
   return undefined
 }
 
-/** Keys that begin alike follow each other. */
+/** Keys with the same prefix follow each other. */
 async function findIn(ask: Ask, key: Key): Promise<Entry[]> {
   const exact = await ask((asked) => asked.show(key))
   const after = await ask((asked) => asked.list({ scope: key.scope, after: key, limit: pageRows }))
@@ -228,7 +228,7 @@ export function rowOf(entry: Entry): EntryRow {
   }
 }
 
-/** What a codec of the user's wrote, which is not known here, by its letter. */
+/** What a codec of the user's wrote, by its letter. The codec is not known here. */
 const byCodec: Readonly<Record<string, 'value' | 'failure'>> = { c: 'value', d: 'value', e: 'failure' }
 
 function shapeOf(stored: Uint8Array, key: Key): OutcomeShape {
@@ -251,7 +251,7 @@ function answerShape(value: Uint8Array): OutcomeShape | undefined {
     const contentType = headers.find(([name]) => name.toLowerCase() === 'content-type')?.[1]
     return { kind: 'response', status, bytes: body.length, ...(contentType !== undefined && { contentType }) }
   } catch {
-    return undefined // bytes that somebody's own effect returned
+    return undefined // bytes that an effect of the user's returned
   }
 }
 

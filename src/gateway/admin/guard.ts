@@ -1,5 +1,5 @@
-// Who may ask the admin server what. A page of another site that a person has open must learn nothing and change nothing:
-// the Host is checked (a name that was rebound to loopback), the Origin is checked, and a change needs the token.
+// Which client may ask the admin server for what. A page of another site that a person has open must learn nothing and change
+// nothing. The Host is checked (a name that was rebound to loopback), the Origin is checked, and a change needs the token.
 
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
@@ -20,15 +20,15 @@ export interface Refusal {
 }
 
 export interface Guard {
-  /** For everything: is it asked by a page of ours, or by a program? */
+  /** For everything: does the request come from a page of ours, or from a program? */
   refuse(request: IncomingMessage): Refusal | undefined
-  /** For what shows keys: the token is needed where others than this machine can ask. */
+  /** For what shows keys: the token is needed where other machines can ask. */
   refuseReading(request: IncomingMessage): Promise<Refusal | undefined>
-  /** For what changes an entry or shows an answer in full: always with the token. */
+  /** For what changes an entry or shows a full answer: always with the token. */
   refuseChange(request: IncomingMessage): Promise<Refusal | undefined>
 }
 
-/** On every answer. Nothing inline is run, nothing is loaded from elsewhere, nobody can frame it, nothing is kept. */
+/** On every answer. Nothing inline is run, nothing is loaded from elsewhere, no page can frame it, nothing is cached. */
 export const securityHeaders: Readonly<Record<string, string>> = {
   'Content-Security-Policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; worker-src 'self'; " +
@@ -60,12 +60,12 @@ export function checkListen(listen: Listen, token: string | undefined): void {
 
 export function createGuard(listenHost: string, token: string | undefined, clock: Clock = systemClock): Guard {
   const local = isLoopback(listenHost)
-  // Not the port: through a tunnel it is another one, and a name that somebody else owns is what must not pass.
+  // Not the port: a tunnel changes it. What must not pass is a name that another party owns.
   const names = new Set(['127.0.0.1', 'localhost', '[::1]', listenHost.toLowerCase()])
   const refuseToken = tokenRefusal(token, clock)
   return {
     refuse(request) {
-      // Node keeps the first of two lines. A proxy in front may have looked at the other.
+      // Node keeps the first of two lines. A proxy in front may have checked the other.
       if ((request.headersDistinct['host']?.length ?? 0) > 1)
         return { status: 400, message: 'There are two Host lines.' }
       const host = request.headers.host?.toLowerCase() ?? ''
@@ -75,7 +75,7 @@ export function createGuard(listenHost: string, token: string | undefined, clock
       const { origin } = request.headers
       const site = request.headers['sec-fetch-site']
       const foreign = (origin !== undefined && hostOf(origin) !== host) || site === 'cross-site' || site === 'same-site'
-      // A link on another site may lead a person to the page; only the page itself may ask for more.
+      // A link on another site may lead a person to the page. Only the page itself may ask for more.
       const visit = origin === undefined && request.headers['sec-fetch-mode'] === 'navigate' && request.method === 'GET'
       return foreign && !visit ? { status: 403, message: 'A page of another origin asked.' } : undefined
     },
@@ -109,7 +109,7 @@ function hostOf(origin: string): string {
   return URL.canParse(origin) ? new URL(origin).host.toLowerCase() : 'null'
 }
 
-// Digests are of one length and compared in constant time: how long a wrong token takes tells nothing of the right one.
+// Digests have one length and are compared in constant time, so the time for a wrong token says nothing about the right one.
 function tokenTest(token: string | undefined): (given: string) => boolean {
   const digest = (text: string): Buffer => createHash('sha256').update(text).digest()
   const expected = digest(token ?? '')

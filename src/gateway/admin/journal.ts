@@ -1,5 +1,5 @@
-// What this process has seen: the events of onceonly in a ring of bounded size, totals, and counts over the last minutes. It
-// knows keys only by their hash, and it forgets the oldest first; what must not be forgotten is in the store.
+// What this process has seen: the events of onceonly in a ring of bounded size, totals, and counts over the last minutes. The
+// journal knows keys only by their hash, and drops the oldest event first. What must not be lost is in the store.
 
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { systemClock } from '../../core/clock.ts'
@@ -53,7 +53,7 @@ const meaning: Partial<Record<EventName, (event: SeenEvent['event']) => keyof Co
   replayed: () => 'absorbed',
   doubted: () => 'absorbed',
   expired: () => 'absorbed',
-  // One that waited and then got its answer is counted as replayed.
+  // A duplicate that waited and then got its answer is counted as replayed.
   waited: (event) => ('ended' in event && event.ended === 'in-flight' ? 'absorbed' : undefined),
   'store-failed': () => 'failed',
   unprotected: () => 'unprotected',
@@ -72,7 +72,7 @@ export function startJournal(clock: Clock = systemClock): EventJournal {
   const sliceAt = (atMs: number): (typeof slices)[number] => {
     const fromMs = atMs - (atMs % sliceMs)
     const last = slices.at(-1)
-    // A clock that was set back goes on in the slice that is open: time in a plot runs one way.
+    // A clock that was set back continues in the open slice: time in a plot runs one way.
     if (last && last.fromMs >= fromMs) return last
     const fresh = { fromMs, ...nothing }
     slices = [...slices.slice(1 - slicesMax), fresh]

@@ -1,6 +1,6 @@
-// Operations that are not finished, as the dashboard and the doctor show them: what waits for a person first. Steps and their
-// states are shown; messages of errors are not, since a service may have put anything into them. Bounded in entries and
-// in questions.
+// Operations that are not finished, as the dashboard and the doctor show them: those that wait for a person first. Steps and
+// their states are shown. Messages of errors are not, since a service may have put anything into them. Bounded in entries and
+// in queries.
 
 import { systemClock } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
@@ -12,7 +12,10 @@ import { callStore } from '../../core/timed-call.ts'
 import type { Entry, EntryState, Inspectable, StepLedger, Store } from '../../core/store.ts'
 import type { AdminSection, SectionRow } from './overview.ts'
 
-/** Undefined where its records cannot be read: nobody can go on with it, and it must not hide the others. */
+/**
+ * `status` is undefined where the records cannot be read. No process can resume such an operation, and it must not hide the
+ * others.
+ */
 export interface FoundOperation {
   readonly key: Key
   /** Of its entry. */
@@ -22,14 +25,14 @@ export interface FoundOperation {
 
 export interface FoundOperations {
   readonly operations: readonly FoundOperation[]
-  /** Every entry that was given was looked at. */
+  /** Every given entry was looked at. */
   readonly complete: boolean
 }
 
-// One question each; a second or two of a store far away.
+// One query each, which takes a second or two on a distant store.
 const ledgersMax = 200
 
-/** What of these entries are operations. A tenant may have the same name as our scopes, but no ledger. */
+/** The operations among these entries. A tenant may have the same name as our scopes, but no ledger. */
 export async function operationsAmong(
   store: Pick<StepLedger, 'ledger'>,
   entries: readonly Entry[],
@@ -59,7 +62,7 @@ export function hasLedger(store: object): store is StepLedger {
 }
 
 const unfinished = ['open', 'abandoned', 'running'] as const satisfies readonly EntryState[]
-// Operations keep their input, of up to a mebibyte: few at a time, and not all that there may be.
+// Operations keep their input, of up to a mebibyte, so few are read at a time, and not all.
 const pageRows = 100
 const entriesMax = 1_000
 
@@ -88,7 +91,7 @@ async function entriesIn(list: Inspectable['list'], state: EntryState): Promise<
   for (;;) {
     const after = found.at(-1)?.key
     const page = await list({ state, limit: pageRows, ...(after && { after }) })
-    // What they hold is not shown, and all of it together may be large.
+    // Their contents are not shown, and all of them together may be large.
     found.push(...page.map(({ input: _input, outcome: _outcome, ...rest }) => rest))
     if (page.length < pageRows || found.length >= entriesMax) return found
   }
@@ -106,7 +109,7 @@ function rowOf(found: FoundOperation): SectionRow {
   return { cells: cellsOf(found), key: found.key, counts: countsOf(found) }
 }
 
-/** An entry that is abandoned is in doubt by itself, and is counted as such. */
+/** An abandoned entry is in doubt by itself, and is counted as such. */
 function countsOf({ status, entryState }: FoundOperation): NonNullable<SectionRow['counts']> {
   if (!status) return ['parked']
   const isInDoubt = status.inDoubt.length > 0 && entryState !== 'abandoned'
@@ -117,7 +120,7 @@ function cellsOf({ key, status }: FoundOperation): readonly string[] {
   const name = `${key.id} (${key.scope})`
   if (!status) return [name, 'unreadable', '', '', '']
   const { state, direction, steps, inDoubt, attempt } = status
-  // The last ones say where it stands.
+  // The last steps show where the operation stands.
   const told = steps.slice(-stepsMax).map((step) => `${step.name} ${step.state}`)
   const words = `${steps.length > stepsMax ? '… ' : ''}${told.join(', ')}`
   return [

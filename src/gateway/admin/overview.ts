@@ -1,6 +1,6 @@
-// The picture that every open dashboard is shown: totals and plot from the journal, what waits from the store, and the
-// sections of what else there is. The store is asked seldom, whatever the number of dashboards: counting is a walk over
-// its entries, and a dashboard that somebody left open must not become a load.
+// The picture that every open dashboard shows: totals and plot from the journal, what waits from the store, and the additional
+// sections. The store is queried seldom, whatever the number of dashboards. Counting is a walk over its entries, and a
+// dashboard that was left open must not become a load.
 
 import type { Clock } from '../../core/clock.ts'
 import type { Key } from '../../core/key.ts'
@@ -11,15 +11,15 @@ import type { Entries } from './entries.ts'
 import type { EventJournal } from './journal.ts'
 
 /**
- * One more table on the dashboard: operations, outbox, inbox, sessions. The page shows any of them without knowing it, so
- * that a part of onceonly that has something to show gives one to `startAdmin` and is done.
+ * One more table on the dashboard: operations, outbox, inbox, sessions. The page shows any section without knowing it, so a
+ * part of onceonly that has something to show only passes a section to `startAdmin`.
  */
 export interface AdminSection {
   /** For the page's anchors: 'operations'. */
   readonly name: string
   readonly title: string
   readonly columns: readonly string[]
-  /** Undefined where there is none of it, and nothing is shown. */
+  /** Undefined where there is none of it. Then nothing is shown. */
   rows(): Promise<readonly SectionRow[] | undefined>
 }
 
@@ -27,7 +27,7 @@ export interface SectionRow {
   readonly cells: readonly string[]
   /** The page leads from the first cell to the life of this key. */
   readonly key?: Key
-  /** In which of the numbers at the top it counts, beside the entries. */
+  /** Which of the numbers at the top count it, beside the entries. */
   readonly counts?: readonly ('inDoubt' | 'parked')[]
 }
 
@@ -49,17 +49,17 @@ interface FromStore {
 }
 
 const storeEveryMs = 2_000
-// The next question comes after twenty times as long as the last one took: at most 5% of one connection.
+// The next query waits twenty times as long as the last one took: at most 5% of one connection.
 const restFactor = 20
 const latestEvents = 12
-// A table for people; what is longer is for the command line.
+// A table for people. The command line shows longer ones.
 const sectionRowsMax = 50
 
 export function overviewOf(options: OverviewOptions): () => Promise<string> {
   const { once, store, journal, clock, notReady, degraded } = options
   let fromStore: FromStore = { sections: [] }
   let nextMs = 0
-  // Nobody waits for it: what this process has seen is shown at once, also when the store is slow or down.
+  // The page does not wait for it: what this process has seen is shown at once, also when the store is slow or down.
   const ask = async (): Promise<void> => {
     const startedMs = clock.elapsed()
     nextMs = Infinity

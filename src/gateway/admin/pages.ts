@@ -1,5 +1,5 @@
-// Pages from files beside the source, read once at the start: what is asked for is looked up in this table and never becomes
-// a path on the disk.
+// Pages from files beside the source, read once at the start. A requested path is looked up in this table and never becomes a
+// path on the disk.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { extname, join } from 'node:path'
@@ -16,7 +16,7 @@ const types: Readonly<Record<string, string>> = {
   '.svg': 'image/svg+xml',
 }
 
-/** Every file of the folder by its path; index.html is `/`. */
+/** Every file of the folder by its path. index.html is `/`. */
 export function readPages(folder: string): ReadonlyMap<string, Page> {
   return new Map(
     readdirSync(folder).flatMap((name) => {

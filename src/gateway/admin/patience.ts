@@ -1,11 +1,12 @@
-// How wrong tokens are slowed down. After a few, an address has its next ones looked at one a second, right or wrong: whoever guesses
-// is slow, whoever has the right token waits for seconds and not for an unlocking. Other addresses notice nothing.
+// How wrong tokens are slowed down. After a few, the next tokens of an address are checked one per second, right or wrong. A
+// guesser is slow, and a person with the right token waits for seconds and not for an unlocking. Other addresses notice
+// nothing.
 
 import { isIPv6 } from 'node:net'
 import type { Clock } from '../../core/clock.ts'
 
 export interface Patience {
-  /** How long the next token of this address waits before it is looked at; undefined: too many wait already. */
+  /** How long the next token of this address waits before it is checked. Undefined: too many wait already. */
   waitMs(address: string): number | undefined
   wrong(address: string): void
   right(address: string): void
@@ -14,11 +15,11 @@ export interface Patience {
 // A person who mistypes, or has the token of yesterday, needs fewer.
 const freeMax = 10
 const paceMs = 1_000
-// A browser and a person wait so long; what would wait longer holds a connection for nothing.
+// A browser and a person wait this long. A longer wait would hold a connection for nothing.
 const waitMaxMs = 10_000
-// Then an address is like all others.
+// After this an address is like all others.
 const forgottenAfterMs = 60_000
-// Memory is bounded; whoever has more addresses than this to guess from still has 64 bits to guess.
+// Memory is bounded. A guesser with more addresses than this still has 64 bits to guess.
 const addressesMax = 1_000
 
 interface Guesser {
@@ -44,7 +45,7 @@ export function createPatience(clock: Clock): Patience {
       const now = clock.elapsed()
       const before = guessers.get(network)
       const known = before && now - before.lastMs <= forgottenAfterMs ? before : { wrong: 0, nextMs: 0 }
-      // Put in anew: the oldest is the first.
+      // Inserted anew, so that the oldest comes first.
       guessers.delete(network)
       guessers.set(network, { wrong: known.wrong + 1, lastMs: now, nextMs: Math.max(known.nextMs, now + paceMs) })
       if (guessers.size > addressesMax) guessers.delete(guessers.keys().next().value!)
@@ -53,7 +54,7 @@ export function createPatience(clock: Clock): Patience {
   }
 }
 
-/** Whoever has one address of IPv6 has the 2^64 of its network. */
+/** The owner of one IPv6 address has the 2^64 of its network. */
 function networkOf(address: string): string {
   if (!isIPv6(address) || address.includes('.')) return address
   const [head = '', tail] = address.split('::')

@@ -1,24 +1,24 @@
-// Server-sent events. All clients are shown the same newest picture, at most twice a second: nothing is queued for a client
-// that reads slowly, it is left out until it has read, and cut off when it does not. The number of clients is bounded.
+// Server-sent events. All clients get the same newest picture, at most twice per second. Nothing is queued for a slow client:
+// it is left out until it has read, and cut off when it does not. The number of clients is bounded.
 
 import type { ServerResponse } from 'node:http'
 import { sleep } from '../../core/clock.ts'
 import type { Clock } from '../../core/clock.ts'
 
 export interface Stream {
-  /** False when there are too many already; nothing was written then. */
+  /** False when there are too many clients already. Nothing was written then. */
   add(response: ServerResponse): boolean
   close(): void
 }
 
 export interface StreamOptions {
   readonly clock: Clock
-  /** One line of text; it is sent when it differs from the last. */
+  /** One line of text, which is sent when it differs from the last. */
   readonly picture: () => Promise<string>
   readonly clientsMax?: number
 }
 
-// A dashboard is for people: more than this is a loop somewhere.
+// A dashboard is for people: more clients than this are a loop somewhere.
 const clientsMaxDefault = 32
 const tickMs = 500
 // Thirty seconds: proxies commonly end a silent connection after a minute.
@@ -29,7 +29,7 @@ const stuckTicksMax = 60
 interface Client {
   readonly response: ServerResponse
   stuckTicks: number
-  /** It has not been shown the newest picture. */
+  /** The client has not been sent the newest picture. */
   behind: boolean
 }
 
@@ -41,7 +41,7 @@ export function startStream({ clock, picture, clientsMax = clientsMaxDefault }: 
   let silentTicks = 0
 
   const tick = async (): Promise<void> => {
-    // A store that cannot be asked is told in the picture; what fails here has nothing new to show.
+    // A store that cannot be reached is reported in the picture. A failure here has nothing new to show.
     const now = await picture().catch(() => last)
     silentTicks = now === last ? silentTicks + 1 : 0
     for (const client of clients) {
@@ -51,7 +51,7 @@ export function startStream({ clock, picture, clientsMax = clientsMaxDefault }: 
     if (silentTicks >= silentTicksMax) silentTicks = 0
     last = now
   }
-  // Ends when nobody looks: nothing is asked of the store then.
+  // Ends when no client is connected: the store is not queried then.
   const run = async (): Promise<void> => {
     running = true
     while (clients.size > 0 && !closing.signal.aborted) {

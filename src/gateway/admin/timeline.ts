@@ -1,5 +1,5 @@
-// The life of one key, from three witnesses: the entry and its steps (what is), the audit trail (what people did), and the events
-// that this process has seen (what happened here). Another process's events are not known here; the other two are.
+// The life of one key, from three witnesses: the entry and its steps (what is), the audit trail (what people did), and the
+// events that this process has seen (what happened here). Events of other processes are not known here.
 
 import type { AuditRecord, Entry } from '../../core/store.ts'
 import type { EventName } from '../../core/events.ts'
@@ -17,7 +17,7 @@ export interface Moment {
 
 type Told = Readonly<Record<string, unknown>>
 
-// An event that has no sentence yet is told by its name.
+// An event that has no sentence yet is shown by its name.
 const sentences: Readonly<Partial<Record<EventName, (event: Told) => string>>> = {
   claimed: (event) =>
     ({
@@ -57,7 +57,7 @@ export function timelineOf(
   seen: readonly SeenEvent[],
   operation?: OperationStatus,
 ): readonly Moment[] {
-  // The audit trail tells the same with its reason, and a takeover is told by its claim.
+  // The audit trail has the same moment with its reason, and a takeover is shown by its claim.
   const { steps = [], state } = operation ?? {}
   const told = new Set(['mended', 'taken-over', ...(steps.length > 0 ? ['step'] : [])])
   const events = seen.filter(({ name }) => !told.has(name)).map(momentOf)
@@ -72,7 +72,7 @@ export function timelineOf(
 }
 
 function manualWords(action: AuditRecord['action'], reason: string): string {
-  // As operation-by-hand.ts notes it.
+  // As operation-by-hand.ts writes it.
   if (action === 'release' && reason.startsWith('resume: ')) return 'resumed manually'
   return `${pastWords[action]} manually`
 }
@@ -84,7 +84,7 @@ const pastWords: Readonly<Record<AuditRecord['action'], string>> = {
   keep: 'kept longer',
 }
 
-/** What a step failed with is left out: a service may have put anything into it. */
+/** The error of a step is left out: a service may have put anything into it. */
 function stepMoment({ name, state, attempt, sinceAtMs }: StepStatus): Moment {
   return { atMs: sinceAtMs, what: 'step', detail: `Step ${name}: ${state}.`, witness: 'store', attempt }
 }
@@ -105,7 +105,7 @@ function momentOf({ atMs, name, event }: SeenEvent): Moment {
   }
 }
 
-/** What the entry itself knows, as far as no event has told it already. */
+/** What the entry itself knows, as far as no event has shown it already. */
 function storedMoments(
   entry: Entry,
   told: ReadonlySet<EventName>,

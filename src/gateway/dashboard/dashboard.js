@@ -1,5 +1,5 @@
-// The dashboard. Live numbers come by server-sent events; entries and the life of a key are asked for when they are looked
-// at, and the shown key again whenever something has happened. The token lives in this module and nowhere else.
+// The dashboard. Live numbers come by server-sent events. Entries and the life of a key are fetched when they are opened, and
+// the shown key again when something has happened. The token lives in this module and nowhere else.
 
 import { ago, byId, bytes, follow, make, setText, timelineList, timeElement } from './page.js'
 import { drawPlot } from './plot.js'
@@ -103,7 +103,7 @@ function eventItem({ atMs, name, event }) {
 let sectionsShown
 
 function showSections(sections) {
-  // The same again is left as it is: somebody may be on one of its buttons.
+  // An unchanged section is left as it is: a person may be on one of its buttons.
   const given = JSON.stringify(sections)
   if (given === sectionsShown) return
   sectionsShown = given
@@ -180,7 +180,7 @@ function entryRow(entry) {
   )
 }
 
-/** Whose key it is. The tenant of a gateway's key is the last part of its scope, and escaped there. */
+/** The tenant of a key. For a gateway's key that is the last part of its scope, and escaped there. */
 function scopeWords({ scope, tenant }) {
   if (tenant === undefined) return scope
   return `${scope.split('/')[0]}, ${tenant === '' ? 'shared by all callers' : `tenant ${tenant}`}`
@@ -197,7 +197,7 @@ function answerWords(outcome) {
   return `${kind === 'response' ? status : kind}, ${bytes(size)}`
 }
 
-// The first ones come from the store; those that come up later are learnt from events, without asking it again.
+// The first scopes come from the store. Later ones are learnt from events, without another query.
 const scopes = new Set()
 const scopesMax = 100
 
@@ -268,7 +268,7 @@ function actionsOf(key, entry, operation) {
     make('button', { type: 'button', className, onclick: () => askFirst(action, key, operation) }, words)
   if (operation?.state === 'parked') place.append(act('resume', 'Resume…', 'danger'))
   const isIn = (...states) => states.includes(entry.state)
-  // What an operation came to is decided step by step, in its code.
+  // The result of an operation is decided step by step, in its code.
   if (!operation && isIn('running', 'abandoned', 'open')) place.append(act('resolve', 'Resolve…', ''))
   if (isIn('settled', 'open', 'abandoned')) place.append(act('keep', 'Keep longer…', ''))
   if (isIn('running', 'abandoned')) place.append(act('release', 'Release…', 'danger'))
@@ -350,7 +350,7 @@ function givenFor(action) {
   return action === 'resolve' ? { as: byId('found-as').value, text: byId('found-text').value } : {}
 }
 
-/** What a person must know before: nobody looks a step up for them here. */
+/** What a person must know before the change: nothing here looks up a step for them. */
 function resumeWords(inDoubt) {
   const goesOn = 'Its failures are forgotten, and the next worker or retry that has its code takes it up where it was.'
   if (inDoubt.length === 0) return goesOn
@@ -407,8 +407,8 @@ async function unlock(event) {
 
 let refreshAtMs = 0
 
-// Events can come by the thousand. What is on the page is asked for again every two seconds at most, and after a rest of twenty
-// times as long as it took: a page that is left open must not become a load.
+// Events can come by the thousand. The page fetches again every two seconds at most, and after a rest of twenty times as long
+// as the fetch took, so a page that is left open does not become a load.
 async function refresh() {
   const startedMs = performance.now()
   refreshAtMs = Infinity

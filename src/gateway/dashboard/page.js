@@ -15,7 +15,7 @@ export function make(tag, properties = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id)
 
-/** Writes only what differs: a screen reader is not told the same again, and nothing loses its focus. */
+/** Writes only what differs, so a screen reader does not repeat the same text, and nothing loses its focus. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text
 }
@@ -83,7 +83,7 @@ export function timelineList(moments) {
   )
 }
 
-/** Server-sent events by fetch, as EventSource cannot send a token. Comes back after a second when it is cut. */
+/** Server-sent events by fetch, as EventSource cannot send a token. Reconnects after a second when the stream is cut. */
 export async function follow(url, { headers, onData, onState }) {
   for (;;) {
     try {

@@ -1,4 +1,4 @@
-// The plot of effects and absorbed duplicates over time, as SVG made by hand: one column a slice, duplicates on top.
+// The plot of effects and absorbed duplicates over time, as SVG without a library: one column per slice, duplicates on top.
 
 const namespace = 'http://www.w3.org/2000/svg'
 

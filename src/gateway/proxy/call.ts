@@ -1,4 +1,4 @@
-// One request on its way through the gateway, and what is learnt of it.
+// One request on its way through the gateway, and what the gateway learns of it.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Key } from '../../core/key.ts'
@@ -13,19 +13,19 @@ export interface ProxiedCall {
   readonly target: string
   readonly remoteAddress: string | undefined
   readonly startedMs: number
-  /** The whole body, where the exchange has read it; otherwise it streams. */
+  /** The whole body, where the exchange has read it. Otherwise the body streams. */
   body: Uint8Array | undefined
   /** The key in the store, as soon as the exchange has read it. */
   key: Key | undefined
   /** There while the request runs under a key. */
   context: IdempotencyContext | undefined
   result: RequestResult
-  /** The upstream was asked and did not answer in full: what to say. */
+  /** The upstream was asked and sent no full answer: the problem to send instead. */
   doubt: GatewayProblem | undefined
-  /** The answer ended with its connection, so that nobody can tell whether it is complete. */
+  /** The answer ended with its connection, so whether it is complete is unknown. */
   unframed: boolean
   cause: string | undefined
-  /** Give up what the upstream still sends; undefined when nothing is under way there. */
+  /** Gives up what the upstream still sends. Undefined when nothing is under way there. */
   abort: (() => void) | undefined
   /** Nothing that is done for this request matters to a key any more. */
   decided: boolean

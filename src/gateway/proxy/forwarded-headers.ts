@@ -1,5 +1,5 @@
-// The headers on their way through: what belongs to one connection stays behind (RFC 9110, 7.6.1), what the upstream must know
-// of the client is added. Names and values are passed on as they came, line by line.
+// The headers on their way through: what belongs to one connection is removed (RFC 9110, 7.6.1), what the upstream must know of
+// the client is added. Names and values are passed on as they came, line by line.
 
 import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
@@ -8,7 +8,7 @@ import { hopByHop } from '../../http/exchange.ts'
 const attemptHeader = 'Idempotency-Attempt'
 const notToUpstream = new Set([
   ...hopByHop,
-  // The upstream is told its own name, never the one that a client has chosen.
+  // The upstream gets its own name, never a name that the client has chosen.
   'host',
   'content-length',
   // Node has answered it already.
@@ -17,17 +17,19 @@ const notToUpstream = new Set([
   attemptHeader.toLowerCase(),
 ])
 const forwardedNames = new Set(['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto'])
-/** What the service says about its own answer, whatever its status: it is for us. */
+/** What the service says about its own answer, whatever its status. It is for the gateway. */
 const answerHeader = 'idempotency-answer'
-// To the client the gateway is the server: it says when it answers, as it does for replays.
+// To the client the gateway is the server, so the gateway sets the date of an answer, as it does for replays.
 const notToClient = new Set([...hopByHop, 'date', answerHeader])
 
-/** As CGI, WSGI and PHP read it: to them X_Forwarded_For is X-Forwarded-For, and a client could say what only we say. */
+/**
+ * As CGI, WSGI and PHP read it: to them X_Forwarded_For is X-Forwarded-For, and a client could set what only the gateway sets.
+ */
 export function nameAsRead(name: string): string {
   return name.toLowerCase().replaceAll('_', '-')
 }
 
-/** What a Connection header takes out of a message besides itself. */
+/** The headers that a Connection header removes from a message besides itself. */
 export function nominatedBy(connection: string | undefined): ReadonlySet<string> {
   // "keep-alive" and "close" in nearly every message: neither names a header that is not left behind anyway.
   if (connection === undefined || /^(?:keep-alive|close)$/i.test(connection)) return none
@@ -39,12 +41,12 @@ export interface ForwardedRequest {
   readonly req: IncomingMessage
   readonly remoteAddress: string | undefined
   readonly attempt: number | undefined
-  /** What comes with a body that is streamed; one that is there is counted by whoever sends it. */
+  /** The Content-Length of a streamed body. The sender counts a body that is held. */
   readonly contentLength: string | undefined
 }
 
 export interface ForwardingRules {
-  /** As which the gateway is named in Via. */
+  /** The name of the gateway in Via. */
   readonly pseudonym: string
   readonly trustForwarded: boolean
 }
@@ -69,8 +71,7 @@ export function requestHeaders(request: ForwardedRequest, rules: ForwardingRules
 }
 
 /**
- * What came in these headers was written by the client, unless the operator says that a proxy in front did: then ours is
- * added behind it.
+ * The client wrote these headers, unless the operator says that a proxy in front did. Then ours is added behind them.
  */
 function addForwarded(
   headers: string[],
@@ -104,11 +105,11 @@ export interface ResponseHead {
   /** Names and values in turn. */
   readonly headers: string[]
   readonly contentLength: number | undefined
-  /** Its end can be told from a connection that was cut. */
+  /** The end of the answer can be distinguished from a cut connection. */
   readonly isFramed: boolean
-  /** Its body is written as no reader of ours could read it: passed on without its coding it would be another one. */
+  /** The body has a coding that no reader of ours could read. Passed on without its coding it would be another body. */
   readonly isCoded: boolean
-  /** What the service wants to become of its answer: `store`, `release` or `not-begun`. */
+  /** What the service wants done with its answer: `store`, `release` or `not-begun`. */
   readonly wish: string | undefined
 }
 
@@ -144,7 +145,7 @@ export function responseHead(raw: readonly Buffer[], rules: ForwardingRules): Re
   }
 }
 
-/** What must be known before a body is read, or says who may read it, cannot come after it (RFC 9110, 6.5.1). */
+/** A header that must be known before a body is read, or says who may read it, cannot come after it (RFC 9110, 6.5.1). */
 const notInTrailers = new Set([
   ...notToClient,
   'content-length',

@@ -1,5 +1,5 @@
-// A request comes in: refused, protected by the exchange of src/http, or passed on. The exchange has all the rules; what is
-// added here is what only a proxy can know of an answer: that it broke off, or that its end cannot be told from a cut.
+// A request arrives: it is refused, protected by the exchange of src/http, or passed on. The exchange has all the rules. Added
+// here is what only a proxy can know of an answer: that it broke off, or that its end cannot be distinguished from a cut.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Clock } from '../../core/clock.ts'
@@ -28,11 +28,11 @@ export interface ListenerOptions {
   readonly published: Exchange<ProxiedCall>
   readonly pseudonym: string
   readonly profile: HttpOptions['profile']
-  /** Headers that take no part in a Connection header. */
+  /** Headers that a Connection header must not name. */
   readonly essential: ReadonlySet<string>
-  /** A client that takes nothing of its answer for so long is cut off. */
+  /** A client that reads nothing of its answer for this long is cut off. */
   readonly patienceMs: number
-  /** A call is over: its answer has left, and its key is decided. */
+  /** Called when a call has ended: its answer has left, and its key is decided. */
   readonly onEnd: (call: ProxiedCall) => void
 }
 
@@ -75,7 +75,7 @@ export function createProtection(
   return proxied(createExchange<ProxiedCall>(once, options, also), options.leaseMs ?? once.settings.leaseMs)
 }
 
-/** Answers the call that began. */
+/** The listener returns the call that it began. */
 export function createListener(options: ListenerOptions): (req: IncomingMessage, res: ServerResponse) => ProxiedCall {
   return (req, res) => {
     const read = readRequest(req, options)
@@ -83,11 +83,11 @@ export function createListener(options: ListenerOptions): (req: IncomingMessage,
     const call = createCall(req, res, target, options.clock.elapsed())
     res.on('close', () => {
       call.closed = true
-      // Whoever asked without a key, or has been given a stream, takes it along when leaving.
+      // Without a key, or once a stream was sent, the upstream's work ends with the client's connection.
       if (!call.context || call.decided) call.abort?.()
       end(options, call)
     })
-    // Of this connection, as on every answer: not what a key remembers.
+    // Of this connection, as on every answer: it is not stored under the key.
     res.setHeader('Via', `1.1 ${options.pseudonym}`)
     if ('refused' in read) answer(call, gatewayProblem(read.refused, options))
     else serve(options, call, read.path)
@@ -114,7 +114,7 @@ function serve(options: ListenerOptions, call: ProxiedCall, path: string): void 
 
 function answer(call: ProxiedCall, given: Parameters<typeof sendAnswer>[1]): void {
   call.decided = true
-  // What is still coming is dropped; it belongs to nobody.
+  // The rest of the request is dropped, and its connection is not reused.
   if (!call.req.complete) call.res.shouldKeepAlive = false
   call.req.resume()
   sendAnswer(call.res, given)
@@ -126,16 +126,16 @@ function failed(res: ServerResponse): void {
   else sendAnswer(res, internalError())
 }
 
-/** Whoever does not read would keep its place, and what is held for it, as long as it likes. Node ends a socket that times out. */
+/** A client that does not read would keep its place and its held answer without a limit. Node ends a socket that times out. */
 function beImpatient({ patienceMs }: ListenerOptions, { req, closed }: ProxiedCall): void {
   if (!closed) req.socket.setTimeout(patienceMs)
 }
 
-/** The key is decided, and an answer is on its way unless nobody waits for one. */
+/** The key is decided, and an answer is on its way unless the client has gone. */
 function decide(options: ListenerOptions, call: ProxiedCall): void {
   call.decided = true
   const isGone = call.req.socket.destroyed
-  // Nobody reads what the upstream still sends: the client has left, or was given another answer.
+  // No client reads what the upstream still sends: the client has left, or was given another answer.
   if (isGone || call.res.writableEnded) call.abort?.()
   if (isGone) call.closed = true
   if (!call.res.writableFinished) beImpatient(options, call)
@@ -168,7 +168,7 @@ function proxied(exchange: Exchange<ProxiedCall>, leaseMs: number): Exchange<Pro
         const delivery = await exchange.handle(keeping, judged)
         return call.doubt ? inDoubt(exchange, call, leaseMs) : conclude(exchange, call, delivery)
       } catch (error) {
-        // Without a store (onStoreDown: 'run') nobody stands between the handler and here.
+        // Without a store (onStoreDown: 'run') the handler's throw arrives here directly.
         if (call.doubt) return inDoubt(exchange, call, leaseMs)
         throw error
       }
@@ -176,13 +176,13 @@ function proxied(exchange: Exchange<ProxiedCall>, leaseMs: number): Exchange<Pro
   }
 }
 
-/** What an answer is worth to a key. The throw leaves the key claimed until its lease ends; then onTakeover decides. */
+/** What an answer means for its key. The throw leaves the key claimed until its lease ends. Then onTakeover decides. */
 function judge(call: ProxiedCall, produced: Produced): Produced {
   if (call.doubt) throw new InDoubtError('The upstream was asked, and its answer did not come or broke off.')
   return call.unframed && produced.is === 'answer' ? { is: 'stream', status: produced.answer.status } : produced
 }
 
-/** Instead of whatever had come of the answer. The key can be asked for again when its lease is over, at the latest. */
+/** Replaces the part of the answer that had arrived. The key can be claimed again when its lease has expired, at the latest. */
 function inDoubt({ settings }: Exchange<ProxiedCall>, call: ProxiedCall, leaseMs: number): Delivery {
   call.result = 'in-doubt'
   const answer = gatewayProblem(call.doubt!, { profile: settings.profile, retryAfterMs: leaseMs })

@@ -29,7 +29,7 @@ export const protectionNames: readonly (keyof ProtectionOptions)[] = (
   Object.keys(httpTable) as (keyof HttpOptions)[]
 ).filter((name) => name !== 'tenant' && name !== 'transaction')
 
-/** The first route that fits a request decides; one that fits none is protected as the gateway says. */
+/** The first route that fits a request decides. A request that fits none is protected as the gateway says. */
 export interface GatewayRoute extends ProtectionOptions {
   /** `*` is one segment, `**` at the end is any rest: `/orders/*`, `/v1/**`. */
   readonly path: string
@@ -39,19 +39,19 @@ export interface GatewayRoute extends ProtectionOptions {
 
 export interface GatewayOptions extends ProtectionOptions {
   readonly store: Store
-  /** Where every request goes, whatever it asks for: http://HOST:PORT or https://HOST. */
+  /** Where every request goes, whatever its target: http://HOST:PORT or https://HOST. */
   readonly upstream: string
   readonly listen: { readonly host: string; readonly port: number }
-  /** Names the service behind. Gateways with the same name on the same store share keys; others never meet. Default "default". */
+  /** Names the service behind. Gateways with the same name on the same store share keys, others never do. Default "default". */
   readonly service?: string
-  /** The header that names the tenant. It must come from whoever authenticated the request. */
+  /** The header that names the tenant. The component that authenticated the request must set it. */
   readonly tenantHeader?: string
   /** Instead of a tenant header: all callers share one space of keys. */
   readonly tenant?: 'shared'
   readonly routes?: readonly GatewayRoute[]
   /**
-   * Whether the service tells `/orders` from `/ORDERS`. Many do not, so a rule holds whatever the letter case unless this says
-   * 'significant'. Default 'ignored'.
+   * Whether the service distinguishes `/orders` from `/ORDERS`. Many do not, so a rule holds whatever the letter case unless
+   * this says 'significant'. Default 'ignored'.
    */
   readonly pathCase?: PathCase
   /** Keep the Forwarded and X-Forwarded-* that came, because a proxy in front wrote them. Default: they are replaced. */
@@ -61,13 +61,13 @@ export interface GatewayOptions extends ProtectionOptions {
   readonly connectTimeoutMs?: number
   /** How long an idle connection to the upstream is kept. Default 1 s. */
   readonly upstreamIdleMs?: number
-  /** How many requests may be under way; one more is 503. Default 2048. */
+  /** How many requests may be under way. One more is 503. Default 2048. */
   readonly inFlightMax?: number
-  /** How long `drain` waits for what is under way. Default 25 s. */
+  /** How long `drain` waits for the requests under way. Default 25 s. */
   readonly drainMs?: number
   /** How often expired entries are removed, where the store can. 0: never. Default: as `createOnce` does. */
   readonly sweepEveryMs?: number
-  /** Told of every request when it is over. */
+  /** Called per request, when the request has ended. */
   readonly log?: (record: RequestRecord) => void
   readonly clock?: Clock
 }
@@ -147,8 +147,8 @@ export function readGatewayOptions(options: GatewayOptions): GatewaySettings {
     // Long enough for a slow payment provider behind the service, short enough that a client is still there.
     upstreamTimeoutMs: options.upstreamTimeoutMs ?? 60_000,
     connectTimeoutMs: options.connectTimeoutMs ?? 5_000,
-    // Below the 2 s after which gunicorn, the most impatient server we know, closes an idle connection: a request that meets
-    // such a close was sent, and nobody can tell whether it was read.
+    // Below the 2 s after which gunicorn, the most impatient server we know, closes an idle connection. A request that meets
+    // such a close was sent, and whether it was read is unknown.
     upstreamIdleMs: options.upstreamIdleMs ?? 1_000,
     // Each may hold a request and an answer of 1 MiB by default: 4 GiB if all of them are that large.
     inFlightMax: options.inFlightMax ?? 2_048,
@@ -157,7 +157,7 @@ export function readGatewayOptions(options: GatewayOptions): GatewaySettings {
   }
 }
 
-/** One caller's answer must not reach another because nobody thought of it. */
+/** One caller's answer must not reach another because the operator forgot to configure tenants. */
 function whoseKeys({ tenant }: GatewayOptions): Error {
   return invalidArgument(
     tenant === undefined
@@ -171,7 +171,7 @@ export function checkUpstream(text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined
   const isOrigin = url && /^https?:$/.test(url.protocol) && url.pathname === '/' && !url.search && !url.hash
   if (!isOrigin || url.username !== '' || url.password !== '') {
-    // It may have a password in it.
+    // The value may contain a password.
     throw invalidArgument(
       'gateway: expected upstream to be http://HOST:PORT or https://HOST:PORT, without user, path and query',
     )

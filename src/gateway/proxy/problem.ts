@@ -1,5 +1,5 @@
-// What the gateway answers by itself, besides what the exchange does: problem documents (RFC 9457) of the same shape. They are
-// never stored and never cached.
+// The gateway's own answers, besides those of the exchange: problem documents (RFC 9457) of the same shape. They are never
+// stored and never cached.
 
 import { problemAnswer, rulesPath } from '../../http/exchange.ts'
 import type { Answer, HttpOptions, ProblemKind } from '../../http/exchange.ts'
@@ -15,7 +15,7 @@ export type GatewayProblemName =
   | 'overloaded'
   | 'loop'
 
-/** docs/gateway.md lists them; a test compares the two. */
+/** docs/gateway.md lists them, and a test compares the two. */
 export const gatewayProblems: Readonly<Record<GatewayProblemName, GatewayProblem>> = {
   badRequest: {
     code: 'gateway-bad-request',

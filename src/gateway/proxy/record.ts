@@ -1,4 +1,4 @@
-// What is known of a request when it is over, with the hash that the events of core have for its key.
+// What is known of a request when it has ended, with the hash that the events of core have for its key.
 
 import { hashKey } from '../../core/key.ts'
 import { splitTarget } from '../../http/exchange.ts'
@@ -8,7 +8,7 @@ import type { RequestRecord } from '../request-log.ts'
 /** No response was begun: the client had left, or its request broke off. nginx and the readers of its logs use the same number. */
 const noAnswer = 499
 
-/** What the log and the metrics are given when a request is over. */
+/** What the log and the metrics get when a request has ended. */
 export function recordOf(call: ProxiedCall, nowMs: number): RequestRecord {
   const { req, res, target, result, cause, context, key, startedMs } = call
   return {

@@ -1,5 +1,5 @@
-// What a request must be to be passed on at all. Whatever two readers could read in two ways is refused: the gateway and the
-// service behind it must see one and the same request.
+// What a request must be to be passed on at all. A request that two readers could read in two ways is refused: the gateway and
+// the service behind it must see one and the same request.
 
 import type { IncomingMessage } from 'node:http'
 import { splitTarget } from '../../http/exchange.ts'
@@ -19,11 +19,11 @@ export function readRequest(req: IncomingMessage, { pseudonym, essential }: Requ
   const coding = headers['transfer-encoding']
   if (method === 'TRACE' || headers.upgrade !== undefined) return { refused: gatewayProblems.notCarried }
   if (coding !== undefined && coding.toLowerCase() !== 'chunked') return { refused: gatewayProblems.notCarried }
-  // Chunks came with HTTP/1.1: who speaks 1.0 in front of us does not see where such a body ends (RFC 9112, 6.1).
+  // Chunks came with HTTP/1.1: a 1.0 proxy in front of us does not see where such a body ends (RFC 9112, 6.1).
   if (coding !== undefined && req.httpVersion === '1.0') return { refused: gatewayProblems.badRequest }
   if (headers.via?.includes(pseudonym)) return { refused: gatewayProblems.loop }
   if (!isTarget(url) || linesOf(req, 'host') > 1) return { refused: gatewayProblems.badRequest }
-  // A key that is taken out on the way would leave the service behind us without it; the tenant, as somebody else.
+  // If a Connection header removed the key or the tenant, the service would see no key, or another tenant.
   for (const name of nominatedBy(headers.connection)) {
     if (essential.has(name)) return { refused: gatewayProblems.badRequest }
   }
@@ -33,7 +33,7 @@ export function readRequest(req: IncomingMessage, { pseudonym, essential }: Requ
   return { target: path + query, path }
 }
 
-/** The authority that a client names is not looked at. */
+/** The authority that a client names is ignored. */
 function originForm(url: string): string {
   if (url.startsWith('/')) return url
   const rest = url.replace(/^https?:\/\/[^/?#]*/i, '')
@@ -54,12 +54,14 @@ function hasAlias({ rawHeaders }: IncomingMessage, essential: ReadonlySet<string
   return false
 }
 
-/** A backslash is a slash to some, and `..;` goes up to others: such a path would be on another route here than there. */
+/**
+ * Some servers take a backslash for a slash, and others go up at `..;`: such a path would be on another route here than there.
+ */
 function isAmbiguous(path: string): boolean {
   return path.includes('\\') || (path.includes(';') && /\/(?:\.|%2e){1,2};/i.test(path))
 }
 
-/** Node keeps the first of several lines. Which one the next reader keeps is anybody's guess. */
+/** Node keeps the first of several lines. The next reader may keep another one. */
 export function linesOf({ rawHeaders }: IncomingMessage, name: string): number {
   let lines = 0
   for (let at = 0; at < rawHeaders.length; at += 2) {

@@ -5,7 +5,7 @@ import { normalEscape } from '../../http/exchange.ts'
 
 export type PathPattern = (path: string) => boolean
 
-/** Does the service behind the gateway tell `/orders` from `/ORDERS`? Express, IIS and others do not. */
+/** Does the service behind the gateway distinguish `/orders` from `/ORDERS`? Express, IIS and others do not. */
 export type PathCase = 'ignored' | 'significant'
 
 /** `*` is one segment, a final `**` is any rest. */
@@ -48,8 +48,8 @@ function decoded(segment: string): string {
 }
 
 /**
- * The path as a service reads it that takes %2F for a slash (WSGI, PHP) and %5C for one, too. To others it is a character like any
- * other, so such a path is a path; but where the two readings are on different routes, neither rule can be kept.
+ * The path as a service reads it that takes %2F for a slash (WSGI, PHP) and %5C for one, too. Other services read them as
+ * ordinary characters, so such a path is a path. Where the two readings are on different routes, neither rule can be kept.
  */
 export function withEscapedSlashes(path: string): string {
   return path.includes('%') ? path.replace(/%2f|%5c/gi, '/') : path

@@ -1,4 +1,4 @@
-// Whose a key is: the tenant that a header names. Two tenants never share a key, and no credential gets into the store.
+// The tenant of a key, as a header names it. Two tenants never share a key, and no credential gets into the store.
 
 import { hash } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
@@ -7,14 +7,14 @@ import type { ProxiedCall } from './call.ts'
 import type { GatewaySettings } from './options.ts'
 import { linesOf } from './requests.ts'
 
-// What such a header holds can be used by whoever reads it in the store or on the dashboard.
+// The value of such a header is a credential, which any reader of the store or the dashboard could use.
 const credentialName = /auth|cookie|token|secret|key|session|signature|password|credential|jwt/i
 
 export function tenantName({ tenantHeader = '' }: GatewaySettings): string {
   return tenantHeader.toLowerCase()
 }
 
-/** Whose a key is, for the exchange. */
+/** The tenant of a key, for the exchange. */
 export function tenantOption(settings: GatewaySettings): Pick<HttpOptions<ProxiedCall>, 'tenant'> {
   const name = tenantName(settings)
   if (name === '') return { tenant: 'shared' }
@@ -23,7 +23,7 @@ export function tenantOption(settings: GatewaySettings): Pick<HttpOptions<Proxie
 
 export function tenantOf(req: IncomingMessage, name: string): string | undefined {
   const value = req.headers[name]
-  // Two lines: the gateway might believe one and the service the other.
+  // Two lines: the gateway might use one and the service the other.
   if (typeof value !== 'string' || value === '' || linesOf(req, name) > 1) return undefined
   return credentialName.test(name) ? hash('sha256', value, 'base64url') : value
 }

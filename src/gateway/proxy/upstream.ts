@@ -1,5 +1,5 @@
-// The one service behind the gateway. A request is written to it at most once: when its first byte may have left, a failure is
-// an outcome that nobody knows. An answer that broke off is never passed on as a complete one.
+// The one service behind the gateway. A request is written to it at most once: when its first byte may have left, the outcome
+// of a failure is unknown. An answer that broke off is never passed on as a complete one.
 
 import type { IncomingMessage } from 'node:http'
 import type { Readable } from 'node:stream'
@@ -21,9 +21,9 @@ export interface UpstreamOptions extends ForwardingRules {
 }
 
 export interface Upstream {
-  /** Ask, and write what comes to the response of the call. */
+  /** Sends the request, and writes the upstream's answer to the response of the call. */
   forward(call: ProxiedCall): void
-  /** What is under way ends as in doubt. */
+  /** Requests under way end as in doubt. */
   close(): Promise<void>
 }
 
@@ -33,7 +33,7 @@ export function openUpstream(options: UpstreamOptions): Upstream {
     bodyTimeout: options.timeoutMs,
     connect: { timeout: options.connectTimeoutMs },
     keepAliveTimeout: options.idleMs,
-    // One request at a time on a connection: with more, one that breaks would take others along.
+    // One request at a time on a connection: with more, one that breaks would break the others.
     pipelining: 1,
   })
   return {
@@ -67,8 +67,8 @@ async function* chunksOf({ req, context }: ProxiedCall): AsyncGenerator<Buffer> 
   let last: Buffer | undefined
   for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     if (last) yield last
-    // What comes with a key and a digest is complete for the upstream only when the digest was right: until then the end of
-    // it is held back.
+    // A body with a key and a digest must be complete for the upstream only when the digest matched. Until then its last chunk
+    // is held back.
     if (context) last = chunk
     else yield chunk
   }
@@ -83,21 +83,21 @@ function createExchangeHandler(options: UpstreamOptions, call: ProxiedCall): Dis
   let left: number | undefined
   return {
     onRequestStart(controller) {
-      // undici says that it may write a request again. It must not.
+      // undici may try to write the same request again, which must not happen.
       if (sent) return controller.abort(new Error('A request was about to be sent twice.'))
       sent = true
       call.abort = () => controller.abort(new ClientLeft())
       res.on('drain', () => controller.resume())
     },
     onResponseStart(controller, status, _headers, message) {
-      // 100 and 103 are news, not answers.
+      // 100 and 103 are interim, not answers.
       if (status < 200) return
       const head = responseHead(controller.rawHeaders as Buffer[], options)
       if (head.isCoded) return controller.abort(new UnknownCoding())
       left = head.contentLength
       call.unframed = !head.isFramed && !endsWithHead(status) && req.method !== 'HEAD'
       wish(call, head.wish)
-      // Whoever is still sending has not been heard to the end: nothing else can come over this connection.
+      // The client is still sending, so no other request can come over this connection.
       if (!req.complete && !call.context) res.shouldKeepAlive = false
       over = endsWithHead(status)
       res.writeHead(status, reasonOf(message), status === 204 ? withoutLength(head.headers) : head.headers)
@@ -105,7 +105,7 @@ function createExchangeHandler(options: UpstreamOptions, call: ProxiedCall): Dis
     },
     onResponseData(controller, chunk) {
       if (isDeaf(call)) return controller.abort(new ClientLeft())
-      // The last chunk waits for the end, so that both are one write; without a length there is no last one to be known.
+      // The last chunk waits for the end, so that both are one write. Without a length the last chunk is not known.
       if (left !== undefined && (left -= chunk.length) === 0) last = chunk
       else if (!res.write(chunk)) controller.pause()
     },
@@ -126,7 +126,7 @@ function createExchangeHandler(options: UpstreamOptions, call: ProxiedCall): Dis
   }
 }
 
-/** Whatever length it tells: a 304 may tell that of what it stands for. undici would wait for so many octets, in vain. */
+/** Whatever its Content-Length: a 304 may carry the length of the full body. undici would wait for those octets in vain. */
 function endsWithHead(status: number): boolean {
   return status === 204 || status === 304
 }
@@ -140,14 +140,14 @@ function reasonOf(message: string | undefined): string {
   return message !== undefined && /^[\t\x20-\x7e\x80-\xff]*$/.test(message) ? message : ''
 }
 
-/** As a handler in the same process would say it to its context. */
+/** As a handler in the same process would say to its context. */
 function wish({ context }: ProxiedCall, said: string | undefined): void {
   if (said === 'store') context?.store()
   else if (said === 'release') context?.release()
   else if (said === 'not-begun') context?.notBegun()
 }
 
-/** The client is not there any more, and nothing is gained by hearing the upstream out. */
+/** The client has gone, and the rest of the upstream's answer is of no use. */
 class ClientLeft extends Error {
   readonly code = 'CLIENT_LEFT'
 }
@@ -160,7 +160,7 @@ function isDeaf({ context, decided, req }: ProxiedCall): boolean {
   return (!context || decided) && req.socket.destroyed
 }
 
-/** Nothing was sent, so nothing is remembered: the key is as free as before. */
+/** Nothing was sent, so nothing is stored: the key is as free as before. */
 function unreachable({ profile }: UpstreamOptions, call: ProxiedCall, error: Error): void {
   call.result = 'unreachable'
   call.cause = codeOf(error)
@@ -175,7 +175,7 @@ function breakOff({ profile }: UpstreamOptions, call: ProxiedCall, error: Error)
   call.cause = codeOf(error)
   if (error instanceof ClientLeft) return void res.destroy()
   const problem = timeouts.has(call.cause) ? gatewayProblems.timedOut : gatewayProblems.broken
-  // A body that was not what its digest said never reached the upstream as a whole: the exchange has an answer for it.
+  // A body that did not match its digest never reached the upstream as a whole. The exchange has an answer for it.
   const isBodyWrong = context !== undefined && call.body === undefined && req.errored !== null
   if (context && !isBodyWrong) {
     call.doubt = problem
@@ -189,8 +189,8 @@ function breakOff({ profile }: UpstreamOptions, call: ProxiedCall, error: Error)
 }
 
 /**
- * Half an answer must not pass for a whole one. A client of HTTP/1.0 knows its end by the end of the connection: only a reset
- * tells it that this was none.
+ * Half an answer must not pass for a whole one. To an HTTP/1.0 client the end of the connection is the end of the answer, so
+ * only a reset says that the answer is incomplete.
  */
 function cut({ req, res }: ProxiedCall): void {
   if (req.httpVersion === '1.0') req.socket.resetAndDestroy()

@@ -1,10 +1,10 @@
-// Content-Digest (RFC 9530): the sha-256 of a body that is too large to be read before the claim. It is believed only for the
-// claim, and checked at the end of the stream: an answer is stored only when the digest held.
+// Content-Digest (RFC 9530): the sha-256 of a body that is too large to be read before the claim. The digest is trusted only
+// for the claim, and checked at the end of the stream. An answer is stored only when the digest matched.
 
 import { createHash } from 'node:crypto'
 import type { Hash } from 'node:crypto'
 
-/** The sha-256 in base64, or undefined when the field has none that could be one. */
+/** The sha-256 in base64, or undefined when the field has no valid one. */
 export function claimedSha256(field: string | undefined): string | undefined {
   if (field === undefined) return undefined
   for (const member of field.split(',')) {
@@ -16,7 +16,7 @@ export function claimedSha256(field: string | undefined): string | undefined {
 
 export interface DigestCheck {
   update(chunk: Uint8Array): void
-  /** The body has ended: does it have the digest that was claimed? */
+  /** The body has ended: does it match the claimed digest? */
   holds(): boolean
 }
 
@@ -29,7 +29,7 @@ export function checkDigest(claimed: string): DigestCheck {
   }
 }
 
-/** For the handler's stream; frameworks answer an error with its status. */
+/** For the handler's stream. Frameworks answer an error with its status. */
 export class DigestError extends Error {
   readonly status = 400
   readonly statusCode = 400

@@ -11,13 +11,13 @@ export interface IdempotencyContext<Tx = unknown> extends Op {
   readonly tx: Tx
   /** A handler that runs is never a replay. */
   readonly replayed: false
-  /** Do not store the answer that follows; the key is free for a retry of this request. */
+  /** Do not store the answer that follows. The key is free for a retry of this request. */
   release(): void
   /** Store the answer that follows, whatever its status. */
   store(): void
-  /** Nothing was done (validation failed, a limiter said no): no trace is left, and the key is free for another request. */
+  /** Nothing was done (validation failed, a limiter refused). No trace is left, and the key is free for another request. */
   notBegun(): void
-  /** Something may have happened and nobody can tell: the key is kept until its lease ends, then `onTakeover` decides. */
+  /** Something may have happened, and the outcome is unknown. The key is kept until its lease ends, then `onTakeover` decides. */
   inDoubt(): void
 }
 
@@ -63,7 +63,7 @@ export interface HandlerChoice {
   verdict: VerdictName | undefined
 }
 
-/** A class for its getter: one in an object literal is made anew for every request, which costs more than all the rest. */
+/** A class for its getter: a getter in an object literal is created per request, which costs more than all the rest. */
 class Context<Tx> implements IdempotencyContext<Tx> {
   readonly #op: Op
   readonly key: Op['key']
@@ -92,7 +92,7 @@ class Context<Tx> implements IdempotencyContext<Tx> {
     this.inDoubt = () => void (choice.verdict = 'doubt')
   }
 
-  /** Made when it is asked for. */
+  /** Created when it is read. */
   get signal(): AbortSignal {
     return this.#op.signal
   }
@@ -103,8 +103,8 @@ export function createContext<Tx>(op: Op, tx: Tx, choice: HandlerChoice): Idempo
 }
 
 /**
- * No answers to the request but refusals to look at it, each with a way to have it looked at: credentials, another connection,
- * a little later. Replayed for a day they would lock out the client that does as it is told.
+ * These statuses refuse to look at the request, each with a way to have it looked at: credentials, another connection, a later
+ * retry. Replaying them for a day would lock out a client that does so.
  */
 const unheard: ReadonlySet<number> = new Set([401, 407, 408, 421, 425, 429])
 

@@ -1,5 +1,5 @@
-// The raw body that a parser before us kept. Without it there is nothing to fingerprint: the parsed value forgets differences
-// (two members of one name, digits beyond a double), and two requests that differ would pass for one.
+// The raw body that a parser before us kept. Without it there is nothing to fingerprint: the parsed value loses differences
+// (two members of one name, digits beyond a double), and two different requests would pass for one.
 
 import { hash } from 'node:crypto'
 import { OnceError } from '../../core/errors.ts'

@@ -12,7 +12,7 @@ const uuid = /^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a
 // Visible ASCII without what would make it a list, a parameter or half a string.
 const bare = /^[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]+$/
 
-/** Two lines are refused even when they are the same: a proxy or a client is confused, and either may be meant. */
+/** Two lines are refused even when they are the same: a proxy or a client is confused, and either line may be meant. */
 export function readKey(lines: readonly string[], rules: KeyRules): KeyReading {
   if (lines.length !== 1) return { refused: 'the header was sent more than once' }
   const field = trim(lines[0]!)
@@ -51,7 +51,7 @@ function isBlank(code: number): boolean {
   return code === 0x20 || code === 0x09
 }
 
-/** RFC 9651, 4.2.5, with the parameters an Item may have; none is defined for this field, so they are read and ignored. */
+/** RFC 9651, 4.2.5, with the parameters an Item may have. None is defined for this field, so parameters are read and ignored. */
 function readString(field: string): string | undefined {
   let value = ''
   for (let at = 1; at < field.length; at++) {

@@ -1,5 +1,5 @@
-// The parts of a multipart body, without the boundary between them: `fetch` draws a new boundary for every attempt, so that the bytes
-// of a retry differ though the form is the same. One pass over the body, no copy.
+// The parts of a multipart body, without the boundary between them. `fetch` draws a new boundary per attempt, so the bytes of a
+// retry differ though the form is the same. One pass over the body, no copy.
 
 import { createHash } from 'node:crypto'
 
@@ -7,7 +7,7 @@ import { createHash } from 'node:crypto'
 const boundaryParameter =
   /^multipart\/[^;\s]+\s*;(?:[^"]*;)?\s*boundary=(?:"([0-9A-Za-z'()+_,./:=? -]{1,70})"|([0-9A-Za-z'()+_,./:=?-]{1,70}))\s*(?:;|$)/i
 
-/** Undefined when the field names no boundary, or one that none can be. */
+/** Undefined when the field names no boundary, or an invalid one. */
 export function boundaryOf(contentType: string | undefined): string | undefined {
   if (contentType === undefined || contentType.length > 1_024) return undefined
   const [, quoted, bare] = boundaryParameter.exec(contentType) ?? []
@@ -16,8 +16,8 @@ export function boundaryOf(contentType: string | undefined): string | undefined 
 }
 
 /**
- * A digest of what stands between the delimiters, framed by lengths, so that no two lists of parts meet. Undefined when the body is
- * not what its boundary says it is: it is then compared as bytes.
+ * A digest of what stands between the delimiters, framed by lengths, so that no two lists of parts collide. Undefined when the
+ * body does not match its boundary. Such a body is compared as bytes.
  */
 export function multipartDigest(body: Uint8Array, boundary: string): string | undefined {
   const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength)
@@ -30,7 +30,7 @@ export function multipartDigest(body: Uint8Array, boundary: string): string | un
   if (at < 0) return undefined
   add(opens ? bytes.subarray(0, 0) : bytes.subarray(0, at - delimiter.length))
   for (;;) {
-    // Two dashes close it. What follows is no part, and is compared, too.
+    // Two dashes close the body. What follows is no part, and is compared, too.
     if (bytes[at] === 0x2d && bytes[at + 1] === 0x2d) {
       add(bytes.subarray(at + 2))
       return digest.digest('base64')

@@ -1,6 +1,6 @@
-// Every option of the HTTP adapters, once: its rule, its default, how the gateway reads it and the line that explains it. The checks
-// of the adapters, the flags, the help and the file of the gateway, its JSON Schema and the tables of docs/http.md and
-// docs/gateway.md are made from this table. The interface HttpOptions is written by hand, for the person who hovers.
+// Every option of the HTTP adapters, once: its rule, its default, how the gateway reads it and the line that explains it. The
+// checks of the adapters, the flags, the help and the file of the gateway, its JSON Schema and the tables of docs/http.md and
+// docs/gateway.md are made from this table. The interface HttpOptions is written manually, for the person who hovers.
 
 import { keyPartBytesMax } from '../../core/key.ts'
 import { aFunction, nonNegativeMs, oneOf, positiveInteger, positiveMs, versionNumber } from '../../core/options.ts'

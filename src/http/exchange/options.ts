@@ -24,7 +24,7 @@ export interface HttpOptions<Asked = unknown, InTransaction extends boolean = bo
   readonly required?: boolean
   /** Default POST and PATCH. GET and HEAD never. */
   readonly methods?: readonly string[]
-  /** How long a duplicate waits for the running one before it is told 409. Default 5000. */
+  /** How long a duplicate waits for the running request before the duplicate gets 409. Default 5000. */
   readonly waitMs?: number
   readonly leaseMs?: number
   readonly keepMs?: number
@@ -72,8 +72,8 @@ export type ErrorPolicy = 'release-5xx' | 'began' | 'success-only'
 
 export interface FingerprintOptions {
   /**
-   * `bytes`: as they came. `jcs`: JSON in its canonical form, so that the order of members does not matter. A function: what
-   * it answers (bytes, a string, or any JSON value) stands for the body.
+   * `bytes`: as they came. `jcs`: JSON in its canonical form, so that the order of members does not matter. A function: its
+   * result (bytes, a string, or any JSON value) stands for the body.
    */
   readonly body?: 'bytes' | 'jcs' | ((body: Uint8Array, request: FingerprintedRequest) => unknown)
   /** With `jcs`: JSON Pointers of members that a retry may change, such as `/sentAt`. */
@@ -106,7 +106,7 @@ export interface HttpSettings<Asked> extends Required<
 > {
   readonly upgrade: HttpOptions['upgrade'] | undefined
   readonly methods: ReadonlySet<string>
-  /** `header` in small letters. */
+  /** `header` in lower case. */
   readonly keyHeader: string
   readonly fingerprint: Required<FingerprintOptions>
   /** What is left to `createOnce` when it is not given here. */
@@ -141,7 +141,7 @@ function rulesOf(table: OptionTable): Parameters<typeof checkOptions>[2] {
   )
 }
 
-/** What is given, and the default of the table where nothing is. */
+/** The given value, or the default of the table. */
 function settled<Given extends object>(table: OptionTable, given: Given): Required<Given> {
   const all = Object.entries(table).map(([name, { fallback }]) => [name, given[name as keyof Given] ?? fallback])
   return Object.fromEntries(all) as Required<Given>
@@ -152,7 +152,7 @@ function withDefaults<Asked>(once: Once, options: HttpOptions<Asked>): HttpSetti
   const { waitMs, leaseMs, keepMs, tombstoneMs, attemptMs, onTakeover, onExpired } = all
   return {
     ...all,
-    // A handler that runs in the transaction of its key has none without a key.
+    // A handler that runs in the transaction of its key has no transaction without a key.
     required: all.required || all.transaction,
     keyHeader: all.header.toLowerCase(),
     methods: new Set(all.methods),
@@ -160,7 +160,7 @@ function withDefaults<Asked>(once: Once, options: HttpOptions<Asked>): HttpSetti
     headers: [...new Set(all.headers.map((name) => name.toLowerCase()))].sort(),
     problemBase: all.problemBase.replace(/\/$/, ''),
     call: given({ waitMs, leaseMs, keepMs, tombstoneMs, attemptMs, onTakeover, onExpired }),
-    // It is published, so it must be the window that is really kept.
+    // The window is published, so it must be the window that is really kept.
     windowSeconds: Math.floor((options.keepMs ?? once.settings.keepMs) / 1000),
   }
 }

@@ -1,5 +1,5 @@
-// What the exchange answers by itself: problem documents (RFC 9457), each with a type of its own. They are never stored, never
-// cached, and carry neither the key nor the tenant. `executed` says what a client must know before it tries again.
+// The exchange's own answers: problem documents (RFC 9457), each with its own type. They are never stored, never cached, and
+// carry neither the key nor the tenant. `executed` says what a client must know before it retries.
 
 import { rulesPath } from './options.ts'
 import type { HttpSettings } from './options.ts'
@@ -31,7 +31,7 @@ export type ProblemName =
   | 'deadlinePassed'
   | 'outcomeUnreadable'
 
-/** Every answer of our own. docs/http.md lists them; a test compares the two. */
+/** Every answer that the exchange itself makes. docs/http.md lists them, and a test compares the two. */
 export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
   keyMissing: {
     code: 'idempotency-key-missing',
@@ -157,7 +157,7 @@ export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
   },
 }
 
-/** A duplicate that comes back sooner is held by waitMs anyway; one that comes back much later waits for nothing. */
+/** A duplicate that comes back sooner is held by waitMs anyway. A duplicate that comes back much later waits for nothing. */
 const retryAfterSecondsMax = 5
 
 export interface ProblemDetails {

@@ -1,5 +1,5 @@
-// What was asked, so that a key that comes again with another request is caught. Framed, so that no two requests meet by
-// moving a character from one part to the next. Headers that clients, proxies and retries change are no part of it.
+// What was asked, so that a key that comes again with another request is caught. The parts are framed, so no two requests
+// collide by moving a character from one part to the next. Headers that clients, proxies and retries change are left out.
 
 import { hash } from 'node:crypto'
 import { canonicalJson } from '../../core/canonical-json.ts'
@@ -8,7 +8,7 @@ import type { FingerprintedRequest, HttpSettings } from './options.ts'
 import { boundaryOf, multipartDigest } from './multipart.ts'
 import { parseStrictJson } from './strict-json.ts'
 
-/** The whole body, or the digest that the client claims for one that is too large to be read first. */
+/** The whole body, or the claimed digest of a body that is too large to be read before the claim. */
 export type FingerprintedBody = { readonly bytes: Uint8Array } | { readonly sha256: string }
 
 /** A text that `once` takes as the fingerprint. */
@@ -31,7 +31,7 @@ export function requestFingerprint(
     bodyText,
   ]
   for (const name of settings.headers) parts.push(name, request.header(name) ?? '\n')
-  // JSON frames and escapes; no part can end early.
+  // JSON frames and escapes, so no part can end early.
   return JSON.stringify(parts)
 }
 
@@ -42,7 +42,7 @@ function bodyPart(
   body: FingerprintedBody,
   type: string | undefined,
 ): string {
-  // A digest that was claimed and one that was computed are the same thing: a limit that is raised later changes no key.
+  // A claimed digest and a computed digest are the same thing: a limit that is raised later changes no key.
   if ('sha256' in body) return `bytes:${body.sha256}`
   const { bytes } = body
   const how = settings.fingerprint.body
@@ -119,13 +119,13 @@ function canonicalQuery(query: string): string {
   return `?${parameters.map(({ parameter }) => parameter).join('&')}`
 }
 
-/** RFC 3986, 6.2.2: %7e, %7E and ~ are the same; an escaped & or = is not the bare one. */
+/** RFC 3986, 6.2.2: %7e, %7E and ~ are the same. An escaped & or = is not the bare one. */
 export function normalEscape(escape: string): string {
   const character = String.fromCharCode(Number.parseInt(escape.slice(1), 16))
   return /[A-Za-z0-9._~-]/.test(character) ? character : escape.toUpperCase()
 }
 
-/** Letter case and blanks do not matter, and neither does a charset of UTF-8 that is said or left unsaid. */
+/** Letter case and blanks do not matter, and neither does an explicit charset of UTF-8. */
 function mediaType(field: string | undefined, how: 'bare' | 'full'): string {
   // As nearly every client sends it.
   if (!field || field === 'application/json') return field ?? ''

@@ -12,7 +12,7 @@ import { splitTarget } from './request-fingerprint.ts'
 export interface AlsoPublished {
   /** Problems that the server answers around the exchange. */
   readonly problems?: readonly ProblemKind[]
-  /** Routes with rules of their own, the first that fits decides. Without settings a route is not protected. */
+  /** Routes with their own rules. The first that fits decides. Without settings a route is not protected. */
   readonly routes?: readonly PublishedRoute[]
 }
 
@@ -23,7 +23,7 @@ export interface PublishedRoute {
   readonly settings: HttpSettings<never> | undefined
 }
 
-/** The rules, when they are asked for. The type of a problem leads to a page about that problem. */
+/** The rules, if the request asks for them. The type of a problem leads to a page about that problem. */
 export function createRules(
   settings: HttpSettings<never>,
   also: AlsoPublished = {},
@@ -51,7 +51,7 @@ function answerOf(isJson: boolean, rules: Rules, about: Rules['errors']): Answer
   return answer('application/json', `${JSON.stringify(published, undefined, 2)}\n`)
 }
 
-/** How much a media type is wanted, by the most that is said for it (RFC 9110, 12.5.1). What is not named is not wanted. */
+/** The highest weight that the Accept header gives a media type (RFC 9110, 12.5.1). A type that is not named has none. */
 function weightOf(accept: string, type: RegExp): number {
   const weights = accept
     .split(',')
@@ -62,7 +62,7 @@ function weightOf(accept: string, type: RegExp): number {
 }
 
 function answer(type: string, text: string): Answer {
-  // An hour: long enough to spare a client the question, short enough for a window that is changed.
+  // An hour: long enough to spare a client the request, short enough for a window that is changed.
   const headers = [
     ['Content-Type', type],
     ['Cache-Control', 'public, max-age=3600'],
@@ -88,7 +88,7 @@ interface RouteRules {
 }
 
 interface Rules extends RouteRules {
-  /** Only where routes have rules of their own. The first that fits decides. */
+  /** Only where routes have their own rules. The first that fits decides. */
   readonly routes?: readonly ({ readonly path: string } & (RouteRules | { readonly protected: false }))[]
   readonly errors: readonly {
     readonly type: string

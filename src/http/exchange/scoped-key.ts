@@ -1,5 +1,5 @@
-// The key in the store: whose it is goes into the scope, what the client sent is the id. Neither can be mistaken for the other,
-// nor one tenant for another, whatever characters their names have.
+// The key in the store: the tenant goes into the scope, and the id is what the client sent. Neither can be mistaken for the
+// other, nor one tenant for another, whatever characters their names have.
 
 import { hash } from 'node:crypto'
 import { tenantScope } from '../../core/doubt.ts'
@@ -16,23 +16,23 @@ export interface KeyOwner {
 }
 
 /**
- * `payments/acme` and `payments/acme/POST%20%2Forders`. The parts are escaped, so a slash is always ours; keys of
- * `once.run` are in `payments` and never meet these. It is checked where it is used, as every key is: `once` does it anew.
+ * `payments/acme` and `payments/acme/POST%20%2Forders`. The parts are escaped, so a slash is always ours. Keys of `once.run`
+ * are in `payments` and never collide with these. `once` checks this key where it is used, as every key.
  */
 export function scopedKey(owner: KeyOwner, id: string, how: 'plain' | 'hashed'): Key {
   const { service, tenant = '', route } = owner
-  // Half a surrogate pair has no UTF-8, so it can be neither escaped nor stored; JSON spells it out for the digest.
+  // Half a surrogate pair has no UTF-8, so it can be neither escaped nor stored. JSON spells it out for the digest.
   if (how === 'plain' && tenant.isWellFormed()) {
     const scope = tenantScope(service, tenant, route)
     if (Buffer.byteLength(scope) <= keyPartBytesMax) return { scope, id }
   }
-  // No escaped part contains #, so a digest is never somebody's name.
+  // No escaped part contains #, so a digest is never the name of a tenant.
   const whose = `#${digest([service, tenant, route ?? ''])}`
   const scope = Buffer.byteLength(service) + 1 + whose.length <= keyPartBytesMax ? `${service}/${whose}` : whose
   return { scope, id: how === 'hashed' ? digest([scope, id]) : id }
 }
 
-// JSON frames the parts; 43 characters are all 256 bits.
+// JSON frames the parts. 43 characters are all 256 bits.
 function digest(parts: readonly string[]): string {
   return hash('sha256', JSON.stringify(parts), 'base64url')
 }

@@ -1,6 +1,6 @@
-// An answer as bytes, and back: what is replayed is what was stored, octet for octet. Kept are the status, the end-to-end
-// headers and the body. Left out is what belongs to one exchange or one connection and would be wrong, stale or somebody
-// else's in another: hop-by-hop, Date, cookies, authentication, tracing and rate limits.
+// An answer as bytes, and back: a replay is what was stored, octet for octet. Kept are the status, the end-to-end headers and
+// the body. Left out is what belongs to one exchange or one connection and would be wrong, stale or another client's in a
+// replay: hop-by-hop, Date, cookies, authentication, tracing and rate limits.
 
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 
@@ -35,12 +35,12 @@ export const hopByHop: readonly string[] = [
 
 const notKept = new Set([
   ...hopByHop,
-  // The framing, which every connection has anew.
+  // The framing, which is new on every connection.
   'content-length',
   // Generated at the time of sending.
   'date',
   'age',
-  // Credentials: whoever replays has authenticated anew.
+  // Credentials: the client of a replay has authenticated anew.
   'set-cookie2',
   'www-authenticate',
   'authentication-info',
@@ -86,7 +86,7 @@ export function headersToKeep(answer: Answer, options: KeepOptions): readonly He
   return answer.headers.filter(([name]) => {
     const lower = name.toLowerCase()
     if (lower === 'set-cookie') return options.replaySetCookie
-    // Seconds from then on: by the time of a replay they are over.
+    // Seconds from then on: by the time of a replay they have passed.
     if (lower === 'retry-after') return answer.status !== 429 && answer.status !== 503
     if (notKept.has(lower) || nominated.has(lower) || lower === replayHeader) return false
     return !notKeptPrefixes.some((prefix) => lower.startsWith(prefix))

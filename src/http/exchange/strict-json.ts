@@ -1,8 +1,8 @@
-// JSON that means the same to everyone (I-JSON, RFC 7493): no member twice, no number that a double cannot hold. Only such a
-// text may be fingerprinted by its value: parsing 9007199254740993 or {"a":1,"a":2} forgets a difference, and two requests that
-// differ would pass for one.
+// JSON that means the same to every parser (I-JSON, RFC 7493): no member twice, no number that a double cannot hold. Only such
+// a text may be fingerprinted by its value. Parsing 9007199254740993 or {"a":1,"a":2} loses a difference, and two different
+// requests would pass for one.
 
-/** Parses, or answers undefined when the text is not JSON or its value would forget something. */
+/** Parses the text. Returns undefined when the text is not JSON or its value would lose something. */
 export function parseStrictJson(bytes: Uint8Array): { readonly value: unknown } | undefined {
   try {
     const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
@@ -38,7 +38,7 @@ function forgetsNothing(text: string): boolean {
 
 /** Is the number the same decimal number after a trip through a double? */
 function isExact(text: string): boolean {
-  // Every integer of up to 15 digits is.
+  // Every integer of up to 15 digits stays the same.
   if (text.length <= 15 && /^-?(?:0|[1-9][0-9]*)$/.test(text)) return true
   const value = Number(text)
   return Number.isFinite(value) && decimal(text) === decimal(String(value))

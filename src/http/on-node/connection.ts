@@ -1,6 +1,6 @@
-// A client that goes away must not lose the outcome. Left to themselves, Node and the frameworks take the response down with
-// its connection: pipes are cut, Koa answers nothing, Nest stops listening. While an exchange is under way they are not told:
-// the end of the socket is held back, and told when the answer has been settled.
+// A client that goes away must not lose the outcome. By default Node and the frameworks end the response with its connection:
+// pipes are cut, Koa sends no answer, Nest stops listening. So the end of the socket is held back during an exchange, and
+// emitted after the answer has been settled.
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -8,26 +8,26 @@ import type { Socket } from 'node:net'
 export interface HeldConnection {
   /** Show the real socket again: something is about to be written to it. */
   reveal(): void
-  /** The exchange is over: what was held back is told now. */
+  /** The exchange has ended: emit the events that were held back. */
   release(): void
 }
 
 export interface ConnectionWatch {
-  /** Is the body still coming in while the handler runs? Then its end must be told: nobody can wait for bytes that never come. */
+  /** Is the body still coming in while the handler runs? Then the end of the socket is not held back: the rest never comes. */
   readonly body: 'here' | 'coming'
-  /** The client has gone away: is the handler to be told now, as Node would, or when the exchange is over? */
+  /** The client has gone away: emit 'close' to the handler now, as Node would, or after the exchange? */
   tellAtOnce(): boolean
-  /** The handler (or its framework) tears the connection down. Answers whether its answer had ended before. */
+  /** The handler (or its framework) tears the connection down. Returns whether its answer had ended before. */
   onTornDown(): 'answered' | 'gave up'
 }
 
-/** One socket, for all exchanges on it: it is used again, and a client may send a request before it has its last answer. */
+/** One socket, for all exchanges on it. It is used again, and a client may send a request before it has its last answer. */
 interface Line {
   /** Looks like the socket, still open whatever has happened to it. */
   readonly standIn: Socket
-  /** An array, not a Set: the table that a Set has outgrown goes on holding its members, and through them whole requests. */
+  /** An array, not a Set: the table that a Set has outgrown still references its members, and through them whole requests. */
   readonly watches: Watch[]
-  /** Events that nobody was told of yet. */
+  /** Events that were not emitted yet. */
   readonly heldBack: unknown[][]
   readonly emit: Socket['emit']
   /** To be closed when the answers that have ended are out. */
@@ -45,7 +45,7 @@ const lines = new WeakMap<Socket, Line>()
 
 export function holdConnection(req: IncomingMessage, res: ServerResponse, how: ConnectionWatch): HeldConnection {
   const { socket } = req
-  // What fastify.inject and other stand-ins give for a socket may have no events: nobody goes away there.
+  // The socket of fastify.inject and other stand-ins may have no events: no client goes away there.
   if (typeof socket?.emit !== 'function') return { reveal() {}, release() {} }
   const line = lines.get(socket) ?? openLine(socket)
   const watch: Watch = { ...how, req, res, told: false }
@@ -60,7 +60,7 @@ export function holdConnection(req: IncomingMessage, res: ServerResponse, how: C
     if (!hidden) return
     hidden = false
     req.socket = socket
-    // A response that waits for its turn on the connection has been given none yet.
+    // A response that waits for its turn on the connection has no socket yet.
     if (res.socket === line.standIn) (res as { socket: Socket | null }).socket = shownByResponse
   }
   return {
@@ -68,7 +68,7 @@ export function holdConnection(req: IncomingMessage, res: ServerResponse, how: C
     release() {
       reveal()
       line.watches.splice(line.watches.indexOf(watch), 1)
-      // A response that was told must not be told again.
+      // A response that has emitted 'close' must not emit it again.
       if (watch.told && (socket as { _httpMessage?: unknown })._httpMessage === res) res.detachSocket(socket)
       if (line.watches.length > 0) return
       for (const event of line.heldBack.splice(0)) Reflect.apply(line.emit, socket, event)
@@ -80,7 +80,7 @@ export function holdConnection(req: IncomingMessage, res: ServerResponse, how: C
 function openLine(socket: Socket): Line {
   const watches: Watch[] = []
   const line: Line = { standIn: standIn(socket, tearDown), watches, heldBack: [], emit: socket.emit, closing: false }
-  /** Whoever throws after it has answered is not to lose its answer: without us that would be on its way by now. */
+  /** A handler that throws after its answer must not lose the answer: without us the answer would be on its way by now. */
   function tearDown(error?: Error): Socket {
     const answered = watches.map((watch) => watch.onTornDown()).includes('answered')
     if (answered) line.closing = true
@@ -100,7 +100,7 @@ function isComing({ body, req }: Watch): boolean {
   return body === 'coming' && !req.complete
 }
 
-/** As Node tells it when nobody holds the connection back. */
+/** Emits what Node emits when the connection is not held back. */
 function tellIfWanted(watch: Watch): void {
   if (!watch.tellAtOnce()) return
   watch.told = true

@@ -1,5 +1,5 @@
 // Reads the body of a Node request before the claim and puts it back, so that a body parser, a pipe or a handler behind us
-// reads exactly the bytes that came. One that is too large is not held: it streams on, and its digest is checked at its end.
+// reads exactly the bytes that came. A body that is too large is not held. It streams on, and its digest is checked at its end.
 
 import { IncomingMessage } from 'node:http'
 import type { Readable } from 'node:stream'
@@ -8,7 +8,7 @@ import type { Body, BodyLimits } from '../exchange.ts'
 
 const noBody: Body = { is: 'bytes', bytes: new Uint8Array() }
 
-/** The client went away before all of its request was there: nobody is left to be answered. */
+/** The client went away before its whole request was there: no client is left to answer. */
 export class ClientGone extends Error {
   constructor() {
     super('The client went away while its request was read.')
@@ -26,13 +26,13 @@ export function readNodeBody(req: IncomingMessage, kept: unknown, limits: BodyLi
   return collect(req, limits)
 }
 
-// What fastify.inject makes of a stream has neither header, and a body all the same.
+// The stream of fastify.inject has neither header, and may still have a body.
 function saysNoBody(req: IncomingMessage, length: string | undefined): boolean {
   if (length !== undefined) return Number(length) === 0
   return req.headers['transfer-encoding'] === undefined && req instanceof IncomingMessage
 }
 
-/** Node takes a body of this size in whether or not anybody reads: it is far below the 64 KB at which a stream is full. */
+/** Node buffers a body of this size whether or not it is read: it is far below the 64 KB at which a stream is full. */
 const tappedBytesMax = 16_384
 
 export interface Tap {
@@ -41,12 +41,12 @@ export interface Tap {
 }
 
 /**
- * Takes down a small body as it comes in, and leaves the reading to whoever is next: nobody waits and nothing is put back.
+ * Records a small body as it arrives, and leaves the reading to the next reader. Nothing waits and nothing is put back.
  * Undefined where readNodeBody is needed.
  */
 export function tapNodeBody(req: IncomingMessage, bytesMax: number): Tap | undefined {
   const length = Number(req.headers['content-length'])
-  // What fastify.inject gives for a request is another kind of stream.
+  // The request of fastify.inject is another kind of stream.
   if (!(length > 0 && length <= bytesMax && length <= tappedBytesMax) || !(req instanceof IncomingMessage)) return
   if (req.readableDidRead || req.readableLength > 0 || hasArrived(req) || req.destroyed) return
   const chunks: Buffer[] = []
@@ -77,7 +77,7 @@ function interceptedPush(this: Intercepted, chunk: Buffer | null): boolean {
   return this[interceptor]!.onPush(chunk)
 }
 
-/** `onPush` is given what Node has received and hands it on with `pass`; the function that is returned ends that. */
+/** `onPush` gets what Node has received and hands it on with `pass`. The returned function ends that. */
 function intercept(req: Intercepted, onPush: (chunk: Buffer | null, pass: Push) => boolean): () => void {
   const { push, [interceptor]: earlier } = req
   const pass: Push = earlier ? earlier.onPush : (chunk) => push.call(req, chunk)
@@ -88,8 +88,8 @@ function intercept(req: Intercepted, onPush: (chunk: Buffer | null, pass: Push) 
 }
 
 /**
- * A small body is not read at all: Node takes it in up to its own limit whether or not anybody reads, so it is only watched as
- * it comes. One that fills that limit is read, and put back when all of it is there.
+ * A small body is not read at all. Node buffers it up to its own limit whether or not it is read, so it is only watched as it
+ * arrives. A body that fills that limit is read, and put back when all of it is there.
  */
 function collect(req: IncomingMessage, limits: BodyLimits): Body | Promise<Body> {
   const chunks = readBuffered(req)
@@ -97,7 +97,7 @@ function collect(req: IncomingMessage, limits: BodyLimits): Body | Promise<Body>
   putBack(req, chunks)
   if (sizeOf(chunks) > limits.bytesMax) return tooLarge(req, limits, [])
   if (hasArrived(req)) return bytesOf(chunks)
-  // What fastify.inject gives for a request is a stream that comes only when it is read.
+  // The request of fastify.inject is a stream that delivers only when it is read.
   return req instanceof IncomingMessage ? watch(req, chunks, limits) : readOn(req, limits)
 }
 
@@ -149,7 +149,7 @@ function readOn(req: IncomingMessage, limits: BodyLimits): Promise<Body> {
 /** Takes out what has come in so far. */
 function readBuffered(req: Readable): Buffer[] {
   const chunks: Buffer[] = []
-  // Reading where there is nothing would count as having read.
+  // Reading an empty buffer would count as having read.
   while (req.readableLength > 0) {
     const chunk = req.read() as Buffer | null
     if (!chunk) break
@@ -158,7 +158,7 @@ function readBuffered(req: Readable): Buffer[] {
   return chunks
 }
 
-// In the same tick as the read that emptied the stream: its 'end' is told on the next one, unless there is something to read.
+// In the same tick as the read that emptied the stream: Node emits 'end' on the next tick, unless there is something to read.
 function putBack(req: Readable, chunks: readonly Buffer[]): void {
   for (const chunk of chunks.toReversed()) req.unshift(chunk)
 }
@@ -171,12 +171,12 @@ function sizeOf(chunks: readonly Buffer[]): number {
   return chunks.reduce((sum, { length }) => sum + length, 0)
 }
 
-/** All of it is here, though its end may not have been told yet. */
+/** The whole body is here, though 'end' may not have been emitted yet. */
 function hasArrived(req: IncomingMessage): boolean {
   return (req as unknown as { _readableState: { ended: boolean } })._readableState.ended
 }
 
-/** `read` was taken out already. */
+/** The chunks in `read` were taken out already. */
 function tooLarge(req: IncomingMessage, { sha256 }: BodyLimits, read: readonly Buffer[]): Body {
   if (sha256 === undefined) {
     // The rest is dropped as it comes: a connection that is left full can carry neither the answer nor another request.
@@ -202,7 +202,7 @@ function tooLarge(req: IncomingMessage, { sha256 }: BodyLimits, read: readonly B
     is: 'claimed',
     sha256,
     verify() {
-      // A handler that answered without reading all of it: the rest is read and dropped.
+      // A handler may answer without reading the whole body. The rest is read and dropped.
       req.resume()
       return verified
     },
@@ -210,26 +210,26 @@ function tooLarge(req: IncomingMessage, { sha256 }: BodyLimits, read: readonly B
 }
 
 /**
- * Now, or as soon as somebody reads. A stream that fails before that looks to a body parser like one that has no body, and the
- * handler would run on nothing.
+ * Now, or as soon as the handler reads. To a body parser, a stream that fails before that looks like one without a body, and
+ * the handler would run on nothing.
  */
 function whenRead(req: IncomingMessage, then: () => void): void {
   if (req.readableFlowing !== null || req.listenerCount('readable') > 0) return then()
   const onListener = (event: string | symbol): void => {
     if (event !== 'data' && event !== 'readable') return
     req.off('newListener', onListener)
-    // Whoever reads has yet to say what is to be done about errors.
+    // The reader has not added its error listener yet.
     process.nextTick(then)
   }
   req.on('newListener', onListener)
 }
 
-/** The handler must not take a body for complete that is not the one it was promised; the client is still to be answered. */
+/** The handler must not take a body for complete that does not match its digest. The client must still get an answer. */
 function refuseEnd(req: IncomingMessage): void {
-  // Node's own would tear the connection down.
+  // Node's own `_destroy` would tear the connection down.
   req._destroy = (error, callback) => callback(req.listenerCount('error') > 0 ? error : null)
   const error = new DigestError()
   req.destroy(error)
-  // A request of fastify.inject that has given all of its payload does nothing then, and its reader would wait for ever.
+  // A fastify.inject request that has given its whole payload does nothing then, and its reader would wait forever.
   if (!req.destroyed && req.listenerCount('error') > 0) req.emit('error', error)
 }

@@ -1,5 +1,5 @@
 // Holds what a handler writes to a Node response until it may leave, whichever way it writes: end, write, writeHead, pipes,
-// files, streams. To the handler the response behaves as if it were sent; to the client nothing is, not a byte.
+// files, streams. To the handler the response behaves as if it were sent. The client gets not a byte of it.
 
 import { STATUS_CODES, validateHeaderName, validateHeaderValue } from 'node:http'
 import type { OutgoingHttpHeader, OutgoingHttpHeaders, ServerResponse } from 'node:http'
@@ -16,15 +16,15 @@ export interface HeldResponse {
   readonly produced: Promise<Produced>
   /** Has the handler begun to answer? */
   began(): boolean
-  /** Let it go as the handler made it, with headers added; what it still writes goes straight out. */
+  /** Send the answer as the handler made it, with headers added. What the handler still writes goes straight out. */
   forward(headers: readonly HeaderLine[]): void
-  /** Send something else; what the handler wrote or still writes reaches nobody. */
+  /** Send another answer. What the handler wrote or still writes is dropped. */
   replace(answer: Answer): void
-  /** The handler gives its answer up, unless that has ended already. */
+  /** The handler gives up its answer, unless the answer has ended already. */
   breakOff(): 'answered' | 'gave up'
 }
 
-/** Node's own marks of a response that is under way. Others (compression, for one) have read them for a decade. */
+/** Node's own marks of a response that is under way. Other packages (compression, for one) have read them for a decade. */
 type Internals = ServerResponse & {
   _header: string | null
   finished: boolean
@@ -38,21 +38,21 @@ type Written = [chunk?: unknown, encoding?: BufferEncoding | Callback, callback?
 
 interface Hold {
   readonly res: Internals
-  /** What the methods were before us. */
+  /** The methods as they were before us. */
   readonly own: Pick<Internals, 'writeHead' | 'write' | 'end' | 'flushHeaders' | 'destroy'>
   readonly limits: ResponseLimits
   /** The headers that were there before the handler. */
   readonly before: OutgoingHttpHeaders
   readonly chunks: Buffer[]
   readonly callbacks: Callback[]
-  /** The headers, when all of them were given with the head: nothing of them is on `res`. */
+  /** The headers, when all of them were given with the head. None of them is on `res`. */
   head: Record<string, string> | undefined
   /** The body as it was given, when that was one string. */
   text: [text: string, encoding: BufferEncoding] | undefined
   resolve(produced: Produced): void
   phase: 'holding' | 'passing' | 'replaced'
   status: number
-  /** The reason phrase when the head was given: one that is set later reaches nobody, as in Node itself. */
+  /** The reason phrase when the head was given. A phrase that is set later is not sent, as in Node itself. */
   message: string
   bytes: number
   is: 'whole' | 'stream' | 'broken'
@@ -105,8 +105,8 @@ export function holdResponse(
 const holdOf = Symbol('onceonly: what is held of this response')
 type Held = Internals & { [holdOf]: Hold }
 
-// The same functions on every response, never closures. Measured: with a closure a request put on a response, 7 MB outlive
-// every scavenge (whole requests, seemingly kept by call sites that met the closure), and with shared functions none; the young
+// The same functions on every response, never closures. Measured: with one closure per request on the response, 7 MB outlive
+// every scavenge (whole requests, seemingly kept by call sites that met the closure). With shared functions none do. The young
 // generation then grows past the caches, and all code runs slower.
 const shared = {
   writeHead(this: Held, ...head: Head): Internals {
@@ -129,13 +129,13 @@ const shared = {
 function heldWriteHead(hold: Hold, head: Head): Internals {
   const { res, own, phase } = hold
   if (phase === 'replaced') return res
-  // A second head or an impossible status Node is to refuse in its own words.
+  // Node itself refuses a second head or an impossible status, with its own message.
   const refused = res._header !== null || !(head[0] >= 100 && head[0] <= 999)
   if (phase === 'passing' || refused) return Reflect.apply(own.writeHead, res, head) as Internals
   applyHead(hold, head)
   hold.status = res.statusCode
   hold.message = res.statusMessage
-  // As long as it is set, Node says that the headers were sent and refuses to change them.
+  // While it is set, Node says that the headers were sent and refuses to change them.
   res._header = 'held by onceonly'
   if (isEventStream(hold) || declaredLength(hold) > hold.limits.storedBytesMax) beginStream(hold)
   return res
@@ -147,7 +147,7 @@ function heldWrite(hold: Hold, written: Written): boolean {
   if (phase === 'replaced') return tell(written)
   if (phase === 'passing' || hold.ended || !isChunk(chunk)) return Reflect.apply(own.write, res, written) as boolean
   implicitHead(hold)
-  // A copy: the caller may use its buffer again as soon as it is told that it was written.
+  // A copy: the caller may reuse its buffer as soon as the callback says that it was written.
   keep(hold, typeof chunk === 'string' ? toBuffer(chunk, encoding) : Buffer.from(chunk))
   tell(written)
   return hold.is === 'whole'
@@ -166,7 +166,7 @@ function heldEnd(hold: Hold, written: Written): Internals {
   }
   for (const each of written) if (typeof each === 'function') hold.callbacks.push(each as Callback)
   hold.ended = res.finished = true
-  // A body that is not as long as was said is cut off somewhere: it may pass, but it must not be replayed as complete.
+  // A body whose length differs from Content-Length was cut off: it may pass, but it must not be replayed as complete.
   if (hold.is === 'whole' && declaredLength(hold, hold.bytes) !== hold.bytes) beginStream(hold)
   if (hold.is === 'whole') hold.resolve({ is: 'answer', answer: answerOf(hold) })
   return res
@@ -200,7 +200,7 @@ function beginStream(hold: Hold): void {
   hold.resolve({ is: 'stream', status: hold.status })
 }
 
-// Through the property: whoever wrapped writeHead inside us (compression, sessions) wants to be asked.
+// Through the property: a package that wrapped writeHead inside us (compression, sessions) must be called.
 function implicitHead({ res }: Hold): void {
   if (res._header === null) res.writeHead(res.statusCode)
 }
@@ -234,7 +234,7 @@ function content({ text, status, chunks }: Hold): readonly unknown[] {
   return text && hasBody(status) ? text : whole(chunks)
 }
 
-/** What was held so far, and then whatever comes. */
+/** What was held so far, and then what follows. */
 function passOn(hold: Hold): void {
   const { res, own, chunks } = hold
   for (const chunk of chunks) Reflect.apply(own.write, res, [chunk])
@@ -251,7 +251,7 @@ function replace(hold: Hold, answer: Answer): void {
   unhold(hold)
   const { sendDate } = res
   for (const name of res.getHeaderNames()) if (!(name in before)) res.removeHeader(name)
-  // Node takes the removal of a Date for the wish to send none.
+  // Node takes the removal of Date for the wish to send none.
   res.sendDate = sendDate
   res._trailer = ''
   sendAnswer(res, answer, before, (body) => void Reflect.apply(own.end, res, body))
@@ -274,7 +274,7 @@ function applyHead(hold: Hold, [status, reason, headers]: Head): void {
   const { res } = hold
   const given = typeof reason === 'string' ? headers : (headers ?? reason)
   if (typeof reason === 'string') res.statusMessage = reason
-  // Node would refuse it only when the head is written, which is after the answer has been stored.
+  // Node would refuse it only when the head is written, after the answer has been stored.
   if (res.statusMessage) validateHeaderValue('status-message', res.statusMessage)
   res.statusCode = status | 0
   if (isPlainHead(res, given)) {
@@ -289,8 +289,8 @@ function applyHead(hold: Hold, [status, reason, headers]: Head): void {
 }
 
 /**
- * All the headers in one object, as Fastify gives them: then Node takes it as it is, and nothing has to be set, looked up and
- * taken out again. Anything out of the ordinary goes the way of setHeader.
+ * All the headers in one object, as Fastify gives them. Node then takes the object as it is, and nothing has to be set, looked
+ * up and taken out again. Anything out of the ordinary goes through setHeader.
  */
 function isPlainHead(res: Internals, given: Headers | undefined): given is Record<string, string> {
   if (typeof given !== 'object' || Array.isArray(given) || given['content-length'] === undefined) return false
@@ -304,7 +304,7 @@ function isPlainHead(res: Internals, given: Headers | undefined): given is Recor
   return true
 }
 
-/** What is added when an answer leaves takes the place of what the handler may have set. */
+/** A header that is added when an answer leaves replaces the one that the handler may have set. */
 const ours: ReadonlySet<string> = new Set(['idempotency-window', 'idempotency-status'])
 
 function answerOf(hold: Hold): Answer {
@@ -313,7 +313,7 @@ function answerOf(hold: Hold): Answer {
   return message && message !== STATUS_CODES[status] ? { ...answer, message } : answer
 }
 
-/** What was there before the handler is set anew on every attempt, by whoever set it (CORS, request ids, limits). */
+/** A header that was there before the handler is set anew on every attempt, by the middleware (CORS, request ids, limits). */
 function headersOf({ res, before, head }: Hold): readonly HeaderLine[] {
   const headers: HeaderLine[] = []
   if (head) {
@@ -353,7 +353,7 @@ function isChunk(chunk: unknown): chunk is string | Uint8Array {
   return typeof chunk === 'string' || chunk instanceof Uint8Array
 }
 
-/** Tell the callback, if there is one, that the chunk was taken. */
+/** Calls the callback, if there is one: the chunk was taken. */
 function tell(written: Written): true {
   for (const each of written) if (typeof each === 'function') process.nextTick(each as Callback)
   return true

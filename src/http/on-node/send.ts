@@ -1,4 +1,4 @@
-// Writes a complete answer to a Node response that nothing was written to, and what the writers of responses share.
+// Writes a complete answer to a Node response that nothing was written to, and holds what the writers of responses share.
 
 import { ServerResponse, STATUS_CODES } from 'node:http'
 import type { OutgoingHttpHeaders } from 'node:http'
@@ -23,8 +23,8 @@ export function sendAnswer(
 const textBytesMax = 16_384
 
 /**
- * Head and body in one piece, when nobody has wrapped the response or set a header on it. Latin-1 is every octet as it is, and
- * Node writes head and text together. False, and nothing done, where there is more to it.
+ * Head and body in one piece, when the response is not wrapped and has no header set. Latin-1 keeps every octet as it is, and
+ * Node writes head and text together. False, and nothing done, in all other cases.
  */
 function sendPlain(res: ServerResponse, { status, message, headers, body }: Answer): boolean {
   const { writeHead, end } = ServerResponse.prototype
@@ -41,7 +41,7 @@ function sendPlain(res: ServerResponse, { status, message, headers, body }: Answ
   return true
 }
 
-/** A name that comes more than once is sent as so many lines. */
+/** A name that comes more than once is sent as one line per value. */
 export function setHeaders(res: ServerResponse, headers: readonly HeaderLine[]): void {
   if (headers.length === 1) return void res.setHeader(...headers[0]!)
   const lines = new Map<string, [string, string[]]>()

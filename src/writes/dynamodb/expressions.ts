@@ -11,7 +11,7 @@ export interface Expression {
 }
 
 export interface ExpressionBuilder {
-  /** Whether there is an item; any attribute of its key tells. */
+  /** Whether there is an item. Any attribute of its key will do. */
   present(key: Row): string
   absent(key: Row): string
   /** With an attribute that is missing equal to null. */
@@ -63,7 +63,7 @@ export function expressionOf(write: (build: ExpressionBuilder) => string): Expre
   return { text, names, values }
 }
 
-/** The part of a request that says when it is carried out, and that a refusal is to show what is there. */
+/** The part of a request that says when it is executed, and that a refusal returns the existing item. */
 export function conditional({ text, names, values }: Expression): DynamodbCondition {
   return {
     ConditionExpression: text,
@@ -86,7 +86,7 @@ function attributeOf(value: Value): DynamodbValue {
   return { N: String(value as number | bigint) }
 }
 
-/** The same to DynamoDB, which writes numbers in a form of its own, and to which a missing attribute is not a null one. */
+/** Equal for DynamoDB, which writes numbers in its own form, and for which a missing attribute is not a null one. */
 export function sameValue(found: StoredDynamodbItem[string] | undefined, wanted: DynamodbValue): boolean {
   if (wanted.NULL) return found === undefined || found.NULL === true
   if (found === undefined) return false

@@ -48,7 +48,7 @@ export async function appendTransaction(
   const before = { ...stream, [version]: after }
   const condition = expressionOf(({ present }) => present(before))
   const reasons = await transact(client, 'appendOnce', [
-    // The stream beside the id, to tell an event that is there from one that is another's.
+    // The stream beside the id, to distinguish an event of this stream from an event of another.
     { Put: newItem(eventIdTable, key, stream) },
     { Put: newItem(table, place, { ...key, ...set }) },
     ...(after > 0 ? [{ ConditionCheck: { TableName: table, Key: itemOf(before), ...conditional(condition) } }] : []),
@@ -67,7 +67,7 @@ function newItem(table: string, key: Row, more: Row): TransactPut {
   }
 }
 
-/** Undefined when everything was written; the reasons when a condition failed. */
+/** Undefined when everything was written, the reasons when a condition failed. */
 async function transact(
   client: Client,
   write: WriteName,

@@ -1,6 +1,6 @@
-// The writes in the words of MySQL and MariaDB. MySQL has no RETURNING, and its number of affected rows depends on a flag of the
-// connection. So the answer is read from what does not: a duplicate key refuses an INSERT, an UPDATE reports how many rows it
-// changed, and an upsert leaves a mark in LAST_INSERT_ID. Reads lock, because a plain read may come from an old snapshot.
+// The writes in the words of MySQL and MariaDB. MySQL has no RETURNING, and its number of affected rows depends on a flag of
+// the connection. So the result is read from what does not: a duplicate key refuses an INSERT, an UPDATE reports how many rows
+// it changed, and an upsert leaves a mark in LAST_INSERT_ID. Reads lock, because a plain read may come from an old snapshot.
 
 import { rounds } from '../../core/backoff.ts'
 import { errnoOf } from '../../clients/mysql.ts'
@@ -105,9 +105,9 @@ function* upsertIfNewer(
   return written.insertId === marks.older ? 'stale' : 'applied'
 }
 
-// MySQL assigns from left to right, and a condition on columns that are assigned would read the new ones. So the upsert inserts, or
-// locks the row that is there and changes nothing. The update that follows is a compareAndSet. Outside of a transaction another
-// writer may come between the two: then the compareAndSet says what that one left.
+// MySQL assigns from left to right, and a condition on columns that are assigned would read the new ones. So the upsert
+// inserts, or locks the existing row and changes nothing. The update that follows is a compareAndSet. Outside of a transaction
+// another writer may come between the two. Then the compareAndSet returns what that writer left.
 function* upsertIf(table: string, { key, expect, set, setOnInsert }: UpsertIf): WriteSteps<Answers['upsertIf']> {
   for (let round = 0; round < rounds.write; round++) {
     const locked = yield onDuplicate(table, {

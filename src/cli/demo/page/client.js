@@ -1,15 +1,15 @@
-// A client as careful ones are written: it gives up on an answer after a second, tries again after a network error, a time-out
-// or an answer that says so, and uses one key for all tries of one order. Runs in the page and in the worker that is the
-// second tab. Every line it reports is something that happened.
+// A careful client: it gives up on an answer after a second, and retries after a network error, a time-out or an answer that
+// says so. It uses one key for all tries of one order. It runs in the page and in the worker that is the second tab. Every line
+// it reports is something that happened.
 
 const timeoutMs = 1000
 const pauseMs = 200
-// With longer and longer pauses, half a minute: a service that was killed is back by then, on a busy machine too.
+// With longer and longer pauses, half a minute: a killed service is back by then, on a busy machine too.
 const triesMax = 30
-// The first tries meet the fault, later ones do not: what goes wrong is over at some time.
+// The first tries meet the fault, later ones do not: every fault ends at some time.
 const faultyTries = 2
 
-/** `retries`: 'none' for a client that never asks twice. */
+/** `retries`: 'none' for a client that never retries. */
 export async function pay({ order, cents, road, key, faults, retries, who, report }) {
   for (let number = 1; ; number++) {
     const fault = number <= faultyTries ? faults.join(' ') : ''

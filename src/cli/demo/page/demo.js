@@ -1,5 +1,5 @@
 // The page of the demo. A press of Pay sends real requests through the network of the demo, with the faults that are switched
-// on; then the ledger of the payment service is read, and the life of the key from the store and its events.
+// on. Then the page reads the ledger of the payment service, and the life of the key from the store and its events.
 
 import { pay } from './client.js'
 import { createFlight } from './flight.js'
@@ -92,7 +92,7 @@ function showLedger(road, paid, charges) {
 }
 
 function showLife(timeline, key) {
-  // What is to come in a day or a week is the dashboard's to tell.
+  // The dashboard shows what will happen in a day or a week.
   const past = timeline.filter(({ atMs, witness }) => witness !== 'store' || atMs < Date.now() + 1000)
   byId('life').replaceChildren(
     make('p', { className: 'small soft' }, 'Key ', make('span', { className: 'mono' }, key)),

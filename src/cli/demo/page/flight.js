@@ -1,4 +1,4 @@
-// The requests as they fly: one line each, drawn from the times that were measured, on one axis of time.
+// The requests as they fly: one line each, drawn from the measured times, on one axis of time.
 
 import { make, setText } from './page.js'
 
@@ -23,7 +23,7 @@ export function createFlight(list, axis) {
     setText(axis, `${Math.round(lastMs - originMs)} ms`)
   }
 
-  // While something is under way the bars grow with the time; that is all that moves.
+  // While a request is under way its bar grows with the time. Nothing else moves.
   function animate() {
     draw()
     const flying = [...rows.values()].some(({ request }) => request.endedMs === undefined)

@@ -1,4 +1,4 @@
-// The three guarantees side by side: the same orders, the same faults, real requests. What is counted is what the ledger says.
+// The three guarantees side by side: the same orders, the same faults, real requests. The counts are those of the ledger.
 
 import { pay } from './client.js'
 import { byId, make, setText } from './page.js'
@@ -32,7 +32,7 @@ export function createGuarantees({ newOrder, ledgerOf }) {
     button.disabled = false
   }
 
-  // A killed server takes down what the others have under way with it; one after the other, each meets its own fault only.
+  // A killed server would break the requests of the others. One after the other, each meets its own fault only.
   async function sendRow({ fault, cells }, totals) {
     const one = (way, index) => sendOne(way, fault, cells[index], totals[index])
     if (fault.name !== 'server-killed') return Promise.all(ways.map(one))
@@ -60,7 +60,7 @@ export function createGuarantees({ newOrder, ledgerOf }) {
   }
 }
 
-/** The first tries meet the fault. While the service is started again they would not reach it, and there would be no fault to see. */
+/** The first tries meet the fault. They would not reach a restarting service, and there would be no fault to see. */
 async function untilServiceRuns() {
   const runs = () =>
     fetch('/without/').then(

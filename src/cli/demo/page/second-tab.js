@@ -1,4 +1,4 @@
-// The second tab: a worker has a thread and requests of its own, and shares with the page only the number of the order.
+// The second tab: a worker has its own thread and its own requests, and shares with the page only the number of the order.
 
 import { pay } from './client.js'
 
