@@ -7,7 +7,7 @@
 // - Settled entries are not counted. Running, abandoned and open ones are counted up to 1,000. `list` returns whole outcomes,
 //   and a count could hold gigabytes. A dashboard rests twenty times as long as the store took. Costs: on a large store its
 //   numbers are minutes old.
-// - On loopback the Host's name is checked, not its port (tunnels change it), and reading needs no token there. Costs: any user
+// - On loopback the Host's name is checked, not its port (tunnels change it), and reading needs no token there. Costs: every user
 //   of the machine can read keys.
 // - Wrong tokens: ten are free per address (per /64 in IPv6), then one per second is checked, right or wrong. A token that would
 //   wait more than 10 s is 429. Costs: the right token from the guesser's own address waits meanwhile.
