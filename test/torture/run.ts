@@ -3,7 +3,8 @@
 // Real processes and servers, killed, stopped, cut, filled and set. Exit code 0: no violation, and the quotas were met. 1: a
 // violation. 2: INVALID, the run met too little of what it is about. --only leaves stores out, and the quotas with them. With
 // ONCEONLY_REQUIRE=all, whatever this machine lacks makes the run INVALID.
-import { writeFileSync } from 'node:fs'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
 import { parseArgs } from 'node:util'
 import { type Campaign, runCampaign } from './campaign.ts'
 import { invalidities } from './counts.ts'
@@ -81,11 +82,11 @@ async function main(): Promise<void> {
     `${violations.length} violations, ${counts.kills} kills at ${Object.keys(points).length} points, ${counts.zombies} zombies, ${counts.restarts} server restarts, ${counts.cuts} cuts, in ${seconds.toFixed(0)} s, seed ${seed}`,
   )
   const { byStore } = campaign
-  if (json)
-    writeFileSync(
-      json,
-      JSON.stringify({ seed, scale, seconds, counts, byStore, points, violations, skipped, missed }, null, 2),
-    )
+  if (json) {
+    const report = { seed, scale, seconds, counts, byStore, points, violations, skipped, missed }
+    mkdirSync(dirname(resolve(json)), { recursive: true })
+    writeFileSync(json, JSON.stringify(report, null, 2))
+  }
   process.exitCode = violations.length > 0 ? 1 : missed.length > 0 ? 2 : 0
 }
 

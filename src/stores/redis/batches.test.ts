@@ -274,6 +274,18 @@ needs('redis', { ours: true }).describe('calls of the Redis store', () => {
     expect(await expiry(namesUnder(prefix).of(claim.key).entry)).toBe(running.forgottenAtMs)
   })
 
+  test('a keep prolongs how long Redis keeps an entry and its large outcome', async () => {
+    const store = await openStore()
+    const large: Key = key('calls', 'kept')
+    await finish(store, large, new Uint8Array(100_000))
+    await store.mend(large, { keepMs: 30 * 86_400_000 }, 'a dispute')
+    const names = namesUnder(prefix).of(large)
+    const entry = (await store.show(large))!
+    expect(entry.expiresAtMs - entry.leaseUntilMs).toBeGreaterThanOrEqual(30 * 86_400_000)
+    const expiries = [names.entry, names.outcome].map((name) => redisCommand(server.url, 'PEXPIRETIME', name))
+    expect((await Promise.all(expiries)).map(Number)).toEqual([entry.forgottenAtMs, entry.expiresAtMs])
+  })
+
   test('the scripts find the other names of an entry, whatever its key is like', async () => {
     const store = await openStore()
     for (const id of ['}:entry:', '{1}:entry:a/b', 'x}:entry:{y', ':entry:%']) {

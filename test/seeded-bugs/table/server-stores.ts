@@ -301,7 +301,7 @@ export const redisBugs: readonly SeededBug[] = [
       replace: '',
       caughtBy: byTest(
         'src/stores/redis/batches.test.ts',
-        'outcome is kept for longer, and never for shorter',
+        'a keep prolongs how long Redis keeps an entry and its large outcome',
         'redis',
       ),
     },
