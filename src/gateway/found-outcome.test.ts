@@ -59,6 +59,19 @@ test.each([
   expect(() => readResponse(Buffer.from(text))).toThrow(expected)
 })
 
+// Node refuses such a status line, so that every replay would be a 500.
+test('a reason phrase that HTTP cannot carry is refused', () => {
+  expect(() => readResponse(Buffer.from('HTTP/1.1 201 Ma\u0001de\n\n'))).toThrow('its first line')
+})
+
+test('blanks around a header value are left out, and nothing else of it, in linear time', () => {
+  const { headers } = readResponse(Buffer.from('HTTP/1.1 200 OK\nX-A: \t voil\u00e0 \t\n\n'))
+  expect(headers).toEqual([['X-A', Buffer.from('voil\u00e0').toString('latin1')]])
+  expect(() => readResponse(Buffer.from(`HTTP/1.1 200 OK\nX-A: ${' '.repeat(300_000)}\u0001\n\n`))).toThrow(
+    'in every header line',
+  )
+})
+
 test('a key of a gateway takes a response and nothing else: a replay of a value would be a 500', () => {
   for (const text of [{ value: '1' }, { failure: 'no' }, { done: true }] as const) {
     expect(() => foundIn(entry, text)).toThrow('gateway:shop/acme holds keys of a gateway')

@@ -107,7 +107,7 @@ export function readResponse(bytes: Uint8Array): Answer {
   const end = /\r?\n\r?\n/.exec(text)
   if (!end) throw wrong('an empty line between the headers and the body (also where there is no body)')
   const [first = '', ...lines] = text.slice(0, end.index).split(/\r?\n/)
-  const [, digits, message = ''] = /^HTTP(?:\/\d(?:\.\d)?)? (\d{3})(?: (.*))?$/.exec(first) ?? []
+  const [, digits, message = ''] = /^HTTP(?:\/\d(?:\.\d)?)? (\d{3})(?: ([\t\x20-\x7e\x80-\xff]*))?$/.exec(first) ?? []
   const status = Number(digits)
   if (digits === undefined || status < 200 || status > 599) {
     throw wrong(
@@ -122,9 +122,19 @@ export function readResponse(bytes: Uint8Array): Answer {
 }
 
 function headerIn(line: string): HeaderLine {
-  const [, name, value] = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*$/.exec(line) ?? []
+  const [, name, value] = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e\x80-\xff]*)$/.exec(line) ?? []
   if (name === undefined || value === undefined) throw wrong(`"Name: value" in every header line, got ${quoted(line)}`)
-  return [name, value]
+  return [name, withoutBlanks(value)]
+}
+
+/** Blanks of HTTP only: `trim` would also take the last byte of a UTF-8 "à". A pattern for both ends needs quadratic time. */
+function withoutBlanks(text: string): string {
+  const isBlank = (at: number): boolean => text[at] === ' ' || text[at] === '\t'
+  let from = 0
+  let to = text.length
+  while (from < to && isBlank(from)) from++
+  while (to > from && isBlank(to - 1)) to--
+  return text.slice(from, to)
 }
 
 function checkBody(status: number, headers: readonly HeaderLine[], body: Uint8Array): void {
