@@ -146,6 +146,11 @@ function mysql2Sender(tx: MysqlConnection): MysqlSend {
   }
 }
 
+/** The first column of the rows, as text. */
+export function answersOf(result: unknown): readonly string[] {
+  return rowsOf(result).map((row) => row[0]!)
+}
+
 // mysql2 returns the result and the description of its columns, and so do Drizzle and Knex.
 function first(returned: unknown): unknown {
   return Array.isArray(returned) ? (returned as unknown[])[0] : returned

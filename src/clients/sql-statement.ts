@@ -35,6 +35,12 @@ export function name(identifier: string): SqlStatement {
   return { texts: [quoted.join('.')], values: [] }
 }
 
+/** A whole number as it is, for places that take no placeholder on every server (LIMIT). */
+export function integer(value: number): SqlStatement {
+  if (!Number.isSafeInteger(value)) throw new Error(`Bug! ${value} is not a whole number.`)
+  return { texts: [String(value)], values: [] }
+}
+
 export function join(parts: readonly SqlStatement[], separator: string): SqlStatement {
   return parts.reduce((whole, part) => sql(['', separator, ''], whole, part))
 }

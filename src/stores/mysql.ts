@@ -22,6 +22,7 @@ import type {
   TransactionalSteps,
 } from '../core/store.ts'
 import { watchingLent } from '../clients/lent-connections.ts'
+import { offerDatabase } from '../clients/sql-database.ts'
 import { connectionsOf, poolSizeOf, sessionOf } from '../clients/mysql.ts'
 import type {
   MysqlCallbackPool,
@@ -51,6 +52,7 @@ import type { MysqlCall, MysqlWriteVerb } from './mysql/statements.ts'
 import { begin, refuseTooLarge, within } from './mysql/transactions.ts'
 import { retried } from './mysql/context.ts'
 import type { MysqlContext } from './mysql/context.ts'
+import { mysqlDatabase } from './mysql/database.ts'
 import { askForClaim, askForWrite } from './sql-answers.ts'
 
 export type { MysqlTransaction } from '../clients/mysql.ts'
@@ -128,7 +130,7 @@ export function mysqlStore<Pool extends MysqlPool | MysqlCallbackPool>(
       .then(() => retried(clock, () => connections.run(statement)))
       .catch((error: unknown) => Promise.reject(storeError(error, what, 'no')))
   const asking = { ...context, single }
-  return {
+  const store: MysqlStore<Client> = {
     name: 'mysql',
     claim: claiming(context),
     ...writing(context),
@@ -147,6 +149,7 @@ export function mysqlStore<Pool extends MysqlPool | MysqlCallbackPool>(
     migrate: () => migrate(table, connections),
     schema: () => `${schemaStatements(table).join(';\n\n')};\n`,
   }
+  return offerDatabase(store, mysqlDatabase(context))
 }
 
 export interface MysqlFitnessOptions {

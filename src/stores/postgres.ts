@@ -44,6 +44,7 @@ import type {
   TransactionalSteps,
 } from '../core/store.ts'
 import { watchingLent } from '../clients/lent-connections.ts'
+import { offerDatabase } from '../clients/sql-database.ts'
 import { connectionsOf, firstAnswer, poolSizeOf, postgresTransactionOf } from '../clients/postgres.ts'
 import type {
   PgPool,
@@ -56,6 +57,7 @@ import type {
 import { alone, batching } from './postgres/batches.ts'
 import type { Batched } from './postgres/batches.ts'
 import type { PostgresContext } from './postgres/context.ts'
+import { postgresDatabase } from './postgres/database.ts'
 import { isConflict, lockNotAvailable, sqlStateOf, storeError } from './postgres/errors.ts'
 import { readiness } from './postgres/fitness.ts'
 import { inspection } from './postgres/inspection.ts'
@@ -152,7 +154,7 @@ export function postgresStore<Pool extends PgPool | PostgresJs>(
   const context: PostgresContext<Client> = { names, clock, connections, ready: readiness(names, durability) }
   const batched = batching(context)
   const runAlone = alone(context)
-  return {
+  const store: PostgresStore<Client> = {
     name: 'postgres',
     ...batchedCalls(clock, batched),
     ...operations(context, batched, runAlone),
@@ -169,6 +171,7 @@ export function postgresStore<Pool extends PgPool | PostgresJs>(
     migrate: () => migrate(context, periodMs),
     schema: () => [schemaSql(names), ...(periodMs === undefined ? [] : periodsSteps(names, periodMs))].join('\n'),
   }
+  return offerDatabase(store, postgresDatabase(context))
 }
 
 const clientRules = [withMethods('query', 'connect'), withMethods('unsafe', 'reserve')]

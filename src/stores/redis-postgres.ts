@@ -9,6 +9,7 @@
 
 import { pausesMs } from '../core/backoff.ts'
 import type { KeyObject } from 'node:crypto'
+import { databaseOf, offerDatabase } from '../clients/sql-database.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
 import { keyString } from '../core/key.ts'
@@ -101,7 +102,7 @@ export function redisPostgresStore<Client>(options: RedisPostgresStoreOptions<Cl
   })
   const context: RedisPostgresContext<Client> = { postgres, cache, knowledge, asked: new Map(), reading: new Set() }
   const inspected = inspectionWithoutSecret(postgres)
-  return {
+  const store: PostgresStore<Client> = {
     // What is done inside a caller's transaction is not committed yet: `within` is the database's own, and the first replay
     // after the commit is remembered. `extend` and `release` concern claims that are not settled: Redis has nothing of them.
     ...postgres,
@@ -125,6 +126,8 @@ export function redisPostgresStore<Client>(options: RedisPostgresStoreOptions<Cl
       return before
     },
   }
+  const database = databaseOf(postgres)
+  return database ? offerDatabase(store, database) : store
 }
 
 interface RedisPostgresContext<Client> {

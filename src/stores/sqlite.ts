@@ -25,11 +25,12 @@
 //   no lease.
 
 import type { DatabaseSync } from 'node:sqlite'
+import { offerDatabase } from '../clients/sql-database.ts'
 import { fileOf } from '../clients/sqlite.ts'
 import type { SqliteDatabase } from '../clients/sqlite.ts'
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
-import { invalidArgument, OnceError } from '../core/errors.ts'
+import { invalidArgument } from '../core/errors.ts'
 import type { Key } from '../core/key.ts'
 import {
   aString,
@@ -56,6 +57,7 @@ import type {
 } from '../core/store.ts'
 import { callsOn } from './sqlite/batches.ts'
 import type { SqliteGround } from './sqlite/batches.ts'
+import { isConflict, sqliteDatabase } from './sqlite/database.ts'
 import { asOnceError, isBusy } from './sqlite/errors.ts'
 import { checkDurability } from './sqlite/fitness.ts'
 import type { Durability } from './sqlite/fitness.ts'
@@ -171,7 +173,7 @@ export function sqliteStore(
   const transactions = transactionsOn(ground, uncommitted)
   const look = (key: Key, request: ClaimRequest): Verdict | undefined =>
     calls.look(key, request) ?? uncommitted.verdict(key)
-  return {
+  const store: SqliteStore<SqliteDatabase> = {
     name: 'sqlite',
     claim: async (key, request) => look(key, request) ?? calls.write((entries) => entries.claim(key, request)),
     extend: (claim, leaseMs) => calls.write((entries) => entries.extend(claim, leaseMs)),
@@ -183,7 +185,7 @@ export function sqliteStore(
       return verdict ? { verdict } : transactions.begin(key, request)
     },
     ...withinOn(ground, uncommitted),
-    isConflict: (error) => isBusy(error) || (error instanceof OnceError && error.code === 'TRANSACTION_CONFLICT'),
+    isConflict,
     async sweep(given) {
       checkOptions('sweep', given, { limit: positiveInteger })
       return calls.write((entries) => entries.sweep(Math.min(given.limit, sweepLimitMax)))
@@ -209,6 +211,7 @@ export function sqliteStore(
       calls.close()
     },
   }
+  return offerDatabase(store, sqliteDatabase(ground, calls, transactions))
 }
 
 function layGround(options: SqliteFileOptions | SqliteDatabaseOptions<SqliteDatabase>): SqliteGround {

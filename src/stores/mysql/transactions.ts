@@ -211,7 +211,7 @@ export async function abandon(clock: Clock, connection: MysqlHeldConnection<unkn
   connection.destroy()
 }
 
-function notCommitted(key: Key, cause: unknown): OnceError {
+export function notCommitted(key: Key, cause: unknown): OnceError {
   if (cause instanceof OnceError) {
     return new OnceError(cause.code, { message: `${cause.message} The transaction was rolled back.`, executed: 'no' })
   }

@@ -25,7 +25,16 @@ type Granted = NonNullable<Began<SqliteDatabase>['granted']>
 export interface Transactions {
   begin(key: Key, request: ClaimRequest): Promise<Began<SqliteDatabase>>
   beginStep(claim: Claim): Promise<BegunStep<SqliteDatabase> | undefined>
+  /** A transaction without a claim. `key` names it in errors. */
+  beginPlain(key: Key): Promise<PlainTransaction>
   close(): void
+}
+
+export interface PlainTransaction {
+  readonly database: SqliteDatabase
+  commit(): Promise<void>
+  rollback(): Promise<void>
+  abandon(): Promise<void>
 }
 
 interface Connection {
@@ -117,6 +126,14 @@ export function transactionsOn(ground: SqliteGround, uncommitted: Uncommitted): 
       open((opened, over) =>
         opened.entries.holds(claim) ? step(ground, opened, claim, { over, drop, isClosed }) : undefined,
       ),
+    beginPlain: async (key) => {
+      const opened = await open((connected, over) => ({
+        database: connected.database,
+        open: openTransaction(ground, connected, key, { over, drop, isClosed }),
+      }))
+      const { rollback, abandon, commit } = opened!.open
+      return { database: opened!.database, commit: async () => void (await commit(() => 'done')), rollback, abandon }
+    },
     close() {
       closed = true
       drop()

@@ -104,7 +104,7 @@ export function withinOn(
 }
 
 /** By the same copy of SQLite, see connectLike in sqlite.ts, and on the same file. */
-function checkSameDatabase(tx: SqliteDatabase, own: SqliteDatabase): void {
+export function checkSameDatabase(tx: SqliteDatabase, own: SqliteDatabase): void {
   const sameCopy = tx instanceof own.constructor || own instanceof tx.constructor
   if (!sameCopy) {
     throw invalidArgument(

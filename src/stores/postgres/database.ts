@@ -1,0 +1,98 @@
+// The database of the store, for tables beside its own (clients/sql-database.ts). Invariants as in transactions.ts: a COMMIT is sent
+// once, and only its tag says that it happened. A connection whose state is unknown never goes back to the pool.
+
+import { randomUUID } from 'node:crypto'
+import { postgresTransactionOf } from '../../clients/postgres.ts'
+import type { PostgresConnection, PostgresOpenTransaction } from '../../clients/postgres.ts'
+import type { SqlDatabase, SqlSession, SqlTransaction } from '../../clients/sql-database.ts'
+import type { SqlStatement } from '../../clients/sql-statement.ts'
+import { describeKey } from '../../core/key.ts'
+import type { Key } from '../../core/key.ts'
+import { retried } from '../sql-answers.ts'
+import type { PostgresContext } from './context.ts'
+import { endedState, isConflict, storeError } from './errors.ts'
+import { clockMs, qualified } from './names.ts'
+import { migrationLock } from './statements.ts'
+import { commitLast, rollback } from './transactions.ts'
+
+export function postgresDatabase<Client>(context: PostgresContext<Client>): SqlDatabase<Client> {
+  const { names, clock, connections, ready } = context
+  const tableName = (suffix: string): string => qualified(names, `_${suffix}`)
+  const text = (whole: string): SqlStatement => ({ texts: [whole], values: [] })
+  return {
+    dialect: 'postgres',
+    tableName,
+    table: (suffix) => text(tableName(suffix)),
+    nowMs: () => text(clockMs),
+    isConflict,
+    async query(statement) {
+      try {
+        await ready(connections)
+        return await retried(clock, isConflict, () => alone(context, statement))
+      } catch (error) {
+        throw storeError(error, 'read or write its messages', 'unknown')
+      }
+    },
+    async migrate(statements) {
+      try {
+        await connections.run([migrationLock, ...statements])
+      } catch (error) {
+        throw storeError(error, 'migrate', 'no')
+      }
+    },
+    async begin(key) {
+      try {
+        await ready(connections)
+        return await begin(context, key)
+      } catch (error) {
+        throw storeError(error, `begin the transaction for ${describeKey(key)}`, 'no')
+      }
+    },
+    join: (tx, caller) => session(postgresTransactionOf(tx, caller)),
+  }
+}
+
+function session(open: PostgresOpenTransaction): SqlSession {
+  return {
+    query: async (statement) => (await open.query(statement)).map((row) => (row as { readonly answer: string }).answer),
+  }
+}
+
+async function alone<Client>(
+  { connections }: PostgresContext<Client>,
+  statement: SqlStatement,
+): Promise<readonly string[]> {
+  const connection = await connections.connect()
+  try {
+    const answers = await session(postgresTransactionOf(connection.client, 'onceonly')).query(statement)
+    connection.release()
+    return answers
+  } catch (error) {
+    await rollback(connection)
+    throw error
+  }
+}
+
+// The server drops the setting at every end of a transaction, so it tells whether the transaction is still the one that was opened.
+async function begin<Client>({ connections }: PostgresContext<Client>, key: Key): Promise<SqlTransaction<Client>> {
+  const connection: PostgresConnection<Client> = await connections.connect()
+  const mark = randomUUID()
+  try {
+    await connection.run(['BEGIN', `select set_config('onceonly.transaction', '${mark}', true)`])
+  } catch (error) {
+    await rollback(connection)
+    throw error
+  }
+  const isStillOpen = `do $$ begin
+  if current_setting('onceonly.transaction', true) is distinct from '${mark}' then
+    raise exception 'the transaction has ended' using errcode = '${endedState}';
+  end if;
+end $$`
+  return {
+    tx: connection.client,
+    ...session(postgresTransactionOf(connection.client, 'onceonly')),
+    commit: async () => void (await commitLast(connection, key, isStillOpen)),
+    rollback: () => rollback(connection),
+    abandon: async () => connection.destroy(new Error('the handler outlived its deadline')),
+  }
+}
