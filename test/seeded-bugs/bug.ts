@@ -40,7 +40,7 @@ export function bugsIn(file: string, group: Group, rows: readonly Row[]): Seeded
 }
 
 /** Rows that need a server, or processes that take their time, are not part of a quick run. */
-export type Needs = 'postgres' | 'redis' | 'mariadb' | 'dynamodb' | 'mongodb' | 'time'
+export type Needs = 'postgres' | 'redis' | 'mariadb' | 'dynamodb' | 'mongodb' | 'elasticmq' | 'time'
 
 // Nearly all are found within three hundred. Ten times that leaves room for a generator that changes.
 const schedulesMaxUsual = 3_000

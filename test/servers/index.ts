@@ -2,6 +2,7 @@
 // `needs`, `npm run servers`, STORES and the summary of skipped servers know it.
 import { chromium } from './chromium.ts'
 import { dynamodb } from './dynamodb.ts'
+import { elasticmq } from './elasticmq.ts'
 import { faketime } from './faketime.ts'
 import { mariadb } from './mariadb.ts'
 import { mongodb } from './mongodb.ts'
@@ -22,6 +23,7 @@ export const servers = {
   mysql,
   dynamodb,
   mongodb,
+  elasticmq,
   spin,
   chromium,
   faketime,

@@ -87,16 +87,20 @@ async function launch(recipe: Recipe, place: Place): Promise<ChildProcess> {
   let failure: Error | undefined
   child.once('error', (error) => (failure = error))
   const hasEnded = (): boolean => child.exitCode !== null || child.signalCode !== null || failure !== undefined
+  const foundItsPortTaken = (): boolean => recipe.portTaken.test(readLog(place).slice(logStart))
   try {
     await pollUntil(
       `${recipe.name} on port ${place.port}`,
-      async () => hasEnded() || (child.pid !== undefined && (await recipe.ready(place, child.pid))),
+      // ElasticMQ says that its port is taken, and stays.
+      async () =>
+        hasEnded() || foundItsPortTaken() || (child.pid !== undefined && (await recipe.ready(place, child.pid))),
       { timeoutMs: recipe.startTimeoutMs ?? 60_000 },
     )
     if (hasEnded()) throw failure ?? new Error(`it ended with ${child.exitCode ?? child.signalCode}`)
+    if (foundItsPortTaken()) throw new Error('its port is taken')
   } catch (error) {
     if (child.pid !== undefined) await killTree(child.pid)
-    const Failure = recipe.portTaken.test(readLog(place).slice(logStart)) ? PortTaken : Error
+    const Failure = foundItsPortTaken() ? PortTaken : Error
     const reason = error instanceof Error ? error.message : String(error)
     throw new Failure(`${recipe.name} did not start: ${reason}\n${tail(place)}`, { cause: error })
   }
