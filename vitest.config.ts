@@ -4,7 +4,11 @@ import { findEmbeddedPrograms, findInstalledPrograms, versionVariable } from './
 
 // Tests that start servers, or move gigabytes, run in processes of their own; all others share threads, without isolation,
 // and are quick.
-const servers = ['src/stores/{postgres,redis,redis-postgres,mysql,dynamodb,mongodb}/*.test.ts', 'test/**/*.test.ts']
+const servers = [
+  'src/stores/{postgres,redis,redis-postgres,mysql,dynamodb,mongodb}/*.test.ts',
+  'src/messages/{sqs,redis-streams}/*.test.ts',
+  'test/**/*.test.ts',
+]
 // These need no server and are quick, though they belong to no single file of src.
 const quick = [
   'test/tidy.test.ts',

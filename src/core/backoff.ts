@@ -35,6 +35,7 @@ export const backoffs: {
   readonly operation: Backoff
   readonly stepRetry: Backoff
   readonly sweep: Backoff
+  readonly broker: Backoff
 } = {
   /** A duplicate asks whether the effect has ended: close at first (most effects end within milliseconds), then twice per second. For waitMs. */
   poll: { firstMs: 20, factor: 1.6, maxMs: 500 },
@@ -51,6 +52,8 @@ export const backoffs: {
    * others back off to 5 minutes: with 100 processes the store is asked once in 2 to 3 s, and each time it is one look at an index.
    */
   sweep: { firstMs: 60_000, factor: 2, maxMs: 300_000 },
+  /** A consumer asks a broker that is down again: quickly after a hiccup, then every few seconds. */
+  broker: { firstMs: 100, factor: 2, maxMs: 5_000 },
 }
 
 /** These end after `triesMax` tries. */
@@ -98,6 +101,7 @@ export const pausesMs: {
   readonly cacheDown: number
   readonly databaseDown: number
   readonly quarantineSpread: number
+  readonly lastReceive: number
 } = {
   /**
    * The `retryAfterMs` of a key that an open transaction holds. Most transactions end within milliseconds. Claims ask for a
@@ -116,6 +120,8 @@ export const pausesMs: {
   databaseDown: 1_000,
   /** On a large loss every bucket of a Redis Cluster has evidence within seconds. One of them spreads the quarantine for all. */
   quarantineSpread: 60_000,
+  /** A consumer that is stopped gives its last question this long. A broker that has messages answers within milliseconds. */
+  lastReceive: 500,
 }
 
 /** The pauses before each release of a claim whose answer never came. The claim may still be on its way to the store, so the release is repeated. */

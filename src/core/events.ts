@@ -51,10 +51,15 @@ export interface Events {
   parked: { operation: string; why: 'in-doubt' | 'undo-stuck' | 'past-pivot' }
   /** An operation goes back. */
   compensating: { operation: string; why: 'final' | 'exhausted' | 'cancelled' }
+  /**
+   * A broker failed a consumer, which goes on. `during` says what was being asked of it, `cause` is the client's own code where it has
+   * one. What became of a message is told by the inbox.
+   */
+  'consumer-failed': { broker: string; consumer: string; during: 'receive' | 'extend' | 'return'; cause?: string }
 }
 
 export type EventName = keyof Events
-/** `swept`, `store-unfit` and `data-loss` concern no single key and have neither. */
+/** `swept`, `store-unfit`, `data-loss` and `consumer-failed` concern no single key and have neither. */
 export type PublishedEvent<Name extends EventName> = Events[Name] & {
   readonly scope?: string
   readonly keyHash?: string
@@ -81,6 +86,7 @@ export const eventNames: readonly EventName[] = [
   'drifted',
   'parked',
   'compensating',
+  'consumer-failed',
 ]
 
 const channels = Object.fromEntries(eventNames.map((name) => [name, channel(`onceonly:${name}`)])) as Record<

@@ -13,6 +13,7 @@ export type Group =
   | 'gateway'
   | 'dashboard'
   | 'program'
+  | 'messages'
 
 export interface SeededBug {
   /** What is wrong, in a few words: the name of the row. */

@@ -7,6 +7,7 @@ import { coreBugs, transactionBugs } from './table/core.ts'
 import { memoryBugs, sqliteBugs } from './table/embedded-stores.ts'
 import { dashboardBugs, gatewayBugs, programBugs } from './table/gateway.ts'
 import { httpBugs } from './table/http.ts'
+import { sqsBugs } from './table/messages-sqs.ts'
 import { operationBugs } from './table/operations.ts'
 import {
   dynamodbBugs,
@@ -37,4 +38,5 @@ export const seededBugs: readonly SeededBug[] = [
   ...dashboardBugs,
   ...programBugs,
   ...simulationBugs,
+  ...sqsBugs,
 ]
