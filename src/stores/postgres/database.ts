@@ -1,7 +1,7 @@
 // The database of the store, for tables beside its own (clients/sql-database.ts). Invariants as in transactions.ts: a COMMIT is sent
 // once, and only its tag says that it happened. A connection whose state is unknown never goes back to the pool.
 
-import { randomUUID } from 'node:crypto'
+import { systemRandom } from '../../core/clock.ts'
 import { postgresTransactionOf } from '../../clients/postgres.ts'
 import type { PostgresConnection, PostgresOpenTransaction } from '../../clients/postgres.ts'
 import type { SqlDatabase, SqlSession, SqlTransaction } from '../../clients/sql-database.ts'
@@ -76,7 +76,7 @@ async function alone<Client>(
 // The server drops the setting at every end of a transaction, so it tells whether the transaction is still the one that was opened.
 async function begin<Client>({ connections }: PostgresContext<Client>, key: Key): Promise<SqlTransaction<Client>> {
   const connection: PostgresConnection<Client> = await connections.connect()
-  const mark = randomUUID()
+  const mark = systemRandom.uuid()
   try {
     await connection.run(['BEGIN', `select set_config('onceonly.transaction', '${mark}', true)`])
   } catch (error) {
