@@ -1,9 +1,11 @@
 // The servers that the tests can have. To add one: a file of the same shape beside the others, and a line here; then
 // `needs`, `npm run servers`, STORES and the summary of skipped servers know it.
 import { chromium } from './chromium.ts'
+import { confluent } from './confluent.ts'
 import { dynamodb } from './dynamodb.ts'
 import { elasticmq } from './elasticmq.ts'
 import { faketime } from './faketime.ts'
+import { kafka } from './kafka.ts'
 import { mariadb } from './mariadb.ts'
 import { mongodb } from './mongodb.ts'
 import { mysql } from './mysql.ts'
@@ -24,6 +26,8 @@ export const servers = {
   dynamodb,
   mongodb,
   elasticmq,
+  kafka,
+  confluent,
   spin,
   chromium,
   faketime,

@@ -15,7 +15,7 @@ type AnyServer = Omit<Server, 'start'>
 
 const policyFile = '/usr/sbin/policy-rc.d'
 
-function main(): void {
+async function main(): Promise<void> {
   const all: AnyServer[] = Object.values(servers)
   const missing = all.filter((server) => !isInstalled(server))
   for (const server of all) {
@@ -24,7 +24,7 @@ function main(): void {
   if (missing.length === 0) return
   const obstacle = obstacleToApt()
   if (obstacle === undefined) installPackages(missing.filter((server) => server.aptPackages.length > 0))
-  for (const server of missing) report(server, obstacle, getRest(server))
+  for (const server of missing) report(server, obstacle, await getRest(server))
 }
 
 function installPackages(missing: AnyServer[]): void {
@@ -37,7 +37,8 @@ function installPackages(missing: AnyServer[]): void {
 }
 
 // What does not come from Debian; answers why it could not be had.
-function getRest({ mavenArtefacts, npmPackage, suitePackages }: AnyServer): string | undefined {
+async function getRest(server: AnyServer): Promise<string | undefined> {
+  const { mavenArtefacts, npmPackage, suitePackages } = server
   try {
     const mvn = findProgram('mvn')
     if (mavenArtefacts && !mvn) return 'mvn was not found'
@@ -45,6 +46,7 @@ function getRest({ mavenArtefacts, npmPackage, suitePackages }: AnyServer): stri
     if (suitePackages && !findProgram('apt-get')) return noApt
     if (suitePackages) unpackFromSuite(suitePackages)
     if (npmPackage) npmCi(join(import.meta.dirname, 'packages', npmPackage))
+    await server.finishInstall?.()
     return undefined
   } catch (error) {
     return error instanceof Error ? error.message : String(error)
@@ -122,4 +124,4 @@ function say(line: string): void {
   process.stdout.write(`${line}\n`)
 }
 
-main()
+await main()

@@ -26,6 +26,8 @@ export interface Server<Options = never, Started extends Running = Running> {
   npmPackage?: string
   // Packages of another Debian suite, unpacked into .servers and not installed (suite-folder.ts).
   suitePackages?: SuitePackages
+  // What is left to do when all of that is there: something to compile, something to prepare once and for all.
+  finishInstall?(): Promise<void>
   // Why it may not be had anywhere some day. Its tests are then skipped even if ONCEONLY_REQUIRE=all.
   optional?: string
   // The environment variable that names a server which is already there; undefined where only our own will do.
