@@ -6,7 +6,7 @@ import { findEmbeddedPrograms, findInstalledPrograms, versionVariable } from './
 // and are quick.
 const servers = [
   'src/stores/{postgres,redis,redis-postgres,mysql,dynamodb,mongodb}/*.test.ts',
-  'src/messages/{sqs,redis-streams}/*.test.ts',
+  'src/messages/{kafka,rabbitmq,nats,sqs,redis-streams}{.test.ts,/**/*.test.ts}',
   'test/**/*.test.ts',
 ]
 // These need no server and are quick, though they belong to no single file of src.

@@ -7,6 +7,7 @@ import { javascriptBlocks, notTaken } from './docs/blocks.ts'
 describe('compiled', () => import('./docs/compiled.ts').then(() => {}))
 describe('README.md and docs/writing-a-store.md', () => import('./docs/readme.ts').then(() => {}))
 describe('docs/http.md', () => import('./docs/http.ts').then(() => {}))
+describe('docs/messaging.md', () => import('./docs/messaging.ts').then(() => {}))
 describe('docs/messaging.md: SQS', () => import('./docs/messaging/sqs.ts').then(() => {}))
 describe('docs/operating.md', () => import('./docs/operating.ts').then(() => {}))
 describe('docs/operations.md', () => import('./docs/operations.ts').then(() => {}))

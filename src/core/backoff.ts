@@ -36,6 +36,7 @@ export const backoffs: {
   readonly stepRetry: Backoff
   readonly sweep: Backoff
   readonly broker: Backoff
+  readonly message: Backoff
 } = {
   /** A duplicate asks whether the effect has ended: close at first (most effects end within milliseconds), then twice per second. For waitMs. */
   poll: { firstMs: 20, factor: 1.6, maxMs: 500 },
@@ -54,6 +55,8 @@ export const backoffs: {
   sweep: { firstMs: 60_000, factor: 2, maxMs: 300_000 },
   /** A consumer asks a broker that is down again: quickly after a hiccup, then every few seconds. */
   broker: { firstMs: 100, factor: 2, maxMs: 5_000 },
+  /** A message whose handler failed comes again: soon at first, as most failures pass, then once per minute until it is parked. */
+  message: { firstMs: 200, factor: 3, maxMs: 60_000 },
 }
 
 /** These end after `triesMax` tries. */

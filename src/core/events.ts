@@ -56,6 +56,12 @@ export interface Events {
    * one. What became of a message is told by the inbox.
    */
   'consumer-failed': { broker: string; consumer: string; during: 'receive' | 'extend' | 'return'; cause?: string }
+  /** A message came to an inbox and ended like this. The scope names its consumer. `code` is why it was refused. */
+  message: {
+    is: 'handled' | 'duplicate' | 'refused' | 'busy' | 'failed'
+    code?: 'PARKED' | 'STALE' | 'TOO_OLD' | 'MISMATCH' | 'NO_ID'
+    attempts?: number
+  }
 }
 
 export type EventName = keyof Events
@@ -87,6 +93,7 @@ export const eventNames: readonly EventName[] = [
   'parked',
   'compensating',
   'consumer-failed',
+  'message',
 ]
 
 const channels = Object.fromEntries(eventNames.map((name) => [name, channel(`onceonly:${name}`)])) as Record<

@@ -27,6 +27,8 @@ export type SqlOnce = Once<SqlStore>
 export interface OpenStore extends AsyncDisposable {
   readonly store: SqlStore
   readonly database: SqlDatabase
+  // What the death of its process is to the database: every connection ends, in whatever it was doing.
+  die(): Promise<void>
 }
 
 export interface MessagesGround extends AsyncDisposable {
@@ -50,11 +52,15 @@ export async function insertEffect(
   await database.join(tx, ground.dialect).query(sql`insert into effects (name) values (${name})`)
 }
 
-const opened = (store: SqlStore, close: () => Promise<unknown>): OpenStore => ({
-  store,
-  database: databaseOf(store)!,
-  [Symbol.asyncDispose]: async () => void (await close()),
-})
+function opened(store: SqlStore, close: () => Promise<unknown>, die: () => Promise<unknown>): OpenStore {
+  let isOver = false
+  const end = async (how: () => Promise<unknown>): Promise<void> => {
+    if (isOver) return
+    isOver = true
+    await how()
+  }
+  return { store, database: databaseOf(store)!, die: () => end(die), [Symbol.asyncDispose]: () => end(close) }
+}
 
 export async function startPostgresMessages(): Promise<MessagesGround> {
   const server = await startPostgres()
@@ -71,7 +77,8 @@ export async function startPostgresMessages(): Promise<MessagesGround> {
     async openStore() {
       const pool = postgresPool(proxy.url)
       pool.on('error', () => {})
-      return opened(postgresStore({ pool }) as PostgresStore, () => pool.end())
+      const die = async (): Promise<void> => proxy.resetConnections()
+      return opened(postgresStore({ pool }) as PostgresStore, () => pool.end(), die)
     },
     effects: () => ask('select name from effects order by number'),
     ask,
@@ -99,7 +106,8 @@ export async function startMariadbMessages(): Promise<MessagesGround> {
     proxy,
     async openStore() {
       const pool = mysqlPool(proxy.url)
-      return opened(mysqlStore({ pool }) as MysqlStore, () => pool.end())
+      const die = async (): Promise<void> => proxy.resetConnections()
+      return opened(mysqlStore({ pool }) as MysqlStore, () => pool.end(), die)
     },
     effects: () => ask('select name from effects order by number'),
     ask,
@@ -129,7 +137,8 @@ export async function startSqliteMessages(): Promise<MessagesGround> {
     async openStore() {
       const store = sqliteStore({ path })
       stores.push(store)
-      return opened(store, async () => store.close())
+      const close = async (): Promise<void> => store.close()
+      return opened(store, close, close)
     },
     effects: () => ask('select name from effects order by number'),
     ask,

@@ -10,6 +10,7 @@ export type Group =
   | 'writes'
   | 'http'
   | 'operations'
+  | 'messages'
   | 'gateway'
   | 'dashboard'
   | 'program'

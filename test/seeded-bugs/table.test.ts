@@ -11,7 +11,10 @@ import { isSlow, partOfDay, parts, rotate } from './rotation.ts'
 import { seededBugs } from './table.ts'
 
 const read = (path: string): string => readFileSync(join(root, path), 'utf8')
-const contracts = globSync(['src/testing/store-contract/*.ts', 'test/writes/contract/*.ts'], { cwd: root })
+const contracts = globSync(
+  ['src/testing/store-contract/*.ts', 'test/writes/contract/*.ts', 'test/messages/*-cases.ts'],
+  { cwd: root },
+)
   .map(read)
   .join('\n')
 

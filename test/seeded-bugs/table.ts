@@ -8,6 +8,7 @@ import { memoryBugs, sqliteBugs } from './table/embedded-stores.ts'
 import { dashboardBugs, gatewayBugs, programBugs } from './table/gateway.ts'
 import { httpBugs } from './table/http.ts'
 import { sqsBugs } from './table/messages-sqs.ts'
+import { inboxBugs } from './table/messages-inbox.ts'
 import { operationBugs } from './table/operations.ts'
 import {
   dynamodbBugs,
@@ -34,6 +35,7 @@ export const seededBugs: readonly SeededBug[] = [
   ...writesBugs,
   ...httpBugs,
   ...operationBugs,
+  ...inboxBugs,
   ...gatewayBugs,
   ...dashboardBugs,
   ...programBugs,

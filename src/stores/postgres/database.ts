@@ -1,11 +1,11 @@
 // The database of the store, for tables beside its own (clients/sql-database.ts). Invariants as in transactions.ts: a COMMIT is sent
 // once, and only its tag says that it happened. A connection whose state is unknown never goes back to the pool.
 
-import { systemRandom } from '../../core/clock.ts'
 import { postgresTransactionOf } from '../../clients/postgres.ts'
 import type { PostgresConnection, PostgresOpenTransaction } from '../../clients/postgres.ts'
 import type { SqlDatabase, SqlSession, SqlTransaction } from '../../clients/sql-database.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
+import { systemRandom } from '../../core/clock.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import { retried } from '../sql-answers.ts'

@@ -35,6 +35,8 @@ export function sqliteDatabase(
       endTurn()
     }
   }
+  const reading = <T>(work: () => T): Promise<T> =>
+    whileBusy(clock, lockWaitMs, work).catch((error: unknown) => Promise.reject(asOnceError(error)))
   const same = new WeakSet<object>()
   return {
     dialect: 'sqlite',
@@ -43,9 +45,7 @@ export function sqliteDatabase(
     nowMs: () => sql`${ground.moments.now()}`,
     isConflict,
     query: async (statement) =>
-      reads(statement)
-        ? whileBusy(clock, lockWaitMs, () => send(first, statement))
-        : writing(() => send(first, statement)),
+      reads(statement) ? reading(() => send(first, statement)) : writing(() => send(first, statement)),
     migrate: (statements) => writing(() => create(first, statements)),
     async begin(key) {
       await calls.read(() => undefined)

@@ -1,0 +1,58 @@
+// What differs between the databases in the statements of the inbox: how a row becomes one text, how names are bound and read, what
+// an insert says that leaves a row which is there alone, and how a row that another transaction has is passed over.
+
+import type { SqlDatabase } from '../../clients/sql-database.ts'
+import { join, sql } from '../../clients/sql-statement.ts'
+import type { SqlStatement, SqlValue } from '../../clients/sql-statement.ts'
+
+export interface Columns {
+  /** A name (scope, id, entity) as a value. MySQL compares bytes, whatever the character set of the connection is. */
+  bound(name: string): SqlValue
+  /** Columns as one text, for `read`. Names are given by `name`. */
+  row(...columns: readonly SqlStatement[]): SqlStatement
+  /** A column that holds a name. */
+  name(column: SqlStatement): SqlStatement
+  readName(text: unknown): string
+  /** The end of an insert that leaves a row which is there alone. MySQL says it at the beginning. */
+  readonly insert: SqlStatement
+  readonly orNothing: SqlStatement
+  /** The end of a select that locks its rows, and passes over those that another transaction has. */
+  readonly skipLocked: SqlStatement
+  readonly forUpdate: SqlStatement
+}
+
+const text = (whole: string): SqlStatement => ({ texts: [whole], values: [] })
+
+const wrapped: Record<SqlDatabase['dialect'], (columns: SqlStatement) => SqlStatement> = {
+  postgres: (columns) => sql`json_build_array(${columns})::text as answer`,
+  mysql: (columns) => sql`cast(json_array(${columns}) as char) as answer`,
+  sqlite: (columns) => sql`json_array(${columns}) as answer`,
+}
+
+export function columnsOf(dialect: SqlDatabase['dialect']): Columns {
+  const isMysql = dialect === 'mysql'
+  return {
+    bound: (name) => (isMysql ? Buffer.from(name) : name),
+    row: (...columns) => wrapped[dialect](join(columns, ', ')),
+    name: (column) => (isMysql ? sql`hex(${column})` : column),
+    readName: (read) => (isMysql ? Buffer.from(read as string, 'hex').toString() : (read as string)),
+    insert: text(isMysql ? 'insert ignore into' : 'insert into'),
+    orNothing: text(isMysql ? '' : 'on conflict do nothing'),
+    // SQLite has one writer: whoever could have the row has ended.
+    skipLocked: text(dialect === 'sqlite' ? '' : 'for update skip locked'),
+    forUpdate: text(dialect === 'sqlite' ? '' : 'for update'),
+  }
+}
+
+/** Is one of these. */
+export function among(column: SqlStatement, values: readonly SqlValue[]): SqlStatement {
+  return sql`${column} in (${join(
+    values.map((value) => sql`${value}`),
+    ', ',
+  )})`
+}
+
+/** The parts of an answer that `row` made. */
+export function read(answer: string): readonly unknown[] {
+  return JSON.parse(answer) as unknown[]
+}

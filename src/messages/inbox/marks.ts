@@ -1,0 +1,187 @@
+// The marks of one consumer: which messages came, how often each was tried, and which are done. Invariants: an attempt is counted in
+// a commit of its own before the handler runs, so that a message which ends the process is counted, too. A mark is made in the
+// transaction of its effect. No statement here waits for a handler that runs elsewhere: its rows are passed over.
+
+import type { SqlDatabase, SqlSession } from '../../clients/sql-database.ts'
+import { integer, join, sql } from '../../clients/sql-statement.ts'
+import type { SqlStatement } from '../../clients/sql-statement.ts'
+import type { Key } from '../../core/key.ts'
+import { among, columnsOf, read } from './columns.ts'
+import type { Columns } from './columns.ts'
+
+/** r: received, tried and not done. d: done. s: refused as stale. p: parked. */
+export type MarkState = 'r' | 'd' | 's' | 'p'
+
+/** What is known of a message that came. */
+export type Received =
+  /** It came for the first time, and its first attempt is counted. */
+  | { readonly is: 'fresh' }
+  /** Another consumer receives it at this moment. */
+  | { readonly is: 'busy' }
+  | { readonly is: 'known'; readonly state: MarkState; readonly attempts: number; readonly fingerprint: string }
+
+export interface Identified {
+  readonly id: string
+  readonly fingerprint: string
+}
+
+export interface Marks {
+  /** What is known of each, in their order. Ids must differ. One statement on PostgreSQL. */
+  receive(messages: readonly Identified[]): Promise<readonly Received[]>
+  /** Counts one more attempt of a message that was tried before. Undefined when it is done, parked, or in the hands of another. */
+  tryAgain(id: string): Promise<number | undefined>
+  /** Marks those as done that are not, in the transaction of their effect, and returns which. What another has is passed over. */
+  take(session: SqlSession, ids: readonly string[]): Promise<ReadonlySet<string>>
+  put(session: SqlSession, id: string, state: MarkState): Promise<void>
+  /** Writes a mark that is done, whatever is there. */
+  complete(session: SqlSession, message: Identified): Promise<void>
+  /** Deletes up to `limit` marks of messages that came before. Parked ones stay. */
+  sweep(beforeMs: number, limit: number): Promise<void>
+}
+
+interface Table extends Columns {
+  readonly database: SqlDatabase
+  readonly scope: string
+  readonly table: SqlStatement
+}
+
+export function marksOn(database: SqlDatabase, scope: string): Marks {
+  const { dialect } = database
+  const on: Table = { ...columnsOf(dialect), database, scope, table: database.table('inbox') }
+  const { table, bound, insert, orNothing } = on
+  const atOnce = dialect === 'postgres'
+  return {
+    async receive(messages) {
+      const known = atOnce ? await receiveAtOnce(on, messages) : await receiveInTwo(on, messages)
+      return messages.map(({ id }) => known.get(id) ?? { is: 'busy' })
+    },
+    tryAgain: (id) => (atOnce ? tryAgainAtOnce(on, id) : tryAgainLocked(on, id)),
+    take: (session, ids) => (atOnce ? takeAtOnce(on, session, ids) : takeLocked(on, session, ids)),
+    async put(session, id, state) {
+      await session.query(sql`update ${table} set state = ${state} where ${one(on, id)}`)
+    },
+    async complete(session, { id, fingerprint }) {
+      await session.query(sql`
+        ${insert} ${table} (scope, id, fingerprint, state, attempts, at_ms)
+        values (${bound(scope)}, ${bound(id)}, ${fingerprint}, 'd', 1, ${database.nowMs()}) ${orNothing}`)
+      await session.query(sql`update ${table} set state = 'd' where ${one(on, id)}`)
+    },
+    async sweep(beforeMs, limit) {
+      const old = sql`at_ms < ${String(beforeMs)} and state <> 'p'`
+      const some = integer(limit)
+      await database.query(
+        dialect === 'mysql'
+          ? sql`delete from ${table} where ${old} order by at_ms limit ${some}`
+          : sql`delete from ${table} where (scope, id) in (select scope, id from ${table} where ${old} order by at_ms limit ${some})`,
+      )
+    },
+  }
+}
+
+function one({ bound, scope }: Table, id: string): SqlStatement {
+  return sql`scope = ${bound(scope)} and id = ${bound(id)}`
+}
+
+/** The order in which rows are locked is the same for all, so that batches that overlap do not wait for each other in a circle. */
+function free({ bound, scope, skipLocked }: Table, ids: readonly string[]): SqlStatement {
+  return sql`scope = ${bound(scope)} and ${among(sql`id`, ids.map(bound))} and state = 'r' order by id ${skipLocked}`
+}
+
+async function receiveAtOnce(
+  { database, table, scope }: Table,
+  messages: readonly Identified[],
+): Promise<Map<string, Received>> {
+  const given = messages.map((each) => sql`(${each.id}::text, ${each.fingerprint}::text)`)
+  const answers = await database.query(sql`
+    with given (id, fingerprint) as (values ${join(given, ', ')}),
+    fresh as (
+      insert into ${table} (scope, id, fingerprint, state, attempts, at_ms)
+      select ${scope}::text, id, fingerprint, 'r', 1, ${database.nowMs()} from given order by id
+      on conflict do nothing returning id
+    )
+    select json_build_array(given.id, fresh.id is not null, known.state, known.attempts, known.fingerprint)::text as answer
+    from given
+    left join fresh on fresh.id = given.id
+    left join ${table} as known on known.scope = ${scope}::text and known.id = given.id`)
+  return new Map(
+    answers.map(read).map(([id, isFresh, state, attempts, print]) => {
+      if (isFresh === true) return [id as string, { is: 'fresh' }]
+      if (state === null) return [id as string, { is: 'busy' }]
+      return [id as string, known(state, attempts, print)]
+    }),
+  )
+}
+
+// Looked at first: an insert would wait for a row that a handler elsewhere has locked. Two that receive the same new message at one
+// moment both take it for fresh, and `take` gives it to one of them.
+async function receiveInTwo(on: Table, messages: readonly Identified[]): Promise<Map<string, Received>> {
+  const { database, table, scope, bound, row, name, readName, insert, orNothing } = on
+  const ids = messages.map(({ id }) => bound(id))
+  const columns = row(name(sql`id`), sql`state`, sql`attempts`, sql`fingerprint`)
+  const found = await database.query(sql`
+    select ${columns} from ${table} where scope = ${bound(scope)} and ${among(sql`id`, ids)}`)
+  const result = new Map<string, Received>(
+    found.map(read).map(([id, state, attempts, print]) => [readName(id), known(state, attempts, print)]),
+  )
+  const fresh = messages.filter(({ id }) => !result.has(id))
+  if (fresh.length === 0) return result
+  const rows = fresh.map(
+    ({ id, fingerprint }) => sql`(${bound(scope)}, ${bound(id)}, ${fingerprint}, 'r', 1, ${database.nowMs()})`,
+  )
+  await database.query(sql`
+    ${insert} ${table} (scope, id, fingerprint, state, attempts, at_ms) values ${join(rows, ', ')} ${orNothing}`)
+  for (const { id } of fresh) result.set(id, { is: 'fresh' })
+  return result
+}
+
+function known(state: unknown, attempts: unknown, fingerprint: unknown): Received {
+  return { is: 'known', state: state as MarkState, attempts: Number(attempts), fingerprint: fingerprint as string }
+}
+
+async function tryAgainAtOnce(on: Table, id: string): Promise<number | undefined> {
+  const { database, table } = on
+  const [counted] = await database.query(sql`
+    update ${table} set attempts = attempts + 1
+    where (scope, id) in (select scope, id from ${table} where ${free(on, [id])})
+    returning attempts::text as answer`)
+  return counted === undefined ? undefined : Number(counted)
+}
+
+async function tryAgainLocked(on: Table, id: string): Promise<number | undefined> {
+  const { database, table, scope, row } = on
+  const open = await database.begin({ scope, id })
+  try {
+    const [found] = await open.query(sql`select ${row(sql`attempts`)} from ${table} where ${free(on, [id])}`)
+    if (found !== undefined) await open.query(sql`update ${table} set attempts = attempts + 1 where ${one(on, id)}`)
+    await open.commit()
+    return found === undefined ? undefined : Number(read(found)[0]) + 1
+  } catch (error) {
+    await open.rollback()
+    throw error
+  }
+}
+
+async function takeAtOnce(on: Table, session: SqlSession, ids: readonly string[]): Promise<ReadonlySet<string>> {
+  const { table } = on
+  const taken = await session.query(sql`
+    with ours as (select scope, id from ${table} where ${free(on, ids)})
+    update ${table} as mark set state = 'd' from ours where mark.scope = ours.scope and mark.id = ours.id
+    returning mark.id as answer`)
+  return new Set(taken)
+}
+
+async function takeLocked(on: Table, session: SqlSession, ids: readonly string[]): Promise<ReadonlySet<string>> {
+  const { table, scope, bound, row, name, readName } = on
+  const found = await session.query(sql`select ${row(name(sql`id`))} from ${table} where ${free(on, ids)}`)
+  const ours = found.map((answer) => readName(read(answer)[0]))
+  if (ours.length > 0) {
+    const taken = among(sql`id`, ours.map(bound))
+    await session.query(sql`update ${table} set state = 'd' where scope = ${bound(scope)} and ${taken}`)
+  }
+  return new Set(ours)
+}
+
+/** How a transaction of the inbox is named in errors. */
+export function keyOfMark(scope: string, messages: readonly Identified[]): Key {
+  return { scope, id: messages[0]?.id ?? 'a batch' }
+}

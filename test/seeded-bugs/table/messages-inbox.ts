@@ -1,0 +1,161 @@
+// Bugs in the inbox.
+
+import { bugsIn, byTest } from '../bug.ts'
+import type { SeededBug } from '../bug.ts'
+
+const tests = 'src/messages/inbox.test.ts'
+const caught = (name: string): ReturnType<typeof byTest> => byTest(tests, name)
+
+const again = 'a handler that fails leaves neither effect nor mark, and the next delivery runs it'
+const once = 'of many deliveries at once, through two processes, one has its effect'
+const counted = 'an attempt is counted before the handler runs, so that a message which ends the process is parked'
+const parked = 'a message that keeps failing is parked with its last error, and redriven'
+const stale = 'a version that is not newer than the applied one is stale, in a batch and across processes'
+const poison = 'a poison message does not sink its batch'
+const ordered = 'what comes after a failed message of its key waits, and other keys do not'
+const acknowledged = 'acknowledged after the commit, and not at all when the handler failed'
+const deliveries = 'at-most-once marks and acknowledges before it runs, and at-least-once runs every delivery'
+
+export const inboxBugs: readonly SeededBug[] = [
+  ...bugsIn('src/messages/inbox/by-transaction.ts', 'messages', [
+    {
+      id: 'inbox: the mark is made in an earlier transaction than the effect',
+      find: '    const taken = messages.filter(({ id }) => ours.has(id))\n',
+      replace:
+        '    const taken = messages.filter(({ id }) => ours.has(id))\n    await open.commit()\n    Object.assign(open, await database.begin(keyOfMark(settings.scope, messages)))\n',
+      caughtBy: caught(again),
+    },
+    {
+      id: 'inbox: a message that another has just taken is run all the same',
+      find: '    const taken = messages.filter(({ id }) => ours.has(id))\n',
+      replace: '    const taken = messages\n',
+      caughtBy: caught(once),
+    },
+    {
+      id: 'inbox: the body of a message that came before is not compared',
+      find: 'found.fingerprint !== message.fingerprint) note(',
+      replace: 'found.fingerprint === undefined) note(',
+      caughtBy: caught('the same id with another body is not run, and is kept for a person'),
+    },
+    {
+      id: 'inbox: a message is tried for ever',
+      find: 'else if (found.attempts >= settings.attempts) note(',
+      replace: 'else if (found.attempts > 1_000) note(',
+      caughtBy: caught(counted),
+    },
+    {
+      id: 'inbox: a batch fails as a whole because of one message',
+      find: '    if (group.length === 1) return note(',
+      replace:
+        '    for (const message of group.slice(1)) note(message, busy())\n    if (group.length > 0) return note(',
+      caughtBy: caught(poison),
+    },
+    {
+      id: 'inbox: a message overtakes a failed one of its key',
+      find: 'message.key !== undefined) held.add(message.key)',
+      replace: 'message.key === undefined) held.add(message.id)',
+      caughtBy: caught(ordered),
+    },
+    {
+      id: 'inbox: what a hung handler writes after its deadline is committed',
+      find: '    if (failure.isHung) await open.abandon()\n    throw failure',
+      replace: '    if (failure.isHung) return\n    throw failure',
+      caughtBy: caught('a handler that outlives its deadline is rolled back, and what it writes later reaches nobody'),
+    },
+    {
+      id: 'inbox: a parked message can come back as a fresh attempt',
+      find: `if (code === 'ATTEMPTS') await marks.put(open, id, 'p')`,
+      replace: `if (code === 'ATTEMPTS') await marks.put(open, id, 'r')`,
+      caughtBy: caught(parked),
+    },
+  ]),
+  ...bugsIn('src/messages/inbox/marks.ts', 'messages', [
+    {
+      id: 'inbox: an attempt is not counted',
+      find: 'await open.query(sql`update ${table} set attempts = attempts + 1 where ${one(on, id)}`)',
+      replace: 'await open.query(sql`update ${table} set attempts = attempts where ${one(on, id)}`)',
+      caughtBy: caught(counted),
+    },
+    {
+      id: 'inbox: sweeping forgets parked messages',
+      find: `and state <> 'p'`,
+      replace: `and state <> 'x'`,
+      caughtBy: caught('marks of messages that nobody can redeliver any more are deleted, and parked ones stay'),
+    },
+  ]),
+  ...bugsIn('src/messages/inbox/versions.ts', 'messages', [
+    {
+      id: 'inbox: a stale version is run',
+      find: 'if (before !== undefined && BigInt(version) <= before) {',
+      replace: 'if (before !== undefined && BigInt(version) < 0n) {',
+      caughtBy: caught(stale),
+    },
+    {
+      id: 'inbox: versions of one batch are not compared with each other',
+      find: '        last.set(entity, BigInt(version))\n',
+      replace: '',
+      caughtBy: caught(stale),
+    },
+  ]),
+  ...bugsIn('src/messages/inbox/delivery.ts', 'messages', [
+    {
+      id: 'inbox: a message is acknowledged before its effect is committed',
+      find: '    const handled = await handleMany(delivering, messages, run)\n    const ended',
+      replace:
+        '    await acknowledge(messages.map((_message, position) => position))\n    const handled = await handleMany(delivering, messages, run)\n    const ended',
+      caughtBy: caught(acknowledged),
+    },
+    {
+      id: 'inbox: a failed message is acknowledged',
+      find: `(is === 'failed' || is === 'busy' ? [] : [position])`,
+      replace: `(is === 'busy' ? [] : [position])`,
+      caughtBy: caught(acknowledged),
+    },
+    {
+      id: 'inbox: at-most-once runs before it acknowledges',
+      find: '    await acknowledge(messages.map((_message, position) => position))\n    await run(tx, fresh)',
+      replace: '    await run(tx, fresh)\n    await acknowledge(messages.map((_message, position) => position))',
+      caughtBy: caught(deliveries),
+    },
+    {
+      id: 'inbox: the window is not looked at',
+      find: 'if (ageMs <= settings.windowMs) return undefined',
+      replace: 'if (ageMs > 0) return undefined',
+      caughtBy: caught('a message older than the window is never run, and one without an id neither'),
+    },
+    {
+      id: 'inbox: the second of two equal messages in a batch is told as handled although the first failed',
+      find: `return handled.is === 'failed' ? { is: 'busy', retryAfterMs: handled.retryAfterMs } : handled`,
+      replace: `return handled.is === 'failed' ? { is: 'duplicate' } : handled`,
+      caughtBy: caught('two equal messages in a batch share the fate of the first'),
+    },
+  ]),
+  ...bugsIn('src/messages/inbox/message.ts', 'messages', [
+    {
+      id: 'inbox: a long id is cut off',
+      find: `keyOf(scope, [Buffer.from(id, 'utf16le').toString('base64')]).id`,
+      replace: 'id.slice(0, 100)',
+      caughtBy: caught('ids of any length and any characters are told apart byte for byte'),
+    },
+    {
+      id: 'inbox: a CloudEvent is known by its id alone',
+      find: '? `${source}#${event}` : id',
+      replace: '? event : id',
+      caughtBy: caught('a CloudEvent is known by its source and its id together'),
+    },
+  ]),
+  ...bugsIn('src/messages/inbox/parked.ts', 'messages', [
+    {
+      id: 'inbox: a redriven message that ends the process is run again and again',
+      find: 'set attempts = attempts + 1, redrive_at_ms = null where',
+      replace: 'set attempts = attempts + 1 where',
+      caughtBy: caught('a redriven message that ends the process is left parked'),
+    },
+    {
+      id: 'inbox: a parked message is stored in the clear under a codec',
+      find: '${encodeText(codec, message)},',
+      replace: '${message},',
+      caughtBy: caught('with a codec nothing of a parked message is stored in the clear'),
+    },
+  ]),
+]
