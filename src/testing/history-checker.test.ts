@@ -103,6 +103,24 @@ describe('linearizable, as far as the clients know', () => {
   })
 
   // The lease ends at 1,000. The keep at 1,500 makes the entry expire at 201,500, and the extend moves that by 1,600.
+  test('two people resolve a key at one moment, each with another outcome: either may have been first', () => {
+    const resolve = (text: string): StoreOperation => ({
+      ...at([100, 200]),
+      call: 'mend',
+      action: { resolve: Buffer.from(text), retention },
+      answer: 'done',
+    })
+    const history = (told: string): StoreOperation[] => [
+      claim('a', [0, 10], granted('a', 1, 'fresh')),
+      resolve('j1'),
+      resolve('j2'),
+      claim('b', [300, 310], { is: 'settled', outcome: Buffer.from(told), version: 0, attempt: 1 }),
+    ]
+    expect(isLinearizable(history('j1')).is).toBe('yes')
+    expect(isLinearizable(history('j2')).is).toBe('yes')
+    expect(isLinearizable(history('j3')).is).toBe('no')
+  })
+
   test('what a keep has added to an abandoned key goes along when its holder extends the lease', () => {
     const history = (atMs: number, answer: Verdict): StoreOperation[] => [
       claim('a', [0, 0], granted('a', 1, 'fresh')),

@@ -258,5 +258,17 @@ function describeState({ entry, open, nowMs }: ModelState): string {
   if (!entry) return `${nowMs} ${open?.token}`
   const { token, fence, attempt, wrote, lease, keepMs, longerMs, tombstoneMs } = entry
   const times = [lease.fromMs, lease.toMs, keepMs, longerMs, tombstoneMs].join(' ')
-  return `${nowMs} ${open?.token} ${token} ${fence} ${attempt} ${wrote} ${times}`
+  return `${nowMs} ${open?.token} ${token} ${fence} ${attempt} ${wrote} ${times} ${outcomeNumber(entry.outcome)}`
 }
+
+/** Two people can resolve one key with two outcomes, and nothing else tells those states apart. */
+function outcomeNumber(outcome: Uint8Array | undefined): number {
+  if (!outcome) return 0
+  const known = outcomeNumbers.get(outcome)
+  if (known !== undefined) return known
+  outcomeNumbers.set(outcome, ++lastOutcomeNumber)
+  return lastOutcomeNumber
+}
+
+const outcomeNumbers = new WeakMap<Uint8Array, number>()
+let lastOutcomeNumber = 0
