@@ -9,9 +9,11 @@ import { kafka } from './kafka.ts'
 import { mariadb } from './mariadb.ts'
 import { mongodb } from './mongodb.ts'
 import { mysql } from './mysql.ts'
+import { nats } from './nats.ts'
 import { pgbouncer } from './pgbouncer.ts'
 import { postgres } from './postgres.ts'
 import { prisma } from './prisma.ts'
+import { rabbitmq } from './rabbitmq.ts'
 import { redis } from './redis.ts'
 import { bun, deno, next } from './runtimes.ts'
 import type { Found, Missing } from './server.ts'
@@ -28,6 +30,8 @@ export const servers = {
   elasticmq,
   kafka,
   confluent,
+  rabbitmq,
+  nats,
   spin,
   chromium,
   faketime,

@@ -10,6 +10,8 @@ export interface SuitePackages {
   // sid changes daily: what is only there may be absent some day.
   suite: 'trixie' | 'sid'
   packages: string[]
+  // What the packages would do on installation and the program needs.
+  finish?: (folder: string) => void
 }
 
 const root = join(import.meta.dirname, '../../.servers')
@@ -27,6 +29,7 @@ export function unpackFromSuite(source: SuitePackages): void {
     const archives = download(state, source)
     mkdirSync(draft, { recursive: true })
     for (const archive of archives) run('dpkg-deb', ['-x', archive, draft])
+    source.finish?.(draft)
     rmSync(folder, { recursive: true, force: true })
     renameSync(draft, folder)
   } finally {

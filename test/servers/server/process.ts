@@ -14,8 +14,9 @@ export interface Place {
   folder: string
   dataDir: string
   port: number
-  // For a server that listens twice: the bus of a Redis cluster, the controller of Kafka.
+  // For a server that listens more than once: the bus of a Redis cluster, the controller of Kafka, Erlang's own ports.
   secondPort: number
+  thirdPort: number
 }
 
 // The world of one server, for those who torture it.
@@ -64,7 +65,8 @@ export async function startServer(recipe: Recipe): Promise<Running> {
     if (recipe.prepare) await recipe.prepare({ folder, dataDir })
     else mkdirSync(dataDir, { recursive: true })
     for (let attempt = 1; ; attempt += 1) {
-      const place = { folder, dataDir, port: await freePort(), secondPort: await freePort() }
+      const [port, secondPort, thirdPort] = [await freePort(), await freePort(), await freePort()]
+      const place = { folder, dataDir, port, secondPort, thirdPort }
       try {
         return running(recipe, place, await launch(recipe, place), guard.remove)
       } catch (error) {
