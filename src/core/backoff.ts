@@ -105,6 +105,7 @@ export const pausesMs: {
   readonly databaseDown: number
   readonly quarantineSpread: number
   readonly lastReceive: number
+  readonly heldMessage: number
 } = {
   /**
    * The `retryAfterMs` of a key that an open transaction holds. Most transactions end within milliseconds. Claims ask for a
@@ -125,6 +126,8 @@ export const pausesMs: {
   quarantineSpread: 60_000,
   /** A consumer that is stopped gives its last question this long. A broker that has messages answers within milliseconds. */
   lastReceive: 500,
+  /** How long a message that failed is held before it goes back, at most. RabbitMQ ends a channel after 30 minutes without its acknowledgement. */
+  heldMessage: 60_000,
 }
 
 /** The pauses before each release of a claim whose answer never came. The claim may still be on its way to the store, so the release is repeated. */

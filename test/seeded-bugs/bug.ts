@@ -14,7 +14,6 @@ export type Group =
   | 'gateway'
   | 'dashboard'
   | 'program'
-  | 'messages'
 
 export interface SeededBug {
   /** What is wrong, in a few words: the name of the row. */
@@ -42,7 +41,16 @@ export function bugsIn(file: string, group: Group, rows: readonly Row[]): Seeded
 }
 
 /** Rows that need a server, or processes that take their time, are not part of a quick run. */
-export type Needs = 'postgres' | 'redis' | 'mariadb' | 'dynamodb' | 'mongodb' | 'elasticmq' | 'time'
+export type Needs =
+  | 'postgres'
+  | 'redis'
+  | 'mariadb'
+  | 'dynamodb'
+  | 'mongodb'
+  | 'elasticmq'
+  | 'rabbitmq'
+  | 'nats'
+  | 'time'
 
 // Nearly all are found within three hundred. Ten times that leaves room for a generator that changes.
 const schedulesMaxUsual = 3_000

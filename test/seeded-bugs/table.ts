@@ -9,6 +9,7 @@ import { dashboardBugs, gatewayBugs, programBugs } from './table/gateway.ts'
 import { httpBugs } from './table/http.ts'
 import { sqsBugs } from './table/messages-sqs.ts'
 import { inboxBugs } from './table/messages-inbox.ts'
+import { rabbitmqBugs } from './table/messages-rabbitmq.ts'
 import { operationBugs } from './table/operations.ts'
 import {
   dynamodbBugs,
@@ -39,6 +40,7 @@ export const seededBugs: readonly SeededBug[] = [
   ...gatewayBugs,
   ...dashboardBugs,
   ...programBugs,
+  ...rabbitmqBugs,
   ...simulationBugs,
   ...sqsBugs,
 ]

@@ -1,0 +1,100 @@
+// A broker that is killed (-9) and comes back while messages are published and consumed: every message takes effect once, and the
+// effects of each key are in the order in which its messages were sent.
+import { connect } from 'amqplib'
+import { expect, test } from 'vitest'
+import type { Consuming, Outgoing, Publisher } from '../../src/messages/broker.ts'
+import { rabbitmqConsumer, rabbitmqPublisher } from '../../src/messages/rabbitmq.ts'
+import { needs } from '../servers/needs.ts'
+import { pollUntil } from '../servers/poll.ts'
+import { startRabbitmq } from '../servers/rabbitmq.ts'
+import type { Running } from '../servers/server.ts'
+import { rememberingInbox, type Writing } from './remembering-inbox.ts'
+
+const keys = ['a', 'b', 'c', 'd', 'e']
+const total = 1_000
+const batch = 25
+const crashes = 3
+
+interface Ground {
+  readonly server: Running
+  readonly topic: string
+  readonly publisher: Publisher
+  consume(
+    inbox: ReturnType<typeof rememberingInbox>,
+    handler: (tx: Writing, id: string, key: string) => unknown,
+  ): Consuming
+}
+
+// What a relay does, without its database: what failed is sent again before anything later of its key.
+async function relay(
+  publisher: Publisher,
+  messages: readonly Outgoing[],
+  sent: (count: number) => void,
+): Promise<number> {
+  let left = [...messages]
+  let failures = 0
+  while (left.length > 0) {
+    const now = left.slice(0, batch)
+    const published = await publisher.publish(now).catch((error: Error) => now.map(() => error))
+    const failed = now.filter((_, at) => published[at] !== undefined)
+    failures += failed.length
+    left = [...failed, ...left.slice(batch)]
+    sent(messages.length - left.length)
+    if (failed.length > 0) await new Promise((resolve) => setTimeout(resolve, 50))
+  }
+  return failures
+}
+
+async function crashAndCompare({ server, topic, publisher, consume }: Ground): Promise<void> {
+  const inbox = rememberingInbox()
+  const messages = Array.from({ length: total }, (_, at): Outgoing => {
+    const key = keys[at % keys.length]!
+    return { id: `m${at}`, topic, key, body: Buffer.from(`${at}`), headers: { 'ce-type': 'test' } }
+  })
+  const failing = new Set(messages.filter((_, at) => at % 97 === 0).map(({ id }) => id))
+  const consuming = consume(inbox, async (tx, id, key) => {
+    await new Promise((resolve) => setTimeout(resolve, 5))
+    if (failing.delete(id)) throw new Error('once')
+    tx.write(`${key} ${id}`)
+  })
+  let sent = 0
+  const relaying = relay(publisher, messages, (count) => (sent = count))
+  for (let crash = 1; crash <= crashes; crash += 1) {
+    // In the middle of publishing, and when much of what was sent has not been handled.
+    const markAt = (total * crash) / (crashes + 1)
+    await pollUntil('some to be sent and handled', () => sent >= markAt && inbox.effects.length >= markAt / 2)
+    await server.crash()
+    await server.restart()
+  }
+  const failures = await relaying
+  await pollUntil('all to be handled', () => new Set(inbox.effects).size === total)
+  await consuming.stop()
+  await publisher.close?.()
+  // Something was under way when the server died, or this test shows nothing.
+  expect(failures + inbox.deliveries.length - total).toBeGreaterThan(0)
+  for (const key of keys) {
+    const inOrder = messages.filter((message) => message.key === key).map(({ id }) => `${key} ${id}`)
+    expect(inbox.effects.filter((effect) => effect.startsWith(key))).toEqual(inOrder)
+  }
+}
+
+needs('rabbitmq', { ours: true }).describe('RabbitMQ', () => {
+  test('killed while messages are published and consumed, it loses none, and none takes effect twice or out of order', async () => {
+    await using server = await startRabbitmq()
+    const topic = 'orders'
+    const first = await connect(server.url)
+    const channel = await first.createChannel()
+    await channel.assertQueue(topic, { durable: true, arguments: { 'x-queue-type': 'quorum', 'x-delivery-limit': -1 } })
+    await first.close()
+    await server.queueKept(topic)
+    await crashAndCompare({
+      server,
+      topic,
+      publisher: rabbitmqPublisher({ connect: () => connect(server.url) }),
+      consume: (inbox, handler) =>
+        rabbitmqConsumer({ connect: () => connect(server.url), queue: topic, inbox, prefetch: 20 }, (tx, { id, key }) =>
+          handler(tx, id!, key!),
+        ),
+    })
+  })
+})

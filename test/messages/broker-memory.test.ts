@@ -1,0 +1,125 @@
+// What consumers and publishers hold in memory: no more than what is in flight, however much the broker has, and nothing of what is
+// done with.
+import { setFlagsFromString } from 'node:v8'
+import { runInNewContext } from 'node:vm'
+import { connect } from 'amqplib'
+import { expect, test } from 'vitest'
+import type { Consuming, MessageHandler, Outgoing, Publisher, Receiver } from '../../src/messages/broker.ts'
+import { rabbitmqConsumer, rabbitmqPublisher } from '../../src/messages/rabbitmq.ts'
+import { needs } from '../servers/needs.ts'
+import { pollUntil } from '../servers/poll.ts'
+import { rabbitmq } from '../servers/rabbitmq.ts'
+import { sharedUrl } from '../servers/shared.ts'
+
+setFlagsFromString('--expose-gc')
+const collect = runInNewContext('gc') as () => void
+
+interface Ground {
+  readonly topic: string
+  readonly publisher: Publisher
+  consume(inbox: Receiver<unknown>, atOnce: number, handler: MessageHandler<unknown>): Consuming
+}
+
+// Remembers nothing, so that whatever grows is not its own.
+const forgetful: Receiver<unknown> = {
+  consumer: 'memory',
+  async deliver(message, handler, acknowledge) {
+    await handler(undefined, message)
+    await acknowledge()
+    return { acknowledged: true }
+  },
+  deliverBatch: () => Promise.reject(new Error('not asked for')),
+}
+
+async function bytesUsed(): Promise<number> {
+  for (let times = 0; times < 3; times += 1) {
+    await new Promise(setImmediate)
+    collect()
+  }
+  const { heapUsed, arrayBuffers } = process.memoryUsage()
+  return heapUsed + arrayBuffers
+}
+
+const messagesOf = (count: number, bytes: number, { topic }: Ground): Outgoing[] =>
+  Array.from({ length: count }, (_, at) => ({
+    id: crypto.randomUUID(),
+    topic,
+    key: `k${at}`,
+    body: Buffer.alloc(bytes, 'x'),
+    headers: { 'ce-type': 'test' },
+  }))
+
+async function leavesNothing(ground: Ground): Promise<void> {
+  const count = 500
+  let handled = 0
+  const consuming = ground.consume(forgetful, 20, () => void (handled += 1))
+  const sizes: number[] = []
+  for (let round = 1; round <= 5; round += 1) {
+    const published = await ground.publisher.publish(messagesOf(count, 2_000, ground))
+    expect(published.filter(Boolean)).toEqual([])
+    await pollUntil('all to be handled', () => handled === round * count)
+    sizes.push(await bytesUsed())
+  }
+  await consuming.stop()
+  // The smallest growth of a round: what a compiler or a buffer takes meanwhile is no leak. A message that is left weighs 2,000.
+  const growth = Math.min(...sizes.slice(1).map((size, at) => size - sizes[at]!))
+  expect(growth / count).toBeLessThan(500)
+}
+
+async function holdsWhatIsInFlight(ground: Ground): Promise<void> {
+  const bytes = 256 * 1_024
+  for (let part = 0; part < 10; part += 1) {
+    expect((await ground.publisher.publish(messagesOf(20, bytes, ground))).filter(Boolean)).toEqual([])
+  }
+  const before = await bytesUsed()
+  let running = 0
+  let release = (): void => {}
+  const released = new Promise<void>((resolve) => (release = resolve))
+  let handled = 0
+  const consuming = ground.consume(forgetful, 4, async () => {
+    running += 1
+    await released
+    handled += 1
+  })
+  await pollUntil('four handlers', () => running === 4)
+  // Whatever else the broker would send is here by now: nothing more comes while the four are in hand.
+  const sizes: number[] = []
+  for (let times = 0; times < 20; times += 1) {
+    await new Promise((resolve) => setTimeout(resolve, 20))
+    sizes.push((await bytesUsed()) - before)
+  }
+  expect(running).toBe(4)
+  // 200 messages are 52 MB, four are 1 MB, and as much again for what a client reads ahead.
+  expect(Math.max(...sizes)).toBeLessThan(16 * bytes)
+  release()
+  await pollUntil('all to be handled', () => handled === 200)
+  await consuming.stop()
+}
+
+needs('rabbitmq').describe('RabbitMQ', () => {
+  async function ground(): Promise<Ground> {
+    const url = await sharedUrl(rabbitmq)
+    const topic = `q-${crypto.randomUUID()}`
+    const first = await connect(url)
+    await (await first.createChannel()).assertQueue(topic, { durable: true, arguments: { 'x-queue-type': 'quorum' } })
+    await first.close()
+    return {
+      topic,
+      publisher: rabbitmqPublisher({ connect: () => connect(url) }),
+      consume: (inbox, prefetch, handler) =>
+        rabbitmqConsumer({ connect: () => connect(url), queue: topic, inbox, prefetch }, handler),
+    }
+  }
+
+  test('thousands of messages leave no memory behind', async () => {
+    const here = await ground()
+    await leavesNothing(here)
+    await here.publisher.close!()
+  })
+
+  test('of a queue of 52 MB a consumer holds no more than it has in flight', async () => {
+    const here = await ground()
+    await holdsWhatIsInFlight(here)
+    await here.publisher.close!()
+  })
+})
