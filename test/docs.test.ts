@@ -9,6 +9,7 @@ describe('README.md and docs/writing-a-store.md', () => import('./docs/readme.ts
 describe('docs/http.md', () => import('./docs/http.ts').then(() => {}))
 describe('docs/messaging.md', () => import('./docs/messaging.ts').then(() => {}))
 describe('docs/messaging.md: RabbitMQ', () => import('./docs/messaging/rabbitmq.ts').then(() => {}))
+describe('docs/messaging.md: outbox', () => import('./docs/messaging/outbox.ts').then(() => {}))
 describe('docs/messaging.md: SQS', () => import('./docs/messaging/sqs.ts').then(() => {}))
 describe('docs/operating.md', () => import('./docs/operating.ts').then(() => {}))
 describe('docs/operations.md', () => import('./docs/operations.ts').then(() => {}))

@@ -37,6 +37,9 @@ export const backoffs: {
   readonly sweep: Backoff
   readonly broker: Backoff
   readonly message: Backoff
+  readonly relay: Backoff
+  readonly relayOutage: Backoff
+  readonly relayPoll: Backoff
 } = {
   /** A duplicate asks whether the effect has ended: close at first (most effects end within milliseconds), then twice per second. For waitMs. */
   poll: { firstMs: 20, factor: 1.6, maxMs: 500 },
@@ -57,6 +60,15 @@ export const backoffs: {
   broker: { firstMs: 100, factor: 2, maxMs: 5_000 },
   /** A message whose handler failed comes again: soon at first, as most failures pass, then once per minute until it is parked. */
   message: { firstMs: 200, factor: 3, maxMs: 60_000 },
+  /** A row of the outbox that a broker refused. Its key waits meanwhile, so the first tries are close. */
+  relay: { firstMs: 1_000, factor: 2, maxMs: 300_000 },
+  /** A broker that took no message at all, or a database that did not answer the relay. Both are mostly back within seconds. */
+  relayOutage: { firstMs: 200, factor: 2, maxMs: 15_000 },
+  /**
+   * A relay that found nothing looks again, and starts anew when `outbox.add` was called in its own process: a commit is found 5 to 10 ms
+   * later. Per shard that has nothing to do it is one look per second.
+   */
+  relayPoll: { firstMs: 10, factor: 1.5, maxMs: 1_000 },
 }
 
 /** These end after `triesMax` tries. */
@@ -68,6 +80,7 @@ export const countedBackoffs: {
   readonly lockedMend: CountedBackoff
   readonly migration: CountedBackoff
   readonly undo: CountedBackoff
+  readonly relayPark: CountedBackoff
 } = {
   /** A transaction or transaction step that loses against others (deadlock, serialization) five times in a row will not win soon. */
   transaction: counted(5, 10, 3, 500),
@@ -83,6 +96,8 @@ export const countedBackoffs: {
   migration: counted(300, 300, 1, 300),
   /** Three tries outlast a hiccup. An undo that fails longer parks the operation, and the next resume tries again. */
   undo: counted(3, 200, 3, 5_000),
+  /** `onFailure: 'park'`: after ten tries, which take 8 to 17 minutes, a person has to look. */
+  relayPark: counted(10, 1_000, 2, 300_000),
 }
 
 /** Rounds without a pause: a writer that was overtaken reads what is there now, and decides again. */
@@ -106,6 +121,8 @@ export const pausesMs: {
   readonly quarantineSpread: number
   readonly lastReceive: number
   readonly heldMessage: number
+  readonly heldRows: number
+  readonly relayUpkeep: number
 } = {
   /**
    * The `retryAfterMs` of a key that an open transaction holds. Most transactions end within milliseconds. Claims ask for a
@@ -128,6 +145,10 @@ export const pausesMs: {
   lastReceive: 500,
   /** How long a message that failed is held before it goes back, at most. RabbitMQ ends a channel after 30 minutes without its acknowledgement. */
   heldMessage: 60_000,
+  /** A relay looks for held rows that are due, or that a person has redriven. */
+  heldRows: 1_000,
+  /** One relay removes old rows and says how far behind the relays are. */
+  relayUpkeep: 10_000,
 }
 
 /** The pauses before each release of a claim whose answer never came. The claim may still be on its way to the store, so the release is repeated. */

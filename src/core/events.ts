@@ -62,10 +62,29 @@ export interface Events {
     code?: 'PARKED' | 'STALE' | 'TOO_OLD' | 'MISMATCH' | 'NO_ID'
     attempts?: number
   }
+  /** A relay published rows of an outbox. `lagMs` is the age of the oldest. */
+  relayed: { shard: number; publisher: string; count: number; lagMs: number }
+  /** A row could not be published, and the later ones of its key wait behind it. */
+  'relay-blocked': { shard: number; tries: number; ageMs: number }
+  /** A row was given up. `parked`: its key waits for a person. `dead`: its key goes on without it. */
+  'dead-lettered': { shard: number; tries: number; how: 'parked' | 'dead' }
+  /** The publisher took no message at all, or the database failed. The relay tries again. */
+  'relay-failed': { shard?: number; publisher: string; reason: string }
+  /** A relay works on a shard from now on, or no longer. `lost`: another relay has taken it. */
+  'relay-shard': { shard: number; epoch: number; how: 'taken' | 'given' | 'lost' }
+  /** How far behind the relays are, every ten seconds, from one of them. */
+  'relay-lag': {
+    unsent: number
+    lagMs: number
+    blockedKeys: number
+    headOfLineMs: number
+    parked: number
+    dead: number
+  }
 }
 
 export type EventName = keyof Events
-/** `swept`, `store-unfit`, `data-loss` and `consumer-failed` concern no single key and have neither. */
+/** `swept`, `store-unfit`, `data-loss`, `consumer-failed` and most events of a relay concern no single key and have neither. */
 export type PublishedEvent<Name extends EventName> = Events[Name] & {
   readonly scope?: string
   readonly keyHash?: string
@@ -94,6 +113,12 @@ export const eventNames: readonly EventName[] = [
   'compensating',
   'consumer-failed',
   'message',
+  'relayed',
+  'relay-blocked',
+  'dead-lettered',
+  'relay-failed',
+  'relay-shard',
+  'relay-lag',
 ]
 
 const channels = Object.fromEntries(eventNames.map((name) => [name, channel(`onceonly:${name}`)])) as Record<

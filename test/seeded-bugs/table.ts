@@ -7,6 +7,7 @@ import { coreBugs, transactionBugs } from './table/core.ts'
 import { memoryBugs, sqliteBugs } from './table/embedded-stores.ts'
 import { dashboardBugs, gatewayBugs, programBugs } from './table/gateway.ts'
 import { httpBugs } from './table/http.ts'
+import { outboxBugs } from './table/messages-outbox.ts'
 import { sqsBugs } from './table/messages-sqs.ts'
 import { inboxBugs } from './table/messages-inbox.ts'
 import { rabbitmqBugs } from './table/messages-rabbitmq.ts'
@@ -42,5 +43,6 @@ export const seededBugs: readonly SeededBug[] = [
   ...programBugs,
   ...rabbitmqBugs,
   ...simulationBugs,
+  ...outboxBugs,
   ...sqsBugs,
 ]

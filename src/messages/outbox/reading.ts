@@ -1,0 +1,115 @@
+// Finds rows that are not sent. A cursor per lane is enough, as nothing can commit behind it: a later row of the lane waits for the lock,
+// and gets a higher position. A cursor over all lanes would lose the rows of a slow transaction.
+
+import { integer, join, sql } from '../../clients/sql-statement.ts'
+import type { SqlStatement } from '../../clients/sql-statement.ts'
+import type { HeldShard, RelayRow, RelaySource } from '../relay.ts'
+import { lanesOf } from './lanes.ts'
+import { jsonRow } from './tables.ts'
+import type { OutboxTables } from './tables.ts'
+
+// One busy lane must not fill every batch while others wait.
+const lanesPerBatch = 4
+
+export function readCalls(tables: OutboxTables): Pick<RelaySource, 'read' | 'readDue'> {
+  const { database } = tables
+  const shards = shardsCount(tables)
+  return {
+    async read(shard, from, limit) {
+      const lanes = lanesOf(shard.shard, await shards())
+      const start = Math.max(
+        0,
+        lanes.findIndex((lane) => lane >= from),
+      )
+      const turned = [...lanes.slice(start), ...lanes.slice(0, start)]
+      const perLane = Math.max(1, Math.ceil(limit / lanesPerBatch))
+      const answers = await database.query(
+        database.dialect === 'postgres'
+          ? onPostgres(tables, shard, turned, perLane, limit)
+          : ((await onCounters(tables, shard, turned, perLane, limit)) ?? sql`select '' as answer where 1 = 0`),
+      )
+      return answers.map(rowIn)
+    },
+    async readDue(shard, limit) {
+      const { held } = tables
+      const own = sql`shard = ${integer(shard)} and state = 'waiting'`
+      const answers = await database.query(sql`select ${row(tables, 'h.tries')} from (
+  select o.*, ${database.nowMs()} as now_ms from ${held} o where ${own}
+    and order_key in (select order_key from ${held} where ${own} and due_at_ms <= ${database.nowMs()})
+) h order by position limit ${integer(limit)}`)
+      return answers.map(rowIn)
+    },
+  }
+}
+
+/** The number is fixed by the first migration. */
+export function shardsCount({ database, shards }: OutboxTables): () => Promise<number> {
+  let known: number | undefined
+  return async () => {
+    if (known === undefined) {
+      const [answer] = await database.query(sql`select ${jsonRow(database, 'count(*)')} from ${shards}`)
+      known = (JSON.parse(answer!) as [number])[0]
+    }
+    return known
+  }
+}
+
+function row({ database }: OutboxTables, tries: string): SqlStatement {
+  return jsonRow(
+    database,
+    `h.lane, h.position, h.id, h.aggregatetype, h.aggregateid, h.payload, h.encoding, h.headers, h.now_ms - h.added_at_ms, ${tries}`,
+  )
+}
+
+type Columns = [number, number, string, string, string | null, string, 'text' | 'base64', string, number, number]
+
+function rowIn(answer: string): RelayRow {
+  const [lane, position, id, topic, key, payload, encoding, headers, ageMs, tries] = JSON.parse(answer) as Columns
+  const body = Buffer.from(payload, encoding === 'base64' ? 'base64' : 'utf8')
+  const given = JSON.parse(headers) as Record<string, string>
+  return { lane, position, id, topic, key: key ?? undefined, body, headers: given, ageMs, tries }
+}
+
+/** One descent of the index per lane, in the order of the lanes, until there are enough. */
+function onPostgres(
+  tables: OutboxTables,
+  { cursors }: HeldShard,
+  lanes: readonly number[],
+  perLane: number,
+  limit: number,
+): SqlStatement {
+  const { database, outbox } = tables
+  const given = JSON.stringify(lanes.map((lane) => [lane, cursors.get(lane) ?? 0]))
+  return sql`select ${row(tables, '0')} from json_array_elements(${given}::text::json) as c(cursor)
+cross join lateral (
+  select o.*, ${database.nowMs()} as now_ms from ${outbox} o
+  where o.lane = (c.cursor->>0)::smallint and o.position > (c.cursor->>1)::bigint order by o.position limit ${integer(perLane)}
+) h limit ${integer(limit)}`
+}
+
+/** The counters of the lanes say where something is new. Undefined when there is nothing. */
+async function onCounters(
+  tables: OutboxTables,
+  { cursors }: HeldShard,
+  lanes: readonly number[],
+  perLane: number,
+  limit: number,
+): Promise<SqlStatement | undefined> {
+  const { database, outbox, lanes: counters } = tables
+  const answers = await database.query(
+    sql`select ${jsonRow(database, 'lane, position')} from ${counters} where position > 0 and lane in (${join(lanes.map(integer), ', ')})`,
+  )
+  const counts = new Map(answers.map((answer) => JSON.parse(answer) as [number, number]))
+  const parts: SqlStatement[] = []
+  let found = 0
+  for (const lane of lanes) {
+    const cursor = cursors.get(lane) ?? 0
+    const fresh = Math.min((counts.get(lane) ?? 0) - cursor, perLane, limit - found)
+    if (fresh <= 0) continue
+    found += fresh
+    parts.push(sql`select * from (select o.*, ${database.nowMs()} as now_ms from ${outbox} o
+where o.lane = ${integer(lane)} and o.position > ${integer(cursor)} order by o.position limit ${integer(fresh)}) p${integer(lane)}`)
+  }
+  if (parts.length === 0) return undefined
+  return sql`select ${row(tables, '0')} from (${join(parts, ' union all ')}) h`
+}

@@ -1,0 +1,85 @@
+// How far behind the relay is, for people and for metrics.
+
+import { integer, sql } from '../../clients/sql-statement.ts'
+import type { RelaySource, RelayStatus } from '../relay.ts'
+import { allCursors } from './retention.ts'
+import { jsonRow } from './tables.ts'
+import type { OutboxTables } from './tables.ts'
+
+// To count a backlog of millions exactly would cost more than it tells.
+const countedPerLane = 1_000
+
+export function statusCalls(tables: OutboxTables): Pick<RelaySource, 'status'> {
+  const cursors = allCursors(tables)
+  return {
+    async status() {
+      const [unsent, lagMs] =
+        tables.database.dialect === 'postgres'
+          ? await unsentOnPostgres(tables, await cursors())
+          : await unsentByCounters(tables, await cursors())
+      return { unsent, lagMs: lagMs ?? undefined, ...(await heldNumbers(tables)) }
+    },
+  }
+}
+
+type Unsent = readonly [count: number, lagMs: number | null]
+
+async function unsentOnPostgres(
+  { database, outbox }: OutboxTables,
+  cursors: ReadonlyMap<number, number>,
+): Promise<Unsent> {
+  const [answer] = await database.query(sql`select ${jsonRow(database, 'coalesce(sum(n.count), 0), max(n.lag_ms)')}
+from json_array_elements(${JSON.stringify([...cursors])}::text::json) as c(cursor)
+cross join lateral (
+  select count(*) as count, ${database.nowMs()} - min(o.added_at_ms) as lag_ms from (
+    select o.added_at_ms from ${outbox} o where o.lane = (c.cursor->>0)::smallint and o.position > (c.cursor->>1)::bigint
+    order by o.position limit ${integer(countedPerLane)}
+  ) o
+) n`)
+  return JSON.parse(answer!) as Unsent
+}
+
+async function unsentByCounters(
+  { database, outbox, lanes }: OutboxTables,
+  cursors: ReadonlyMap<number, number>,
+): Promise<Unsent> {
+  const answers = await database.query(
+    sql`select ${jsonRow(database, 'lane, position')} from ${lanes} where position > 0`,
+  )
+  let count = 0
+  let lagMs: number | null = null
+  for (const answer of answers) {
+    const [lane, position] = JSON.parse(answer) as [number, number]
+    const cursor = cursors.get(lane) ?? 0
+    if (position <= cursor) continue
+    count += position - cursor
+    const [age] = await database.query(sql`select ${jsonRow(database, 'now_ms - added_at_ms')} from (
+  select o.*, ${database.nowMs()} as now_ms from ${outbox} o where o.lane = ${integer(lane)} and o.position > ${integer(cursor)} order by o.position limit 1
+) h`)
+    if (age !== undefined) lagMs = Math.max(lagMs ?? 0, (JSON.parse(age) as [number])[0])
+  }
+  return [count, lagMs]
+}
+
+async function heldNumbers({ database, held }: OutboxTables): Promise<Omit<RelayStatus, 'unsent' | 'lagMs'>> {
+  const answers =
+    await database.query(sql`select ${jsonRow(database, 'state, heads, rows_count, now_ms - oldest_ms')} from (
+  select h.state, count(distinct case when h.tries > 0 then h.order_key end) as heads, count(*) as rows_count,
+    min(case when h.tries > 0 then h.added_at_ms end) as oldest_ms, ${database.nowMs()} as now_ms
+  from ${held} h group by h.state
+) n`)
+  const found = new Map(
+    answers.map((answer) => {
+      const [state, heads, rows, ageMs] = JSON.parse(answer) as [string, number, number, number | null]
+      return [state, { heads, rows, ageMs }]
+    }),
+  )
+  const waiting = found.get('waiting')
+  return {
+    blockedKeys: waiting?.heads ?? 0,
+    headOfLineMs: waiting?.ageMs ?? undefined,
+    parked: found.get('parked')?.rows ?? 0,
+    dead: found.get('dead')?.rows ?? 0,
+    waiting: waiting?.rows ?? 0,
+  }
+}

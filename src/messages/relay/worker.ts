@@ -1,0 +1,83 @@
+// Works on one shard, round after round, until it is stopped or another relay has the shard. It rests longer the longer there is
+// nothing to do, and is woken when events are added in this process.
+
+import { backoffMs, backoffs } from '../../core/backoff.ts'
+import { sleep } from '../../core/clock.ts'
+import { publish } from '../../core/events.ts'
+import { nothing, reasonIn, roundOf, stateOf } from './rounds.ts'
+import type { RelayContext, Round } from './rounds.ts'
+import type { HeldShard } from './source.ts'
+
+export interface ShardWorker {
+  readonly shard: number
+  epoch(): number
+  /** Until `stop`, or until another relay has the shard. */
+  run(): Promise<'stopped' | 'lost'>
+  /** Look at once. */
+  wake(): void
+  /** Ends after the batch that is being published. */
+  stop(): void
+}
+
+export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorker {
+  const { source, owner, leaseMs, clock, random, publisher } = context
+  const { shard } = taken
+  const stopping = new AbortController()
+  let resting: AbortController | undefined
+  let state = stateOf(taken)
+  let idle = 0
+  let failures = 0
+
+  async function rest(delayMs: number): Promise<void> {
+    if (stopping.signal.aborted) return
+    resting = new AbortController()
+    await sleep(clock, delayMs, { signal: resting.signal })
+    resting = undefined
+  }
+
+  /** After an error nothing is known of what was written. The shard is taken anew, with what is in the database. */
+  async function recover(error: unknown): Promise<'ours' | 'lost'> {
+    publish('relay-failed', undefined, { shard, publisher: publisher.name, reason: reasonIn(error) })
+    await rest(backoffMs(backoffs.relayOutage, failures++, random))
+    if (stopping.signal.aborted) return 'ours'
+    try {
+      const again = await source.take(shard, owner, leaseMs)
+      if (!again) return 'lost'
+      const { failingSince } = state
+      state = { ...stateOf(again), failingSince, from: state.from }
+    } catch {
+      // The database is still down, and the next round says so.
+    }
+    return 'ours'
+  }
+
+  async function run(): Promise<'stopped' | 'lost'> {
+    while (!stopping.signal.aborted) {
+      const round = await roundOf(context, state).catch((error: unknown): Round => ({ ...nothing, error }))
+      if (round.is === 'lost') return 'lost'
+      if (round.error !== undefined) {
+        if ((await recover(round.error)) === 'lost') return 'lost'
+        continue
+      }
+      failures = 0
+      idle = round.found > 0 ? 0 : idle + 1
+      if (round.found === 0) await rest(backoffMs(backoffs.relayPoll, idle - 1, random))
+    }
+    return 'stopped'
+  }
+
+  return {
+    shard,
+    epoch: () => state.epoch,
+    run,
+    wake() {
+      idle = 0
+      // A relay that rests because its broker is down is not woken by more rows for it.
+      if (failures === 0) resting?.abort()
+    },
+    stop() {
+      stopping.abort()
+      resting?.abort()
+    },
+  }
+}

@@ -1,0 +1,221 @@
+// The outbox on every SQL database: what commits is delivered, what is rolled back never is, and the order per key is that of commits.
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { createOnce } from '../../src/core/once.ts'
+import { createRelay } from '../../src/messages/outbox.ts'
+import { memoryStore } from '../../src/stores/memory.ts'
+import { createOutbox } from '../../src/messages/outbox.ts'
+import { needs } from '../servers/needs.ts'
+import { grounds, insertEffect, type MessagesGround } from './grounds.ts'
+import { emptyOutbox, listBroker, openOutbox, type OpenOutbox, textIn } from './outbox-ground.ts'
+
+const order = { topic: 'orders', type: 'order.placed' }
+
+for (const { name, server, start } of grounds) {
+  const suite = server === undefined ? describe : needs(server, { ours: true }).describe
+  suite(`an outbox on ${name}`, () => {
+    let ground: MessagesGround
+    let open: OpenOutbox
+    beforeAll(async () => {
+      ground = await start()
+      open = await openOutbox(ground)
+      await Promise.all([open.outbox.migrate(), open.outbox.migrate()])
+      await open[Symbol.asyncDispose]()
+    })
+    afterAll(() => ground[Symbol.asyncDispose]())
+    beforeEach(async () => {
+      await emptyOutbox(ground)
+      open = await openOutbox(ground)
+    })
+    afterEach(() => open[Symbol.asyncDispose]())
+
+    test('what a transaction adds is delivered when it commits, and never when it is rolled back', async () => {
+      const broker = listBroker()
+      const relay = createRelay({ outbox: open.outbox, publisher: broker })
+      const ids = await open.transaction((tx) =>
+        open.outbox.add(tx, [
+          { ...order, key: 'order-1', data: { total: 1 } },
+          { ...order, key: 'order-1', data: { total: 2 } },
+          { ...order, data: new Uint8Array([0, 1, 255]) },
+        ]),
+      )
+      const undone = open.transaction(async (tx) => {
+        await open.outbox.add(tx, { ...order, key: 'order-1' })
+        throw new Error('undone')
+      })
+      await expect(undone).rejects.toThrow('undone')
+      expect(await relay.runOnce()).toEqual({ sent: 3, held: 0, dead: 0 })
+      expect(broker.firsts().toSorted()).toEqual([...ids].toSorted())
+      expect(broker.ofKey('order-1')).toEqual(ids.slice(0, 2))
+      expect(broker.arrived.find(({ id }) => id === ids[2])!.body).toEqual(Buffer.from([0, 1, 255]))
+      expect(await relay.runOnce()).toEqual({ sent: 0, held: 0, dead: 0 })
+    })
+
+    test('a row is a CloudEvent with an id that sorts by time, and every odd character arrives', async () => {
+      const broker = listBroker()
+      const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'
+      const odd = String.raw`it's "quoted" \ ? $1 :name {a} %s -- ; ü 🙂`
+      const id = await open.addOne({
+        topic: odd,
+        key: odd,
+        data: { odd, nul: '\0' },
+        headers: { tenant: odd },
+        traceparent,
+      })
+      await createRelay({ outbox: open.outbox, publisher: broker }).runOnce()
+      expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7/)
+      const [message] = broker.arrived
+      expect(message).toMatchObject({ id, topic: odd, key: odd })
+      expect(JSON.parse(textIn(message!))).toEqual({ odd, nul: '\0' })
+      expect(message!.headers).toMatchObject({
+        'ce-id': id,
+        'ce-source': 'shop',
+        'ce-type': 'order.placed',
+        'ce-specversion': '1.0',
+        'ce-partitionkey': odd,
+        'content-type': 'application/json',
+        tenant: odd,
+        traceparent,
+      })
+    })
+
+    test('the columns are those that the outbox event router of Debezium reads by default', async () => {
+      const id = await open.addOne({ key: 'order-1', data: { total: 1 } })
+      for (const [column, value] of Object.entries({
+        id,
+        aggregatetype: 'orders',
+        aggregateid: 'order-1',
+        type: 'order.placed',
+        payload: '{"total":1}',
+      }))
+        expect(await ground.ask(`select ${column} from onceonly_outbox`)).toEqual([value])
+    })
+
+    test('an event commits with the effect and the record of a key', async () => {
+      const broker = listBroker()
+      const once = createOnce({ store: open.store, scope: 'shop' })
+      for (let attempt = 1; attempt <= 2; attempt++) {
+        await once.transaction('order-1', async (tx) => {
+          await insertEffect(ground, open.database, tx, 'order-1')
+          await open.outbox.add(tx, { ...order, key: 'order-1' })
+          return 'placed'
+        })
+      }
+      const failing = once.transaction('order-2', async (tx) => {
+        await open.outbox.add(tx, { ...order, key: 'order-2' })
+        throw new Error('declined')
+      })
+      await expect(failing).rejects.toThrow('declined')
+      await createRelay({ outbox: open.outbox, publisher: broker }).runOnce()
+      expect(broker.arrived.map(({ key }) => key)).toEqual(['order-1'])
+      expect(await ground.effects()).toEqual(['order-1'])
+      await once.close()
+    })
+
+    test('a transaction that commits late is not lost behind one that commits before it', async () => {
+      if (ground.dialect === 'sqlite') return // has one writer: a transaction that commits late has begun late
+      const broker = listBroker()
+      const relay = createRelay({ outbox: open.outbox, publisher: broker })
+      const slow = await open.database.begin({ scope: 'test', id: 'slow' })
+      const slowId = await open.outbox.add(slow.tx, { ...order, key: 'slow' })
+      // Enough of them that some share the shard of the slow one.
+      const quick = await Promise.all(Array.from({ length: 40 }, (_, index) => open.addOne({ key: `quick-${index}` })))
+      await relay.runOnce()
+      expect(broker.firsts()).not.toContain(slowId)
+      await slow.commit()
+      await relay.runOnce()
+      expect(broker.firsts().toSorted()).toEqual([...quick, slowId].toSorted())
+      expect(broker.arrived).toHaveLength(41)
+    })
+
+    test('of one key the second transaction waits for the first, and is delivered after it', async () => {
+      if (ground.dialect === 'sqlite') return // has one writer
+      const broker = listBroker()
+      const relay = createRelay({ outbox: open.outbox, publisher: broker })
+      const began = await open.database.begin({ scope: 'test', id: 'began first' })
+      const other = await open.database.begin({ scope: 'test', id: 'added first' })
+      const first = await open.outbox.add(other.tx, { ...order, key: 'order-1' })
+      let hasAdded = false
+      const adding = open.outbox.add(began.tx, { ...order, key: 'order-1' }).then((id) => {
+        hasAdded = true
+        return id
+      })
+      await relay.runOnce()
+      expect(hasAdded).toBe(false)
+      await other.commit()
+      const second = await adding
+      await relay.runOnce()
+      expect(broker.firsts()).toEqual([first])
+      await began.commit()
+      await relay.runOnce()
+      expect(broker.firsts()).toEqual([first, second])
+    })
+
+    test('under many transactions at once every commit is delivered, in the order of commits per key', async () => {
+      const broker = listBroker()
+      const relay = createRelay({ outbox: open.outbox, publisher: broker, batch: 7, leaseMs: 60_000 })
+      relay.start()
+      const committed: string[] = []
+      const keys = ['a', 'b', 'c']
+      const work = Array.from({ length: 60 }, async (_, index) => {
+        const key = keys[index % keys.length]!
+        const doing = open.transaction(async (tx) => {
+          const id = await open.outbox.add(tx, { ...order, key })
+          // The number of the effect is taken under the lock of the key, too: its order is the order of commits.
+          await insertEffect(ground, open.database, tx, `${key} ${id}`)
+          if (index % 5 === 0) throw new Error('rolled back')
+          committed.push(id)
+        })
+        await doing.catch((error: unknown) => expect(String(error)).toContain('rolled back'))
+      })
+      await Promise.all(work)
+      await expect.poll(() => broker.firsts().length, { timeout: 60_000 }).toBe(committed.length)
+      await relay.stop()
+      expect(broker.firsts().toSorted()).toEqual(committed.toSorted())
+      const effects = await ground.effects()
+      for (const key of keys) {
+        expect(broker.ofKey(key)).toEqual(effects.filter((each) => each.startsWith(key)).map((each) => each.slice(2)))
+      }
+      expect(await open.outbox.status()).toMatchObject({ unsent: 0, blockedKeys: 0, parked: 0, dead: 0, waiting: 0 })
+    })
+
+    test('a connection outside of a transaction is refused, and nothing is added', async () => {
+      const transaction = await open.database.begin({ scope: 'test', id: 'ends early' })
+      await open.database.join(transaction.tx, 'test').query({ texts: ['rollback'], values: [] })
+      if (ground.dialect === 'mysql')
+        await open.database.join(transaction.tx, 'test').query({ texts: ['set autocommit = 1'], values: [] })
+      const adding = open.outbox.add(transaction.tx, { ...order, key: 'order-1' })
+      await expect(adding).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'no' })
+      await transaction.rollback()
+      expect(await ground.ask('select count(*) from onceonly_outbox')).toEqual(['0'])
+    })
+
+    test('what is sent and old is removed, and what is not sent stays', async () => {
+      await open[Symbol.asyncDispose]()
+      open = await openOutbox(ground, 1)
+      const broker = listBroker()
+      await open.addOne({ key: 'sent' })
+      await createRelay({ outbox: open.outbox, publisher: broker }).runOnce()
+      const unsent = await open.addOne({ key: 'unsent' })
+      const left = async (): Promise<string[]> => {
+        await open.outbox.rows.retain()
+        return ground.ask('select aggregateid from onceonly_outbox order by aggregateid')
+      }
+      await expect.poll(left, { timeout: 10_000 }).toEqual(['unsent'])
+      await createRelay({ outbox: open.outbox, publisher: broker }).runOnce()
+      expect(broker.firsts().at(-1)).toBe(unsent)
+    })
+
+    test('missing tables are named with their cure', async () => {
+      await ground.ask('alter table onceonly_outbox_lanes rename to moved_lanes')
+      const error = await open.addOne({ key: 'order-1' }).catch((thrown: unknown) => thrown)
+      await ground.ask('alter table moved_lanes rename to onceonly_outbox_lanes')
+      expect(error).toMatchObject({ code: 'SCHEMA_MISSING' })
+    })
+  })
+}
+
+test('a store without a SQL database has no outbox', () => {
+  expect(() => createOutbox({ store: memoryStore() as never, source: 'shop' })).toThrow(
+    expect.objectContaining({ code: 'UNSUPPORTED' }) as Error,
+  )
+})
