@@ -40,6 +40,10 @@ const commands: Readonly<Record<string, Command>> = {
     summary: 'look at operations of several steps (list, show), cancel or resume them',
     load: async () => (await import('./operations.ts')).operations,
   },
+  inbox: {
+    summary: 'look at parked messages (list, show) and let them run again (redrive)',
+    load: async () => (await import('./inbox.ts')).inbox,
+  },
   sweep: {
     summary: 'remove what has expired; safe from several machines',
     load: async () => (await import('./sweep.ts')).sweep,

@@ -1,15 +1,17 @@
 // `onceonly migrate`: creates the schema of a store or brings it up to date, or prints it for people who run their own
 // migrations.
 
+import { inboxByHand } from '../messages/inbox.ts'
 import { flag, parseCommand } from './arguments.ts'
 import { printSchema } from './open-store.ts'
 import { storeHelp, storeOptions, storeUrl, withStore } from './with-store.ts'
 
 const help = `onceonly migrate: create or update the schema of a store
 
-Usage: onceonly migrate --store URL [--print] [--json]
+Usage: onceonly migrate --store URL [--messages] [--print] [--json]
 
 ${storeHelp}
+  --messages     also the tables of the inbox (onceonly/inbox), on a SQL store
   --print        print what would be run, for your own migrations, and change nothing
 
 It can be run again, and from several machines at once: what is there is left as it is.
@@ -18,9 +20,10 @@ Example: onceonly migrate --store postgres://db.example/app --print > migrations
 `
 
 export async function migrate(args: readonly string[]): Promise<number> {
-  const parsed = parseCommand({ command: 'migrate', help, options: { ...storeOptions, print: flag }, args })
+  const options = { ...storeOptions, messages: flag, print: flag }
+  const parsed = parseCommand({ command: 'migrate', help, options, args })
   if (!parsed) return 0
-  const { store: url, print, json } = parsed.values
+  const { store: url, messages, print, json } = parsed.values
   if (print) {
     const schema = await printSchema(storeUrl('migrate', url))
     console.log(json ? JSON.stringify({ schema: schema ?? null }) : (schema ?? '').trimEnd())
@@ -32,6 +35,7 @@ export async function migrate(args: readonly string[]): Promise<number> {
     url,
     async ({ store, describe }) => {
       await store.migrate?.()
+      if (messages) await inboxByHand(store).migrate()
       const words = store.migrate ? `The schema is in place: ${describe}` : `${store.name} needs no schema: ${describe}`
       console.log(json ? JSON.stringify({ store: store.name, migrated: store.migrate !== undefined }) : words)
       return 0

@@ -179,6 +179,7 @@ export function createInbox(once: OnceRunner, options: InboxOptions<never>): Inb
 
 /** What a person can do with parked messages, on any SQL store. */
 export interface InboxByHand {
+  migrate(): Promise<void>
   parked(filter?: ParkedFilter): Promise<readonly ParkedMessage[]>
   redrive(filter?: ParkedFilter): Promise<number>
 }
@@ -196,6 +197,7 @@ export function inboxByHand(store: Store): InboxByHand {
   const database = databaseOf(store)
   const parking = parkingOf(database && withCure(database, 'inbox.migrate()'), { store })
   return {
+    migrate: () => database!.migrate(inboxSchema(database!)),
     parked: (filter = {}) => parking.list(filter),
     redrive: (filter = {}) => parking.redrive(filter),
   }

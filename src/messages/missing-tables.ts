@@ -13,7 +13,9 @@ export function withCure(database: SqlDatabase, cure: string): SqlDatabase {
       database.query(statement).catch((error: unknown) => {
         const said = error instanceof Error ? error.message : String(error)
         if (!missing.test(said)) throw error
-        const message = `A table is missing: ${said}. Run "await ${cure}" once, or give the SQL of its schema() to your own migrations.`
+        // The store's own cure creates the tables of the store.
+        const found = said.split(' Run ', 1)[0]!
+        const message = `${found} Run "await ${cure}" once, or give the SQL of its schema() to your own migrations.`
         throw new OnceError('SCHEMA_MISSING', { message, cause: error })
       }),
   }

@@ -20,7 +20,7 @@ test('the version is that of the package', async () => {
 test('help lists the commands, and is what a bare call ends with, as a mistake', async () => {
   const { code, out } = await onceonly(['--help'])
   expect(code).toBe(0)
-  for (const name of ['gateway', 'demo', 'keys', 'sweep', 'migrate', 'quarantine', 'doctor'])
+  for (const name of ['gateway', 'demo', 'keys', 'inbox', 'sweep', 'migrate', 'quarantine', 'doctor'])
     expect(out).toContain(`  ${name} `)
   expect(await onceonly([])).toMatchObject({ code: 2, out })
 })
@@ -31,6 +31,8 @@ test.each([
   ['keys show'],
   ['keys release'],
   ['keys forget'],
+  ['inbox'],
+  ['inbox list'],
   ['sweep'],
   ['migrate'],
   ['quarantine'],
@@ -47,7 +49,7 @@ describe('asked wrongly: exit code 2, one line, nothing on the output', () => {
   test.each<[args: string[], said: string]>([
     [
       ['dcotor'],
-      'unknown command "dcotor", expected "gateway" or "demo" or "keys" or "operations" or "sweep" or "migrate" or "quarantine" or "doctor"',
+      'unknown command "dcotor", expected "gateway" or "demo" or "keys" or "operations" or "inbox" or "sweep" or "migrate" or "quarantine" or "doctor"',
     ],
     [['dcotor'], 'did you mean "doctor"?'],
     [['constructor'], 'unknown command "constructor"'],
@@ -62,6 +64,7 @@ describe('asked wrongly: exit code 2, one line, nothing on the output', () => {
     [['keys', 'forget', 'payments', '1', '--store', 'memory:'], 'why? Give --reason TEXT'],
     [['keys', 'forget', 'payments', '1', '--reason', 'x', '--store', 'memory:'], 'give --yes'],
     [['quarantine', '--end', '--store', 'memory:'], '--end needs --reason TEXT: why is it safe to let new keys in?'],
+    [['inbox', 'redrive', '--store', 'memory:'], 'which? Give --scope, --id or --code, or --all'],
     [['keys', 'list', '--after', 'nonsense', '--store', 'memory:'], 'expected --after to be the cursor'],
   ])('%j', async (args, said) => {
     const ended = await onceonly(args)

@@ -1,0 +1,152 @@
+// `onceonly inbox`: looks at messages that an inbox has parked, and asks for them to be run again. The program does not have the code
+// of a consumer: a redriven message is run by the next process that has it (inbox.runRedriven).
+
+import { systemClock } from '../core/clock.ts'
+import { inboxByHand } from '../messages/inbox.ts'
+import type { ParkedCode, ParkedFilter, ParkedMessage } from '../messages/inbox.ts'
+import { chosen, choice, count, flag, parseCommand, text, wrong } from './arguments.ts'
+import { moment, oneLine, paint, printable, quoted, table } from './words.ts'
+import { storeHelp, storeOptions, storeWords, withStore } from './with-store.ts'
+
+const help = `onceonly inbox: look at messages that wait for a person, and let them run again
+
+Usage: onceonly inbox list [--scope SCOPE] [--code CODE] [--limit N]
+       onceonly inbox show SCOPE ID [--reveal]
+       onceonly inbox redrive [--scope SCOPE] [--id ID] [--code CODE] [--all]
+
+SCOPE is the one of a consumer: SCOPE OF createOnce/inbox/CONSUMER, such as shop/inbox/mailer.
+
+${storeHelp}
+  --scope SCOPE  only the messages of this consumer
+  --id ID        only the message with this id
+  --code CODE    only ATTEMPTS (it was tried too often), TOO_OLD (sent before the window), MISMATCH (its id came with another body) or
+                 NO_ID (it has none)
+  --limit N      so many at the most; 50 unless given
+  --all          all that are parked, of every consumer
+  --reveal       show the message, too. It may hold a customer's secrets
+
+redrive is a request: the next inbox.runRedriven of that consumer runs the message once, and marks it. Until then it stays parked.
+Ends with 3 when there is no such message.
+
+Example: onceonly inbox redrive --scope shop/inbox/mailer --code ATTEMPTS --store postgres://db.example/app
+`
+
+type Part = (args: readonly string[]) => Promise<number>
+const parts = { list, show, redrive } as const satisfies Record<string, Part>
+
+export async function inbox(args: readonly string[]): Promise<number> {
+  const [part, ...rest] = args
+  if (part === '--help' || part === '-h') {
+    console.log(help.trimEnd())
+    return 0
+  }
+  return parts[chosen('inbox', Object.keys(parts) as (keyof typeof parts)[], part)](rest)
+}
+
+const codes = ['ATTEMPTS', 'TOO_OLD', 'MISMATCH', 'NO_ID'] as const satisfies readonly ParkedCode[]
+// A screen.
+const pageLimit = 50
+
+async function list(args: readonly string[]): Promise<number> {
+  const command = 'inbox list'
+  const options = { ...storeOptions, scope: text, code: choice(...codes), limit: count }
+  const parsed = parseCommand({ command, help, options, args })
+  if (!parsed) return 0
+  const { store: url, json, scope, code, limit = pageLimit } = parsed.values
+  return withStore(command, url, async ({ store }) => {
+    const filter = { ...(scope !== undefined && { scope }), ...(code !== undefined && { code }) }
+    // One more than requested shows whether there are more.
+    const found = await inboxByHand(store).parked({ ...filter, limit: limit + 1 })
+    const shown = found.slice(0, limit)
+    if (json) console.log(JSON.stringify({ parked: shown.map(asJson), more: found.length > limit }, undefined, 2))
+    else printList(shown, found.length > limit)
+    return 0
+  })
+}
+
+async function show(args: readonly string[]): Promise<number> {
+  const command = 'inbox show'
+  const options = { ...storeOptions, reveal: flag }
+  const parsed = parseCommand({ command, help, options, operands: ['SCOPE', 'ID'], args })
+  if (!parsed) return 0
+  const { store: url, json, reveal } = parsed.values
+  const [scope, id] = parsed.operands as [string, string]
+  return withStore(command, url, async ({ store, describe }) => {
+    const found = await inboxByHand(store).parked({ scope, id })
+    if (found.length === 0) return notFound(`${scope} / ${id}`)
+    const next =
+      `onceonly inbox redrive --scope ${quoted(scope)} --id ${quoted(id)} ${storeWords(url, describe)}`.trimEnd()
+    if (json) {
+      console.log(JSON.stringify({ parked: found.map((each) => (reveal ? each : asJson(each))), next }, undefined, 2))
+    } else {
+      const nowMs = systemClock.now()
+      for (const parked of found) for (const line of describeParked(parked, nowMs, reveal)) console.log(line)
+      console.log(`\nWhen its cause is mended: ${next}`)
+    }
+    return 0
+  })
+}
+
+async function redrive(args: readonly string[]): Promise<number> {
+  const command = 'inbox redrive'
+  const options = { ...storeOptions, scope: text, id: text, code: choice(...codes), all: flag }
+  const parsed = parseCommand({ command, help, options, args })
+  if (!parsed) return 0
+  const { store: url, json, scope, id, code, all } = parsed.values
+  if (scope === undefined && id === undefined && code === undefined && !all) {
+    throw wrong(command, 'which? Give --scope, --id or --code, or --all for every parked message of every consumer')
+  }
+  const filter: ParkedFilter = {
+    ...(scope !== undefined && { scope }),
+    ...(id !== undefined && { id }),
+    ...(code !== undefined && { code }),
+  }
+  return withStore(command, url, async ({ store }) => {
+    const redriven = await inboxByHand(store).redrive(filter)
+    if (json) console.log(JSON.stringify({ redriven }))
+    else if (redriven > 0) console.log(`${redriven} redriven: the next inbox.runRedriven of their consumers runs them.`)
+    return redriven > 0 ? 0 : notFound('that is not redriven already')
+  })
+}
+
+function notFound(which: string): number {
+  console.error(`onceonly: there is no parked message ${oneLine(which)}.`)
+  return 3
+}
+
+/** What a message holds can be a customer's secret, and so can what its handler said. */
+function asJson({ message: _message, detail: _detail, ...rest }: ParkedMessage): object {
+  return rest
+}
+
+function printList(found: readonly ParkedMessage[], isMore: boolean): void {
+  if (found.length === 0) return console.log('No parked message.')
+  const nowMs = systemClock.now()
+  const rows = found.map(({ scope, id, code, attempts, parkedAtMs, isRedriven }) => [
+    scope,
+    id,
+    code,
+    String(attempts),
+    moment(parkedAtMs, nowMs),
+    isRedriven ? 'yes' : '-',
+  ])
+  const [head, ...lines] = table(['SCOPE', 'ID', 'CODE', 'ATTEMPTS', 'PARKED', 'REDRIVEN'], rows)
+  console.log(paint('strong', head!))
+  for (const line of lines) console.log(line)
+  if (isMore) console.log('\nThere are more: --limit, --scope and --code choose.')
+}
+
+function describeParked(parked: ParkedMessage, nowMs: number, reveal: true | undefined): string[] {
+  const lines: [label: string, content: string][] = [
+    ['Code', parked.code],
+    ['Why', reveal ? parked.detail : '(--reveal shows it)'],
+    ['Attempts', String(parked.attempts)],
+    ['Parked', moment(parked.parkedAtMs, nowMs)],
+    ['Redriven', parked.isRedriven ? 'yes: it runs at the next inbox.runRedriven of its consumer' : 'no'],
+  ]
+  return [
+    paint('strong', oneLine(`${parked.scope} / ${parked.id}`)),
+    ...lines.map(([label, content]) => `  ${label.padEnd(9)} ${oneLine(content)}`),
+    ...(reveal ? ['', paint('strong', 'Message'), printable(parked.message)] : []),
+  ]
+}
