@@ -67,14 +67,15 @@ export interface RedisLink {
   primaries(): Promise<readonly Send[]>
 }
 
-export function linkTo(client: unknown): RedisLink {
+/** `who` speaks in the errors. */
+export function linkTo(client: unknown, who = 'redisStore'): RedisLink {
   const has = (name: string): boolean => typeof (client as Record<string, unknown> | null)?.[name] === 'function'
   if (typeof client === 'object' && client !== null) {
-    if (has('callBuffer')) return ioRedisLink(client as IoRedis)
+    if (has('callBuffer')) return ioRedisLink(client as IoRedis, who)
     // Version 4 takes no typeMapping: it would return text, and outcomes would be damaged on their way.
     if (has('sendCommand') && !has('withTypeMapping')) {
       throw invalidArgument(
-        'redisStore: expected a client of node-redis 5 or later, got one of an older version (it has no withTypeMapping), ' +
+        `${who}: expected a client of node-redis 5 or later, got one of an older version (it has no withTypeMapping), ` +
           'which cannot return bytes. Upgrade the package redis (npm install redis@latest), or use ioredis.',
       )
     }
@@ -83,7 +84,7 @@ export function linkTo(client: unknown): RedisLink {
     if (has('sendCommand')) return oneServer(nodeRedisSend(client as NodeRedisClient))
   }
   throw invalidArgument(
-    'redisStore: expected client to be a client of node-redis (createClient, createClientPool, createCluster, ' +
+    `${who}: expected client to be a client of node-redis (createClient, createClientPool, createCluster, ` +
       'createSentinel) or of ioredis (Redis, Cluster)',
   )
 }
@@ -117,11 +118,13 @@ function clusterLink(client: NodeRedisCluster): RedisLink {
   }
 }
 
-function ioRedisLink(client: IoRedis): RedisLink {
+function ioRedisLink(client: IoRedis, who: string): RedisLink {
   if (client.options.keyPrefix) {
     throw invalidArgument(
-      `redisStore: expected an ioredis client without keyPrefix, got "${client.options.keyPrefix}". ` +
-        `Pass prefix to the store instead. SCAN returns names with their prefix, and the store has to recognise them.`,
+      `${who}: expected an ioredis client without keyPrefix, got "${client.options.keyPrefix}". Pass ` +
+        (who === 'redisStore'
+          ? 'prefix to the store instead. SCAN returns names with their prefix, and the store has to recognise them.'
+          : 'the whole name of the stream instead.'),
     )
   }
   if (!client.isCluster) return oneServer(ioRedisSend(client))

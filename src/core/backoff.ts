@@ -40,6 +40,7 @@ export const backoffs: {
   readonly relay: Backoff
   readonly relayOutage: Backoff
   readonly relayPoll: Backoff
+  readonly stream: Backoff
 } = {
   /** A duplicate asks whether the effect has ended: close at first (most effects end within milliseconds), then twice per second. For waitMs. */
   poll: { firstMs: 20, factor: 1.6, maxMs: 500 },
@@ -69,6 +70,8 @@ export const backoffs: {
    * later. Per shard that has nothing to do it is one look per second.
    */
   relayPoll: { firstMs: 10, factor: 1.5, maxMs: 1_000 },
+  /** A consumer of a Redis stream asks for new entries. It does not block a connection for it: five questions per second cost less. */
+  stream: { firstMs: 5, factor: 2, maxMs: 200 },
 }
 
 /** These end after `triesMax` tries. */

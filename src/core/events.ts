@@ -81,10 +81,12 @@ export interface Events {
     parked: number
     dead: number
   }
+  /** Messages that were never done with are gone: the broker has trimmed them. */
+  'messages-trimmed': { broker: string; consumer: string; count: number }
 }
 
 export type EventName = keyof Events
-/** `swept`, `store-unfit`, `data-loss`, `consumer-failed` and most events of a relay concern no single key and have neither. */
+/** `swept`, `store-unfit`, `data-loss`, `consumer-failed`, `messages-trimmed` and most events of a relay concern no single key and have neither. */
 export type PublishedEvent<Name extends EventName> = Events[Name] & {
   readonly scope?: string
   readonly keyHash?: string
@@ -119,6 +121,7 @@ export const eventNames: readonly EventName[] = [
   'relay-failed',
   'relay-shard',
   'relay-lag',
+  'messages-trimmed',
 ]
 
 const channels = Object.fromEntries(eventNames.map((name) => [name, channel(`onceonly:${name}`)])) as Record<

@@ -8,6 +8,7 @@ import { memoryBugs, sqliteBugs } from './table/embedded-stores.ts'
 import { dashboardBugs, gatewayBugs, programBugs } from './table/gateway.ts'
 import { httpBugs } from './table/http.ts'
 import { outboxBugs } from './table/messages-outbox.ts'
+import { redisStreamBugs } from './table/messages-redis-streams.ts'
 import { sqsBugs } from './table/messages-sqs.ts'
 import { inboxBugs } from './table/messages-inbox.ts'
 import { rabbitmqBugs } from './table/messages-rabbitmq.ts'
@@ -45,4 +46,5 @@ export const seededBugs: readonly SeededBug[] = [
   ...simulationBugs,
   ...outboxBugs,
   ...sqsBugs,
+  ...redisStreamBugs,
 ]

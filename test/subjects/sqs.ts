@@ -1,7 +1,6 @@
 // Queues of a real server for the tests of SQS, under random names.
 import { randomBytes } from 'node:crypto'
 import { SQS } from '@aws-sdk/client-sqs'
-import type { Outgoing } from '../../src/messages/broker.ts'
 
 export function connectSqs(endpoint: string): SQS {
   // One attempt: our own code repeats, and a test would otherwise wait for the pauses of both.
@@ -23,8 +22,4 @@ export async function countIn(client: SQS, QueueUrl: string): Promise<{ visible:
     visible: Number(Attributes?.ApproximateNumberOfMessages),
     hidden: Number(Attributes?.ApproximateNumberOfMessagesNotVisible),
   }
-}
-
-export function outgoing(id: string, more: Partial<Outgoing> = {}): Outgoing {
-  return { id, topic: 'orders', body: Buffer.from(`{"order":"${id}"}`), headers: {}, ...more }
 }

@@ -53,7 +53,7 @@ test('an entry of a batch is done only when SQS says so', () => {
     Successful: [{ Id: '0' }],
     Failed: [{ Id: '1', Code: 'ReceiptHandleIsInvalid', Message: 'too late', SenderFault: true }],
   }
-  const failures = failuresIn(result, ['0', '1', '2'])
+  const failures = failuresIn(result, [{ Id: '0' }, { Id: '1' }, { Id: '2' }])
   expect(failures.map((each) => each?.message)).toEqual([
     undefined,
     'SQS refused it: ReceiptHandleIsInvalid, too late',

@@ -6,6 +6,7 @@ import type { SqsClient, SqsEntryToSend } from '../../clients/sqs.ts'
 import type { Clock } from '../../core/clock.ts'
 import { NotSentError } from '../broker.ts'
 import type { Outgoing, Published } from '../broker.ts'
+import { asError } from '../receiving.ts'
 import { inRounds, lanesOf } from './lanes.ts'
 import { bytesOf, entryOf, isFifo } from './message.ts'
 import { answerWithin, failuresIn } from './requests.ts'
@@ -55,8 +56,6 @@ function queueUrlOr(to: Publication, topic: string): string | Error {
   }
 }
 
-const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)))
-
 function toSend(message: Outgoing, position: number, queueUrl: string): ToSend {
   const entry = entryOf(message, String(position), queueUrl)
   return { position, queueUrl, entry, bytes: bytesOf(entry) }
@@ -88,10 +87,7 @@ async function sendBatch(to: Publication, batch: readonly ToSend[], published: P
     const result = await answerWithin({ clock: to.clock, limitMs: to.timeoutMs }, (options) =>
       to.client.sendMessageBatch({ QueueUrl: queueUrl, Entries }, options),
     )
-    const failures = failuresIn(
-      result,
-      Entries.map(({ Id }) => Id),
-    )
+    const failures = failuresIn(result, Entries)
     batch.forEach(({ position }, index) => (published[position] = failures[index]))
   } catch (error) {
     for (const { position } of batch) published[position] = asError(error)

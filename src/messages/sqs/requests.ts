@@ -20,10 +20,10 @@ export async function answerWithin<T>(
 }
 
 /** Each entry's error, undefined where it was done. What the reply does not name was not done. */
-export function failuresIn(result: SqsBatchResult, entryIds: readonly string[]): (Error | undefined)[] {
+export function failuresIn(result: SqsBatchResult, entries: readonly { readonly Id: string }[]): (Error | undefined)[] {
   const done = new Set(result.Successful?.map(({ Id }) => Id))
   const failed = new Map(result.Failed?.map((entry) => [entry.Id, entry]))
-  return entryIds.map((id) => (done.has(id) ? undefined : errorOf(failed.get(id))))
+  return entries.map(({ Id }) => (done.has(Id) ? undefined : errorOf(failed.get(Id))))
 }
 
 function errorOf(failed: SqsFailedEntry | undefined): Error {

@@ -5,12 +5,13 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import type { SQS } from '@aws-sdk/client-sqs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { numbered, outgoing } from '../../../test/messages/outgoing.ts'
 import { rememberingReceiver } from '../../../test/messages/remembering-receiver.ts'
 import { startElasticmq } from '../../../test/servers/elasticmq.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { pollUntil } from '../../../test/servers/poll.ts'
 import type { Running } from '../../../test/servers/server.ts'
-import { connectSqs, countIn, createQueue, outgoing } from '../../../test/subjects/sqs.ts'
+import { connectSqs, countIn, createQueue } from '../../../test/subjects/sqs.ts'
 import type { Outgoing } from '../broker.ts'
 import { sqsBatchConsumer, sqsConsumer, sqsPublisher } from '../sqs.ts'
 import type { SqsMessage } from '../sqs.ts'
@@ -19,8 +20,6 @@ const fifo = { FifoQueue: 'true' }
 const quick = { waitMs: 1_000, visibilityMs: 30_000 }
 
 const idsOf = (messages: readonly { id?: string }[]): (string | undefined)[] => messages.map(({ id }) => id)
-const numbered = (count: number, more: (n: number) => Partial<Outgoing> = () => ({})): Outgoing[] =>
-  Array.from({ length: count }, (_, n) => outgoing(`m${n}`, more(n)))
 const noteId = (tx: string[], message: SqsMessage): void => void tx.push(message.id!)
 
 function gate(): { readonly opened: Promise<void>; open(): void } {

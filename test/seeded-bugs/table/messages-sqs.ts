@@ -11,9 +11,17 @@ export const sqsBugs: readonly SeededBug[] = [
       id: 'sqs: a message is deleted before the inbox has it',
       find: 'const delivered = await options.deliver(messages, acknowledge)',
       replace:
-        'await acknowledge([...positions.keys()])\n    const delivered = await options.deliver(messages, acknowledge)',
+        'await acknowledge([...round.keys()])\n    const delivered = await options.deliver(messages, acknowledge)',
       caughtBy: onServer('a message stays in the queue until its handler is done'),
     },
+    {
+      id: 'sqs: a message that failed comes again at once, whatever the inbox said',
+      find: 'forMs: each.retryAfterMs',
+      replace: 'forMs: 0 * each.retryAfterMs',
+      caughtBy: onServer('a message that failed stays away for as long as the inbox said'),
+    },
+  ]),
+  ...bugsIn('src/messages/receiving.ts', 'messages', [
     {
       id: 'sqs: no heartbeat while the handler runs',
       find: 'start: () => void (cancel ??= schedule())',
@@ -22,8 +30,8 @@ export const sqsBugs: readonly SeededBug[] = [
     },
     {
       id: 'sqs: messages in flight are not counted',
-      find: 'return options.inFlight - held.size',
-      replace: 'return options.inFlight',
+      find: 'free: () => source.inFlight - held.size',
+      replace: 'free: () => source.inFlight',
       caughtBy: onServer('no more messages are taken than may be in flight'),
     },
     {
@@ -31,12 +39,6 @@ export const sqsBugs: readonly SeededBug[] = [
       find: 'await Promise.all(work)\n',
       replace: '',
       caughtBy: onServer('a consumer that is stopped finishes what it handles and leaves the rest in the queue'),
-    },
-    {
-      id: 'sqs: a message that failed comes again at once, whatever the inbox said',
-      find: '({ message: received[position]!, forMs })',
-      replace: '({ message: received[position]!, forMs: 0 * forMs })',
-      caughtBy: onServer('a message that failed stays away for as long as the inbox said'),
     },
   ]),
   ...bugsIn('src/messages/sqs/lanes.ts', 'messages', [
@@ -80,7 +82,7 @@ export const sqsBugs: readonly SeededBug[] = [
   ...bugsIn('src/messages/sqs/requests.ts', 'messages', [
     {
       id: 'sqs: a batch of which an entry failed is taken for success',
-      find: 'done.has(id) ? undefined : errorOf(failed.get(id))',
+      find: 'done.has(Id) ? undefined : errorOf(failed.get(Id))',
       replace: 'undefined',
       caughtBy: byTest('src/messages/sqs/lambda.test.ts', 'an entry of a batch is done only when SQS says so'),
     },
