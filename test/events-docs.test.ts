@@ -40,6 +40,7 @@ const roomWords: readonly (readonly [prefix: string, words: readonly string[]])[
   ['src/http/', ['HTTP']],
   ['src/gateway/', ['gateway']],
   ['src/stores/redis/', ['Redis store']],
+  ['src/messages/inbox', ['inbox']],
   ['src/messages/', ['messages']],
 ]
 

@@ -10,7 +10,7 @@ import type { Events } from '../core/events.ts'
 import type { Consuming } from './broker.ts'
 
 /** What is being asked of the broker. */
-export type Asking = Events['consumer-failed']['during']
+export type FailedDuring = Events['consumer-failed']['during']
 
 /** A broker as the loop asks it. */
 export interface Source<Item> {
@@ -171,7 +171,7 @@ function heartbeatOf<Item>(source: Source<Item>, held: ReadonlySet<Item>): Heart
 /** The library never logs: it publishes what failed, with the client's code for it. */
 export function reportFailed(
   { broker, consumer }: Pick<Source<never>, 'broker' | 'consumer'>,
-  during: Asking,
+  during: FailedDuring,
   error: unknown,
 ): void {
   publish('consumer-failed', undefined, { broker, consumer, during, ...causeOf(error) })

@@ -12,7 +12,7 @@ import type { Hand } from '../receiving.ts'
 import { messageOf } from './entry.ts'
 import type { StreamEntry, StreamMessage } from './entry.ts'
 import { beginning, codeOf, streamOf } from './stream.ts'
-import type { Stream, StreamPlace } from './stream.ts'
+import type { StreamReader, StreamPlace } from './stream.ts'
 
 export interface StreamConsumption extends StreamPlace {
   readonly inFlight: number
@@ -60,7 +60,7 @@ export function startConsumer(options: StreamConsumption): Consuming {
 /** What to handle next. After a failure the consumer's own entries are read again: a reply that was lost may have handed some out. */
 function receiverOf(
   options: StreamConsumption,
-  stream: Stream,
+  stream: StreamReader,
   held: ReadonlySet<string>,
 ): (countMax: number) => Promise<readonly Taken[]> {
   const { clock, claimAfterMs, consumer } = options
@@ -127,7 +127,7 @@ function inLane(lanes: Map<string, Promise<void>>, { entry }: Taken, handle: () 
 /** Until it is done. When the consumer is stopped, what has not begun, or waits for its next try, stays with this consumer's entries. */
 async function handleOne(
   options: StreamConsumption,
-  stream: Stream,
+  stream: StreamReader,
   taken: Taken,
   { stopping, letGo }: Hand<Taken>,
 ): Promise<void> {

@@ -17,7 +17,7 @@ export interface StreamPlace {
   readonly clock: Clock
 }
 
-export interface Stream {
+export interface StreamReader {
   /** Entries that no consumer of the group has had. */
   fresh(countMax: number): Promise<readonly StreamEntry[]>
   /** Entries after this one that this consumer has had and not acknowledged. Those that were trimmed have no fields. */
@@ -49,7 +49,7 @@ export const beginning = '0-0'
 // More than that in one command would keep Redis from others for longer than it saves.
 const acknowledgementsMax = 100
 
-export function streamOf(place: StreamPlace): Stream {
+export function streamOf(place: StreamPlace): StreamReader {
   const { stream, group, consumerName } = place
   const ask = commandsTo(place)
   const read = async (from: string, countMax: number): Promise<readonly PendingEntry[]> => {
