@@ -41,6 +41,7 @@ const roomWords: readonly (readonly [prefix: string, words: readonly string[]])[
   ['src/gateway/', ['gateway']],
   ['src/stores/redis/', ['Redis store']],
   ['src/messages/inbox', ['inbox']],
+  ['src/messages/relay', ['relay']],
   ['src/messages/', ['messages']],
 ]
 
