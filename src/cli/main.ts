@@ -44,6 +44,10 @@ const commands: Readonly<Record<string, Command>> = {
     summary: 'look at parked messages (list, show) and let them run again (redrive)',
     load: async () => (await import('./inbox.ts')).inbox,
   },
+  outbox: {
+    summary: 'see how far behind an outbox is (status), look at dead letters (list) and send them again (redrive)',
+    load: async () => (await import('./outbox.ts')).outbox,
+  },
   sweep: {
     summary: 'remove what has expired; safe from several machines',
     load: async () => (await import('./sweep.ts')).sweep,

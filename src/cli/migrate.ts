@@ -2,6 +2,7 @@
 // migrations.
 
 import { inboxByHand } from '../messages/inbox.ts'
+import { outboxByHand } from './outbox.ts'
 import { flag, parseCommand } from './arguments.ts'
 import { printSchema } from './open-store.ts'
 import { storeHelp, storeOptions, storeUrl, withStore } from './with-store.ts'
@@ -11,7 +12,7 @@ const help = `onceonly migrate: create or update the schema of a store
 Usage: onceonly migrate --store URL [--messages] [--print] [--json]
 
 ${storeHelp}
-  --messages     also the tables of the inbox (onceonly/inbox), on a SQL store
+  --messages     also the tables of inbox and outbox (onceonly/inbox, onceonly/outbox), on a SQL store
   --print        print what would be run, for your own migrations, and change nothing
 
 It can be run again, and from several machines at once: what is there is left as it is.
@@ -35,7 +36,10 @@ export async function migrate(args: readonly string[]): Promise<number> {
     url,
     async ({ store, describe }) => {
       await store.migrate?.()
-      if (messages) await inboxByHand(store).migrate()
+      if (messages) {
+        await inboxByHand(store).migrate()
+        await outboxByHand(store).migrate()
+      }
       const words = store.migrate ? `The schema is in place: ${describe}` : `${store.name} needs no schema: ${describe}`
       console.log(json ? JSON.stringify({ store: store.name, migrated: store.migrate !== undefined }) : words)
       return 0

@@ -145,6 +145,10 @@ export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
     return isOne ? rows[0]!.id : rows.map(({ id }) => id)
   }
 
+  const cure = (error: unknown): never => {
+    throw withCure(error, tables)
+  }
+  const held = heldCalls(tables)
   const rows: RelaySource = {
     ...shardCalls(tables),
     ...readCalls(tables),
@@ -161,9 +165,14 @@ export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
     },
     migrate: () => migrate(tables, statements, options.clock ?? systemClock),
     schema: () => `${statements.join(';\n')};\n`,
-    status: rows.status,
+    status: () => rows.status().catch(cure),
     rows,
-    ...heldCalls(tables),
+    deadLetters: (filter) => held.deadLetters(filter).catch(cure),
+    redrive: async (filter) => {
+      const redriven = await held.redrive(filter).catch(cure)
+      wake()
+      return redriven
+    },
   }
 }
 

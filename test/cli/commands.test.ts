@@ -20,7 +20,7 @@ test('the version is that of the package', async () => {
 test('help lists the commands, and is what a bare call ends with, as a mistake', async () => {
   const { code, out } = await onceonly(['--help'])
   expect(code).toBe(0)
-  for (const name of ['gateway', 'demo', 'keys', 'inbox', 'sweep', 'migrate', 'quarantine', 'doctor'])
+  for (const name of ['gateway', 'demo', 'keys', 'inbox', 'outbox', 'sweep', 'migrate', 'quarantine', 'doctor'])
     expect(out).toContain(`  ${name} `)
   expect(await onceonly([])).toMatchObject({ code: 2, out })
 })
@@ -33,6 +33,8 @@ test.each([
   ['keys forget'],
   ['inbox'],
   ['inbox list'],
+  ['outbox'],
+  ['outbox status'],
   ['sweep'],
   ['migrate'],
   ['quarantine'],
@@ -49,7 +51,7 @@ describe('asked wrongly: exit code 2, one line, nothing on the output', () => {
   test.each<[args: string[], said: string]>([
     [
       ['dcotor'],
-      'unknown command "dcotor", expected "gateway" or "demo" or "keys" or "operations" or "inbox" or "sweep" or "migrate" or "quarantine" or "doctor"',
+      'unknown command "dcotor", expected "gateway" or "demo" or "keys" or "operations" or "inbox" or "outbox" or "sweep" or "migrate" or "quarantine" or "doctor"',
     ],
     [['dcotor'], 'did you mean "doctor"?'],
     [['constructor'], 'unknown command "constructor"'],
@@ -65,6 +67,11 @@ describe('asked wrongly: exit code 2, one line, nothing on the output', () => {
     [['keys', 'forget', 'payments', '1', '--reason', 'x', '--store', 'memory:'], 'give --yes'],
     [['quarantine', '--end', '--store', 'memory:'], '--end needs --reason TEXT: why is it safe to let new keys in?'],
     [['inbox', 'redrive', '--store', 'memory:'], 'which? Give --scope, --id or --code, or --all'],
+    [['outbox', 'redrive', '--store', 'memory:'], 'which? Give --id, --topic, --key, --type or --state, or --all'],
+    [
+      ['outbox', 'list', '--state', 'deda', '--store', 'memory:'],
+      'expected --state to be "waiting" or "parked" or "dead", got "deda"',
+    ],
     [['keys', 'list', '--after', 'nonsense', '--store', 'memory:'], 'expected --after to be the cursor'],
   ])('%j', async (args, said) => {
     const ended = await onceonly(args)

@@ -17,7 +17,7 @@ export function statusCalls(tables: OutboxTables): Pick<RelaySource, 'status'> {
         tables.database.dialect === 'postgres'
           ? await unsentOnPostgres(tables, await cursors())
           : await unsentByCounters(tables, await cursors())
-      return { unsent, lagMs: lagMs ?? undefined, ...(await heldNumbers(tables)) }
+      return { unsent, lagMs: lagMs ?? undefined, ...(await heldNumbers(tables)), ...(await shardNumbers(tables)) }
     },
   }
 }
@@ -61,7 +61,9 @@ async function unsentByCounters(
   return [count, lagMs]
 }
 
-async function heldNumbers({ database, held }: OutboxTables): Promise<Omit<RelayStatus, 'unsent' | 'lagMs'>> {
+type HeldNumbers = Pick<RelayStatus, 'blockedKeys' | 'headOfLineMs' | 'parked' | 'dead' | 'waiting'>
+
+async function heldNumbers({ database, held }: OutboxTables): Promise<HeldNumbers> {
   const answers =
     await database.query(sql`select ${jsonRow(database, 'state, heads, rows_count, now_ms - oldest_ms')} from (
   select h.state, count(distinct case when h.tries > 0 then h.order_key end) as heads, count(*) as rows_count,
@@ -82,4 +84,12 @@ async function heldNumbers({ database, held }: OutboxTables): Promise<Omit<Relay
     dead: found.get('dead')?.rows ?? 0,
     waiting: waiting?.rows ?? 0,
   }
+}
+
+async function shardNumbers({ database, shards }: OutboxTables): Promise<Pick<RelayStatus, 'shards' | 'shardsIdle'>> {
+  const [answer] =
+    await database.query(sql`select ${jsonRow(database, 'count(*), count(case when lease_until_ms <= now_ms then 1 end)')}
+from (select s.lease_until_ms, ${database.nowMs()} as now_ms from ${shards} s) n`)
+  const [all, shardsIdle] = JSON.parse(answer!) as [number, number]
+  return { shards: all, shardsIdle }
 }

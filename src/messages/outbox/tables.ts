@@ -60,7 +60,7 @@ export function withCure(error: unknown, { names }: OutboxTables): unknown {
   for (let depth = 0; depth < 5 && current instanceof Error; depth++) {
     if (missing.test(current.message) && current.message.includes('outbox')) {
       return new OnceError('SCHEMA_MISSING', {
-        message: `The tables of the outbox (${names.outbox}, …) are missing. Run outbox.migrate(), or \`onceonly outbox migrate\`.`,
+        message: `The tables of the outbox (${names.outbox}, …) are missing. Run outbox.migrate().`,
         cause: error,
       })
     }

@@ -100,4 +100,7 @@ export interface RelayStatus {
   readonly dead: number
   /** Rows that wait behind a row that failed, or for their own next try. */
   readonly waiting: number
+  readonly shards: number
+  /** Shards that no relay works on. */
+  readonly shardsIdle: number
 }

@@ -1,0 +1,63 @@
+// `onceonly outbox` as an operator uses it: an event cannot be published, is looked at, redriven, and leaves.
+import { join } from 'node:path'
+import { expect, test } from 'vitest'
+import { createOnce } from '../../src/core/once.ts'
+import { createOutbox, createRelay } from '../../src/messages/outbox.ts'
+import { sqliteStore } from '../../src/stores/sqlite.ts'
+import { listBroker } from '../messages/outbox-ground.ts'
+import { makeFolder, onceonly } from './program.ts'
+
+test('parked, seen in the status, listed, redriven, published', async () => {
+  using folder = makeFolder()
+  const path = join(folder.path, 'shop.db')
+  const store = sqliteStore({ path })
+  const once = createOnce({ store, scope: 'shop' })
+  const outbox = createOutbox({ store, source: 'shop' })
+  const inStore = (...args: string[]): ReturnType<typeof onceonly> =>
+    onceonly(['outbox', ...args, '--store', `sqlite:${path}`])
+
+  for (const part of ['status', 'list']) {
+    const untold = await inStore(part)
+    expect(untold).toMatchObject({ code: 1, out: '' })
+    expect(untold.error).toContain(`onceonly migrate --messages --store sqlite:${path}`)
+  }
+  expect(await onceonly(['migrate', '--messages', '--store', `sqlite:${path}`])).toMatchObject({ code: 0 })
+  expect(await inStore('list')).toMatchObject({ code: 0, out: 'No such row.\n' })
+  expect((await inStore('status')).out).toContain('no relay works on 8 of them')
+
+  const { value: ids } = await once.transaction('order-1', (tx) =>
+    outbox.add(tx, [
+      { topic: 'orders', key: 'order-1', type: 'order.placed' },
+      { topic: 'orders', key: 'order-1', type: 'order.paid' },
+      { topic: 'mails', key: 'mail-1', type: 'mail' },
+    ]),
+  )
+  expect(JSON.parse((await inStore('status', '--json')).out)).toMatchObject({ unsent: 3, parked: 0, shards: 8 })
+  let isBroken = true
+  const broker = listBroker(({ key }) => (isBroken && key === 'order-1' ? new Error('card 4242') : undefined))
+  const relay = createRelay({ outbox, publisher: broker, onFailure: { parkAfter: 1 } })
+  await relay.runOnce()
+
+  const { out } = await inStore('status')
+  expect(out).toMatch(/^Unsent +0$/m)
+  expect(out).toMatch(/^Parked +1$/m)
+  const listed = await inStore('list')
+  expect(listed.out).toMatch(/ID +TOPIC +KEY +TYPE +STATE +TRIES +FAILED\n/)
+  expect(listed.out).toMatch(/orders +order-1 +order\.placed +parked +1 /)
+  expect(listed.out).not.toContain('4242')
+  expect((await inStore('list', '--reveal')).out).toContain('Error: card 4242')
+  expect(JSON.parse((await inStore('list', '--state', 'waiting', '--json')).out)).toMatchObject({
+    letters: [{ id: ids[1], type: 'order.paid', tries: 0 }],
+    more: false,
+  })
+  expect(await inStore('list', '--topic', 'mails')).toMatchObject({ out: 'No such row.\n' })
+
+  expect(await inStore('redrive', '--topic', 'mails')).toMatchObject({ code: 3 })
+  isBroken = false
+  expect(await inStore('redrive', '--id', ids[0]!)).toMatchObject({ code: 0 })
+  expect(await inStore('redrive', '--all')).toMatchObject({ code: 3 })
+  await relay.runOnce()
+  expect(broker.ofKey('order-1')).toEqual(ids.slice(0, 2))
+  await once.close()
+  store.close()
+})
