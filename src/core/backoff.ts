@@ -41,6 +41,8 @@ export const backoffs: {
   readonly relayOutage: Backoff
   readonly relayPoll: Backoff
   readonly stream: Backoff
+  readonly kafkaPoll: Backoff
+  readonly kafkaTransform: Backoff
 } = {
   /** A duplicate asks whether the effect has ended: close at first (most effects end within milliseconds), then twice per second. For waitMs. */
   poll: { firstMs: 20, factor: 1.6, maxMs: 500 },
@@ -72,6 +74,10 @@ export const backoffs: {
   relayPoll: { firstMs: 10, factor: 1.5, maxMs: 1_000 },
   /** A consumer of a Redis stream asks for new entries. It does not block a connection for it: five questions per second cost less. */
   stream: { firstMs: 5, factor: 2, maxMs: 200 },
+  /** Confluent's client is asked for records that it has fetched. It blocks one of libuv's four threads while it waits, so we wait instead. */
+  kafkaPoll: { firstMs: 5, factor: 2, maxMs: 50 },
+  /** A transform of `exactlyOnce` that throws is tried again with its whole transaction. */
+  kafkaTransform: { firstMs: 100, factor: 2, maxMs: 30_000 },
 }
 
 /** These end after `triesMax` tries. */

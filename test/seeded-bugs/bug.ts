@@ -50,6 +50,7 @@ export type Needs =
   | 'elasticmq'
   | 'rabbitmq'
   | 'nats'
+  | 'kafka'
   | 'time'
 
 // Nearly all are found within three hundred. Ten times that leaves room for a generator that changes.

@@ -7,6 +7,7 @@ import { coreBugs, transactionBugs } from './table/core.ts'
 import { memoryBugs, sqliteBugs } from './table/embedded-stores.ts'
 import { dashboardBugs, gatewayBugs, programBugs } from './table/gateway.ts'
 import { httpBugs } from './table/http.ts'
+import { kafkaBugs } from './table/messages-kafka.ts'
 import { outboxBugs } from './table/messages-outbox.ts'
 import { redisStreamBugs } from './table/messages-redis-streams.ts'
 import { sqsBugs } from './table/messages-sqs.ts'
@@ -47,4 +48,5 @@ export const seededBugs: readonly SeededBug[] = [
   ...outboxBugs,
   ...sqsBugs,
   ...redisStreamBugs,
+  ...kafkaBugs,
 ]

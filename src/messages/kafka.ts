@@ -1,0 +1,16 @@
+// Kafka: a publisher for a relay, a consumer for an inbox. Three clients can be used, each within what it can be trusted with
+// (clients/kafka.ts), and a promise that a client cannot keep is refused by name.
+
+export { confluentClient, kafkajsClient, platformaticClient } from '../clients/kafka.ts'
+export type {
+  ConfluentLibrary,
+  KafkaAbilities,
+  KafkaClient,
+  KafkajsKafka,
+  KafkaRecord,
+  PlatformaticLibrary,
+} from '../clients/kafka.ts'
+export { kafkaConsumer, type KafkaBatchHandler, type KafkaConsumerOptions } from './kafka/consumer.ts'
+export type { KafkaMessage } from './kafka/headers.ts'
+export { kafkaPublisher, type KafkaPublisherOptions } from './kafka/publisher.ts'
+export type { Consuming, Message, Outgoing, Publisher, Receiver } from './broker.ts'

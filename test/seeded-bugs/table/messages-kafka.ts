@@ -1,0 +1,117 @@
+// Bugs in the publisher and the consumers of Kafka.
+
+import { bugsIn, byTest } from '../bug.ts'
+import type { CaughtBy, SeededBug } from '../bug.ts'
+
+const published = (test: string): CaughtBy => byTest('src/messages/kafka/publisher.test.ts', test, 'kafka')
+const consumed = (test: string): CaughtBy => byTest('src/messages/kafka/consumer.test.ts', test, 'kafka')
+const inLanes = (test: string): CaughtBy => byTest('src/clients/kafka/partition-lanes.test.ts', test)
+
+export const kafkaBugs: readonly SeededBug[] = [
+  ...bugsIn('src/messages/kafka/publisher.ts', 'messages', [
+    {
+      id: 'kafka: a producer is used again after a time-out',
+      find: '} catch (error) {\n      discard()',
+      replace: '} catch (error) {',
+      caughtBy: published('replies that are lost make no duplicates, and a producer that timed out is not used again'),
+    },
+    {
+      id: 'kafka: several sends at once',
+      find: 'const sent = before.then(() => sendNow(messages))',
+      replace: 'const sent = sendNow(messages)',
+      caughtBy: published(
+        'what is confirmed has arrived, once, in the order of each key, with its id, type and headers',
+      ),
+    },
+    {
+      id: 'kafka: a message that the broker never takes fails all that are sent with it',
+      find: 'messages.length > 1 && published.some',
+      replace: 'messages.length > 1000 && published.some',
+      caughtBy: published('a message that is too large for the broker fails by itself'),
+    },
+    {
+      id: 'kafka: after a message that failed the next of its key is sent',
+      find: 'if (failed && key !== undefined) failedKeys.set(key, failed)',
+      replace: '',
+      caughtBy: published('a message for a topic that does not exist fails by itself, with what follows of its key'),
+    },
+  ]),
+  ...bugsIn('src/messages/kafka/headers.ts', 'messages', [
+    {
+      id: 'kafka: the id of a row is not sent along',
+      find: "headersOf({ ...message.headers, 'ce-id': message.id })",
+      replace: 'headersOf(message.headers)',
+      caughtBy: published(
+        'what is confirmed has arrived, once, in the order of each key, with its id, type and headers',
+      ),
+    },
+  ]),
+  ...bugsIn('src/clients/kafka/confluent.ts', 'messages', [
+    {
+      id: "kafka: Confluent's client sends a key to another partition than Java's",
+      find: "partitioner: 'murmur2_random'",
+      replace: "partitioner: 'consistent_random'",
+      caughtBy: published('all clients send a key to the same partition'),
+    },
+    {
+      id: 'kafka: a producer that is not idempotent is accepted',
+      find: "refuse('an idempotent producer', settings, idempotence)",
+      replace: '',
+      caughtBy: byTest(
+        'src/messages/kafka/publisher.test.ts',
+        'settings that would break the promise of an idempotent producer are refused by name',
+        'kafka',
+      ),
+    },
+  ]),
+  ...bugsIn('src/messages/kafka/consumer.ts', 'messages', [
+    {
+      id: 'kafka: the offset is committed before the handler',
+      find: 'const delivered = await inbox.deliver(',
+      replace: 'await batch.commit(next)\n        const delivered = await inbox.deliver(',
+      caughtBy: consumed('an offset is committed after its handler, never before'),
+    },
+    {
+      id: 'kafka: a message that failed is passed over',
+      find: 'done = delivered.acknowledged',
+      replace: 'done = true',
+      caughtBy: consumed('a message that fails holds up its partition, in order, and no other'),
+    },
+    {
+      id: 'kafka: the offset of a batch passes a message that is not done with',
+      find: 'first === -1 ? batch.records.length - 1 : first - 1',
+      replace: 'batch.records.length - 1',
+      caughtBy: consumed('the offset of a batch stays below the first message that is not done with'),
+    },
+  ]),
+  ...bugsIn('src/messages/kafka/client-options.ts', 'messages', [
+    {
+      id: 'kafka: read_committed is promised with a client that hands out aborted records',
+      find: ' && !abilities.readCommitted',
+      replace: ' && false',
+      caughtBy: consumed('a promise that a client cannot keep is refused by name'),
+    },
+  ]),
+  ...bugsIn('src/clients/kafka/partition-lanes.ts', 'messages', [
+    {
+      id: 'kafka: a partition that is gone is still committed',
+      find: 'if (lane.gone) throw',
+      replace: 'if (lane.gone && lane.partition < 0) throw',
+      caughtBy: inLanes('a lane whose partition is gone commits nothing, whatever it has handled'),
+    },
+    {
+      id: 'kafka: two batches of a partition at once',
+      find: 'lane.running ??= run(lane)',
+      replace: 'lane.running = run(lane)',
+      caughtBy: inLanes('the records of a partition are handled in order and one batch at a time, partitions at once'),
+    },
+    {
+      id: 'kafka: a partition leaves while its message is being handled',
+      find: 'if (waitMs === Infinity) await idle',
+      replace: 'if (waitMs === Infinity) await undefined',
+      caughtBy: inLanes(
+        'a lane that is dropped finishes its message, commits it while it is waited for, and takes no other',
+      ),
+    },
+  ]),
+]
