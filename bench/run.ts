@@ -3,6 +3,7 @@
 
 import { benchGateway } from './gateway.ts'
 import { benchHttp } from './http.ts'
+import { benchInbox } from './inbox.ts'
 import { benchOperations } from './operations.ts'
 import { benchPostgres } from './postgres.ts'
 import { benchRedis } from './redis.ts'
@@ -18,6 +19,7 @@ const parts: Readonly<Record<string, () => Promise<void>>> = {
   http: benchHttp,
   gateway: benchGateway,
   operations: benchOperations,
+  inbox: benchInbox,
 }
 
 const asked = process.argv.slice(2)

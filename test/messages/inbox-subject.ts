@@ -26,6 +26,7 @@ export async function inboxSubject(
   const opened: OpenStore[] = []
   // A scope of its own for every case: what one leaves is not seen by another.
   const scope = `shop-${process.pid}-${++run}`
+  let isMigrated = false
   await ground.ask('delete from effects')
   return {
     ground,
@@ -34,7 +35,8 @@ export async function inboxSubject(
       opened.push(open)
       const once = createOnce<SqlStore>({ store: open.store, scope, sweepEveryMs: false })
       const inbox = create(once, { consumer: 'mailer', ...options }) as Inbox
-      await inbox.migrate()
+      if (!isMigrated) await inbox.migrate()
+      isMigrated = true
       return { inbox, open, effect: (tx, name) => insertEffect(ground, open.database, tx, name) }
     },
     async close() {

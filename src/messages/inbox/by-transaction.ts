@@ -173,28 +173,51 @@ async function tryTransaction<M>(
       open,
       messages.map(({ id }) => id),
     )
-    const taken = messages.filter(({ id }) => ours.has(id))
+    const others = await marks.done(
+      open,
+      messages.flatMap(({ id }) => (ours.has(id) ? [] : id)),
+    )
+    const { taken, left } = inOrder(messages, ours, others)
+    for (const { id } of left) if (ours.has(id)) await marks.put(open, id, 'r')
     const stale = await versions.stale(open, taken)
     for (const { id } of stale) await marks.put(open, id, 's')
     const current = taken.filter((message) => !stale.has(message))
-    if (current.length > 0)
-      await bounded(settings, open, () =>
-        run(
-          open.tx,
-          current.map(({ message }) => message),
-        ),
-      )
+    if (current.length > 0) {
+      const given = current.map(({ message }) => message)
+      await bounded(settings, open, () => run(open.tx, given))
+    }
     await open.commit()
-    return new Map(
-      messages.map((message) => [
-        message,
-        stale.has(message) ? staleHandled(message) : ours.has(message.id) ? { is: 'handled' } : busy(),
-      ]),
-    )
+    const became = (message: Read<M>): Handled => {
+      if (left.has(message)) return busy()
+      if (stale.has(message)) return staleHandled(message)
+      return ours.has(message.id) ? { is: 'handled' } : { is: 'duplicate' }
+    }
+    return new Map(messages.map((message) => [message, became(message)]))
   } catch (error) {
     if (!(error instanceof HandlerError && error.isHung)) await open.rollback()
     throw error
   }
+}
+
+/**
+ * What may run now: of each key only what comes before the first message that another process has in its hands. That one is not
+ * committed, and what comes after it must not be committed before it.
+ */
+function inOrder<M>(
+  messages: readonly Read<M>[],
+  ours: ReadonlySet<string>,
+  done: ReadonlySet<string>,
+): { readonly taken: readonly Read<M>[]; readonly left: ReadonlySet<Read<M>> } {
+  const held = new Set<string>()
+  const left = new Set<Read<M>>()
+  for (const message of messages) {
+    const { id, key } = message
+    const isHeld = key !== undefined && held.has(key)
+    if (done.has(id) || (ours.has(id) && !isHeld)) continue
+    left.add(message)
+    if (key !== undefined) held.add(key)
+  }
+  return { taken: messages.filter((message) => ours.has(message.id) && !left.has(message)), left }
 }
 
 function staleHandled({ version }: Read<unknown>): Handled {

@@ -32,6 +32,8 @@ export interface Marks {
   tryAgain(id: string): Promise<number | undefined>
   /** Marks those as done that are not, in the transaction of their effect, and returns which. What another has is passed over. */
   take(session: SqlSession, ids: readonly string[]): Promise<ReadonlySet<string>>
+  /** Those of them that are not to be run any more, committed by whoever has run them. */
+  done(session: SqlSession, ids: readonly string[]): Promise<ReadonlySet<string>>
   put(session: SqlSession, id: string, state: MarkState): Promise<void>
   /** Writes a mark that is done, whatever is there. */
   complete(session: SqlSession, message: Identified): Promise<void>
@@ -57,6 +59,7 @@ export function marksOn(database: SqlDatabase, scope: string): Marks {
     },
     tryAgain: (id) => (atOnce ? tryAgainAtOnce(on, id) : tryAgainLocked(on, id)),
     take: (session, ids) => (atOnce ? takeAtOnce(on, session, ids) : takeLocked(on, session, ids)),
+    done: (session, ids) => done(on, session, ids),
     async put(session, id, state) {
       await session.query(sql`update ${table} set state = ${state} where ${one(on, id)}`)
     },
@@ -87,20 +90,23 @@ function free({ bound, scope, skipLocked }: Table, ids: readonly string[]): SqlS
   return sql`scope = ${bound(scope)} and ${among(sql`id`, ids.map(bound))} and state = 'r' order by id ${skipLocked}`
 }
 
+// The count of attempts need not outlive a crash of the server, so its commit does not wait for the disk. The transaction of the effect
+// commits after it, and takes it along.
 async function receiveAtOnce(
   { database, table, scope }: Table,
   messages: readonly Identified[],
 ): Promise<Map<string, Received>> {
   const given = messages.map((each) => sql`(${each.id}::text, ${each.fingerprint}::text)`)
   const answers = await database.query(sql`
-    with given (id, fingerprint) as (values ${join(given, ', ')}),
+    with unsynced as (select set_config('synchronous_commit', 'off', true)),
+    given (id, fingerprint) as (values ${join(given, ', ')}),
     fresh as (
       insert into ${table} (scope, id, fingerprint, state, attempts, at_ms)
       select ${scope}::text, id, fingerprint, 'r', 1, ${database.nowMs()} from given order by id
       on conflict do nothing returning id
     )
     select json_build_array(given.id, fresh.id is not null, known.state, known.attempts, known.fingerprint)::text as answer
-    from given
+    from unsynced cross join given
     left join fresh on fresh.id = given.id
     left join ${table} as known on known.scope = ${scope}::text and known.id = given.id`)
   return new Map(
@@ -179,6 +185,16 @@ async function takeLocked(on: Table, session: SqlSession, ids: readonly string[]
     await session.query(sql`update ${table} set state = 'd' where scope = ${bound(scope)} and ${taken}`)
   }
   return new Set(ours)
+}
+
+// A locking read: a transaction that repeats its reads (MySQL) would see the state from before it waited for others.
+async function done(on: Table, session: SqlSession, ids: readonly string[]): Promise<ReadonlySet<string>> {
+  if (ids.length === 0) return new Set()
+  const { table, scope, bound, row, name, readName, skipLocked } = on
+  const found = await session.query(sql`
+    select ${row(name(sql`id`))} from ${table}
+    where scope = ${bound(scope)} and ${among(sql`id`, ids.map(bound))} and state <> 'r' order by id ${skipLocked}`)
+  return new Set(found.map((answer) => readName(read(answer)[0])))
 }
 
 /** How a transaction of the inbox is named in errors. */

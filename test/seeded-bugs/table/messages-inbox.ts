@@ -20,16 +20,26 @@ export const inboxBugs: readonly SeededBug[] = [
   ...bugsIn('src/messages/inbox/by-transaction.ts', 'messages', [
     {
       id: 'inbox: the mark is made in an earlier transaction than the effect',
-      find: '    const taken = messages.filter(({ id }) => ours.has(id))\n',
+      find: '    const { taken, left } = inOrder(messages, ours, others)\n',
       replace:
-        '    const taken = messages.filter(({ id }) => ours.has(id))\n    await open.commit()\n    Object.assign(open, await database.begin(keyOfMark(settings.scope, messages)))\n',
+        '    const { taken, left } = inOrder(messages, ours, others)\n    await open.commit()\n    Object.assign(open, await database.begin(keyOfMark(settings.scope, messages)))\n',
       caughtBy: caught(again),
     },
     {
       id: 'inbox: a message that another has just taken is run all the same',
-      find: '    const taken = messages.filter(({ id }) => ours.has(id))\n',
-      replace: '    const taken = messages\n',
+      find: '    const { taken, left } = inOrder(messages, ours, others)\n',
+      replace: '    const { taken, left } = { taken: messages, left: new Set<Read<M>>() }\n',
       caughtBy: caught(once),
+    },
+    {
+      id: 'inbox: a batch goes around a message that another has in its hands, and is committed before it',
+      find: 'if (done.has(id) || (ours.has(id) && !isHeld)) continue',
+      replace: 'if (done.has(id) || ours.has(id) || isHeld) continue',
+      caughtBy: byTest(
+        'test/messages/inbox-storm.test.ts',
+        'round 0: every message has one effect, in the order of its partition',
+        'postgres',
+      ),
     },
     {
       id: 'inbox: the body of a message that came before is not compared',
