@@ -132,6 +132,7 @@ export const pausesMs: {
   readonly heldMessage: number
   readonly heldRows: number
   readonly relayUpkeep: number
+  readonly lastFetch: number
 } = {
   /**
    * The `retryAfterMs` of a key that an open transaction holds. Most transactions end within milliseconds. Claims ask for a
@@ -158,6 +159,8 @@ export const pausesMs: {
   heldRows: 1_000,
   /** One relay removes old rows and says how far behind the relays are. */
   relayUpkeep: 10_000,
+  /** The last question of a consumer of JetStream ends by itself after a second, and is given another one. */
+  lastFetch: 2_000,
 }
 
 /** The pauses before each release of a claim whose answer never came. The claim may still be on its way to the store, so the release is repeated. */

@@ -66,6 +66,8 @@ export type Delivered =
 export interface Receiver<Tx> {
   /** Names the consumer: each has its own marks. */
   readonly consumer: string
+  /** How often it tries a message before it parks it. Undefined when it does not count. */
+  readonly attempts?: number
   /**
    * Handle a message, and call `acknowledge` at the place that the inbox's delivery asks for. Never throws: an error of the handler,
    * of the store or of `acknowledge` is in the answer.

@@ -28,6 +28,9 @@ export interface HandlingOptions<Tx> {
 
 export interface InHand {
   take(held: HeldMessage): void
+  readonly size: number
+  /** Resolves when fewer than `count` are in hand. For one that asks at a time. */
+  below(count: number): Promise<void>
   /** Resolves when nothing is in hand. */
   empty(): Promise<void>
 }
@@ -50,7 +53,14 @@ export function handling<Tx>(options: HandlingOptions<Tx>): InHand {
     }
   }
 
+  let wake = (): void => {}
   return {
+    get size() {
+      return work.size
+    },
+    async below(count) {
+      while (work.size >= count) await new Promise<void>((resolve) => (wake = resolve))
+    },
     take(held) {
       const { key } = held.message
       const before = key === undefined ? undefined : lastOfKey.get(key)
@@ -59,6 +69,7 @@ export function handling<Tx>(options: HandlingOptions<Tx>): InHand {
       if (key !== undefined) lastOfKey.set(key, done)
       void done.finally(() => {
         work.delete(done)
+        wake()
         if (key !== undefined && lastOfKey.get(key) === done) lastOfKey.delete(key)
       })
     },

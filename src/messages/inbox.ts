@@ -152,6 +152,7 @@ export function createInbox(once: OnceRunner, options: InboxOptions<never>): Inb
   const { scope } = settings
   return {
     consumer: given.consumer,
+    attempts: settings.attempts,
     delivery: delivering.delivery,
     guarantee: delivering.ground.guarantee,
     migrate: async () => database?.migrate(inboxSchema(database)),

@@ -2,10 +2,14 @@
 // done with.
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
+import { AckPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream'
+import { connect as connectNats, headers, type NatsConnection } from '@nats-io/transport-node'
 import { connect } from 'amqplib'
-import { expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { Consuming, MessageHandler, Outgoing, Publisher, Receiver } from '../../src/messages/broker.ts'
+import { natsConsumer, natsPublisher } from '../../src/messages/nats.ts'
 import { rabbitmqConsumer, rabbitmqPublisher } from '../../src/messages/rabbitmq.ts'
+import { nats } from '../servers/nats.ts'
 import { needs } from '../servers/needs.ts'
 import { pollUntil } from '../servers/poll.ts'
 import { rabbitmq } from '../servers/rabbitmq.ts'
@@ -122,4 +126,28 @@ needs('rabbitmq').describe('RabbitMQ', () => {
     await holdsWhatIsInFlight(here)
     await here.publisher.close!()
   })
+})
+
+needs('nats').describe('NATS', () => {
+  let connection: NatsConnection
+  beforeAll(async () => void (connection = await connectNats({ servers: await sharedUrl(nats) })))
+  afterAll(() => connection?.close())
+
+  async function ground(): Promise<Ground> {
+    const stream = `s-${crypto.randomUUID()}`
+    const manager = await jetstreamManager(connection)
+    await manager.streams.add({ name: stream, subjects: [stream] })
+    await manager.consumers.add(stream, { durable_name: 'test', ack_policy: AckPolicy.Explicit })
+    const consumer = await jetstream(connection).consumers.get(stream, 'test')
+    return {
+      topic: stream,
+      publisher: natsPublisher({ jetstream: jetstream(connection), headers }),
+      consume: (inbox, inFlight, handler) => natsConsumer({ consumer, inbox, inFlight }, handler),
+    }
+  }
+
+  test('thousands of messages leave no memory behind', async () => leavesNothing(await ground()))
+
+  test('of a stream of 52 MB a consumer holds no more than it has in flight', async () =>
+    holdsWhatIsInFlight(await ground()))
 })

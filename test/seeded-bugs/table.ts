@@ -12,6 +12,7 @@ import { outboxBugs } from './table/messages-outbox.ts'
 import { redisStreamBugs } from './table/messages-redis-streams.ts'
 import { sqsBugs } from './table/messages-sqs.ts'
 import { inboxBugs } from './table/messages-inbox.ts'
+import { natsBugs } from './table/messages-nats.ts'
 import { rabbitmqBugs } from './table/messages-rabbitmq.ts'
 import { operationBugs } from './table/operations.ts'
 import {
@@ -44,6 +45,7 @@ export const seededBugs: readonly SeededBug[] = [
   ...dashboardBugs,
   ...programBugs,
   ...rabbitmqBugs,
+  ...natsBugs,
   ...simulationBugs,
   ...outboxBugs,
   ...sqsBugs,

@@ -1,0 +1,171 @@
+// The loop of a consumer of JetStream: ask for as many messages as there is room, and hand them over. Invariants: never more is asked
+// for than fits; while a message is in hand the server is told so; and an acknowledgement counts when the server has confirmed it.
+
+import type { NatsMessage, NatsMessages, NatsPullConsumer } from '../../clients/nats.ts'
+import { backoffMs, backoffs, pausesMs } from '../../core/backoff.ts'
+import { sleep } from '../../core/clock.ts'
+import type { Clock, Random } from '../../core/clock.ts'
+import { publish } from '../../core/events.ts'
+import type { Events } from '../../core/events.ts'
+import type { Consuming, MessageHandler, Receiver } from '../broker.ts'
+import { handling } from '../in-hand.ts'
+import type { HeldMessage, InHand } from '../in-hand.ts'
+import { checkConsumer, isHopeless } from './fitness.ts'
+import { messageOf } from './message.ts'
+
+export interface NatsConsumption<Tx> {
+  readonly consumer: NatsPullConsumer
+  readonly inbox: Receiver<Tx>
+  readonly handler: MessageHandler<Tx>
+  readonly inFlight: number
+  readonly timeoutMs: number
+  readonly clock: Clock
+  readonly random: Random
+}
+
+/** The shortest that the client takes. A stop waits for the end of the last question, so that no message is on its way to nobody. */
+const expiresMs = 1_000
+
+type During = Events['consumer-failed']['during']
+
+export function startConsumer<Tx>(options: NatsConsumption<Tx>): Consuming {
+  const stopping = new AbortController()
+  const ended = consumeUntil(stopping.signal, options)
+  return {
+    ended,
+    async stop() {
+      stopping.abort()
+      await ended.catch(() => {})
+    },
+  }
+}
+
+async function consumeUntil<Tx>(stop: AbortSignal, options: NatsConsumption<Tx>): Promise<void> {
+  const { consumer, inbox, inFlight, clock, random } = options
+  const failed = (during: During, error: unknown): void =>
+    publish('consumer-failed', undefined, { broker: 'nats', consumer: inbox.consumer, during, ...causeOf(error) })
+  const inHand = handling({ ...options, atOnce: inFlight, stop })
+  const heartbeat = heartbeatOf(clock, (error) => failed('extend', error))
+  let failures = 0
+  let isFit = false
+  try {
+    while (!stop.aborted) {
+      try {
+        if (!isFit) heartbeat.every(checkConsumer(await consumer.info(), inbox.attempts).ackWaitMs / 3)
+        isFit = true
+        await inHand.below(inFlight)
+        if (stop.aborted) break
+        const messages = await consumer.fetch({ max_messages: inFlight - inHand.size, expires: expiresMs })
+        await untilEnd(stop, clock, messages, (raw) => take(options, inHand, heartbeat, raw, failed))
+        failures = 0
+      } catch (error) {
+        if (stop.aborted) break
+        isFit = false
+        failed('receive', error)
+        if (isHopeless(error)) throw error
+        await sleep(clock, backoffMs(backoffs.broker, failures++, random), { signal: stop })
+      }
+    }
+  } finally {
+    await inHand.empty()
+    heartbeat.stop()
+  }
+}
+
+/** Takes what comes until the server says that the question is over. A server that says nothing is not waited for when we stop. */
+async function untilEnd(
+  stop: AbortSignal,
+  clock: Clock,
+  messages: NatsMessages,
+  taken: (raw: NatsMessage) => void,
+): Promise<void> {
+  let cancel = (): void => {}
+  const onStop = (): void => {
+    cancel = clock.schedule(() => void messages.close(), pausesMs.lastFetch)
+  }
+  if (stop.aborted) onStop()
+  else stop.addEventListener('abort', onStop, { once: true })
+  try {
+    for await (const raw of messages) taken(raw)
+  } finally {
+    stop.removeEventListener('abort', onStop)
+    cancel()
+  }
+}
+
+function take<Tx>(
+  { timeoutMs }: NatsConsumption<Tx>,
+  inHand: InHand,
+  heartbeat: Heartbeat,
+  raw: NatsMessage,
+  failed: (during: During, error: unknown) => void,
+): void {
+  let isOurs = true
+  const letGo = (): void => {
+    isOurs = false
+    heartbeat.letGo(raw)
+  }
+  const held: HeldMessage = {
+    message: messageOf(raw),
+    isOurs: () => isOurs,
+    async acknowledge() {
+      // The client sends one acknowledgement only. When its answer is lost, the message comes again, or has been acknowledged.
+      letGo()
+      if (!(await raw.ackAck({ timeout: timeoutMs }))) throw new Error(`${raw.subject} was acknowledged before`)
+    },
+    async giveBack(afterMs) {
+      const wasOurs = isOurs
+      letGo()
+      if (!wasOurs) return
+      try {
+        raw.nak(afterMs)
+      } catch (error) {
+        // It comes again when its time is over.
+        failed('return', error)
+      }
+    },
+  }
+  heartbeat.hold(raw)
+  inHand.take(held)
+}
+
+interface Heartbeat {
+  hold(raw: NatsMessage): void
+  letGo(raw: NatsMessage): void
+  every(periodMs: number): void
+  stop(): void
+}
+
+/** Says of everything in hand that it is being worked on. At a third of the server's patience, so that two may be lost. */
+function heartbeatOf(clock: Clock, failed: (error: unknown) => void): Heartbeat {
+  const held = new Set<NatsMessage>()
+  let periodMs = 0
+  let cancel: (() => void) | undefined
+  const beat = (): void => {
+    try {
+      for (const raw of held) raw.working()
+    } catch (error) {
+      failed(error)
+    }
+    schedule()
+  }
+  const schedule = (): void => {
+    cancel = held.size > 0 ? clock.schedule(beat, periodMs) : undefined
+  }
+  return {
+    every: (ms) => void (periodMs = ms),
+    hold(raw) {
+      held.add(raw)
+      if (!cancel) schedule()
+    },
+    letGo: (raw) => void held.delete(raw),
+    stop: () => cancel?.(),
+  }
+}
+
+/** The client's names of errors are codes, and the server's codes are numbers. */
+function causeOf(error: unknown): { cause?: string } {
+  if (!(error instanceof Error)) return {}
+  const { code } = error as { readonly code?: unknown }
+  return { cause: typeof code === 'number' || typeof code === 'string' ? `${code}` : error.name }
+}
