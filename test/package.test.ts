@@ -17,6 +17,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { startDynamodb } from './servers/dynamodb.ts'
+import { startKafka } from './servers/kafka.ts'
 import { needs, needsTool } from './servers/needs.ts'
 import { startPostgres } from './servers/postgres.ts'
 import type { RunningPostgres } from './servers/postgres.ts'
@@ -328,4 +329,20 @@ needs('postgres').describe('examples on PostgreSQL', () => {
       await snippet('readme-transaction', `${text}\n${tail}`, { DATABASE_URL: await server.createDatabase() }),
     ).toBe('1')
   })
+})
+
+needs('kafka', { ours: true }).describe('examples on Kafka and PostgreSQL', () => {
+  needs('postgres').test(
+    'order-events: relay and mailer are killed, and there is one mail per order, in order',
+    async () => {
+      await using kafka = await startKafka()
+      await using postgres = await startPostgres()
+      const shown = await node([join(root, 'examples', 'order-events', 'story.ts')], {
+        DATABASE_URL: await postgres.createDatabase(),
+        KAFKA_BROKER: new URL(kafka.url).host,
+        KAFKAJS_NO_PARTITIONER_WARNING: '1',
+      })
+      expect(JSON.parse(shown)).toEqual({ orders: 60, kills: 6, mails: 60, inOrder: true })
+    },
+  )
 })

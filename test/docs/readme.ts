@@ -13,7 +13,7 @@ const running = openPrograms()
 cpSync(join(root, 'test/docs/shop.ts'), join(running.folder, 'shop.ts'))
 afterAll(() => running[Symbol.dispose]())
 
-const [first, onExpress, inTransaction, saga] = take('README.md')
+const [first, onExpress, inTransaction, saga, messages] = take('README.md')
 const [contract] = take('docs/writing-a-store.md')
 const [encrypted] = take('docs/codecs.md')
 
@@ -61,6 +61,11 @@ test('the saga holds the stock, charges, and has a worker', async () => {
     `${saga!.code}\nawait worker.stop()\nconst { value } = await checkout.run('order-42', { id: 'order-42', cents: 500 })\nconsole.log(JSON.stringify(value))\nprocess.exit()`,
   )
   expect(JSON.parse(said)).toEqual({ hold: { id: 'order-42' }, paid: { id: 'charge-0', cents: 500 } })
+})
+
+test('the message has one mail, and the relay says what it sent', async () => {
+  const said = await running.run('messages', `${messages!.code}\nprocess.exit()`)
+  expect(said.split('\n')).toEqual(['mail for order-42', 'handled', 'duplicate', '{ sent: 1, held: 0, dead: 0 }'])
 })
 
 test('the contract of docs/writing-a-store.md is a whole test file', async () => {
