@@ -133,6 +133,7 @@ export const pausesMs: {
   readonly heldRows: number
   readonly relayUpkeep: number
   readonly lastFetch: number
+  readonly lastWord: number
 } = {
   /**
    * The `retryAfterMs` of a key that an open transaction holds. Most transactions end within milliseconds. Claims ask for a
@@ -161,6 +162,8 @@ export const pausesMs: {
   relayUpkeep: 10_000,
   /** The last question of a consumer of JetStream ends by itself after a second, and is given another one. */
   lastFetch: 2_000,
+  /** A consumer that is stopped waits this long for RabbitMQ to confirm the end of the consumer, and as long for the end of the connection. */
+  lastWord: 1_000,
 }
 
 /** The pauses before each release of a claim whose answer never came. The claim may still be on its way to the store, so the release is repeated. */

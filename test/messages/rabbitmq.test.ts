@@ -8,6 +8,7 @@ import { startFaultProxy } from '../servers/fault-proxy.ts'
 import { needs } from '../servers/needs.ts'
 import { rabbitmq } from '../servers/rabbitmq.ts'
 import { sharedUrl } from '../servers/shared.ts'
+import { soon } from '../soon.ts'
 import { eventually } from './eventually.ts'
 import { rememberingInbox } from './remembering-inbox.ts'
 
@@ -282,6 +283,30 @@ needs('rabbitmq').describe('RabbitMQ', () => {
     await consuming.ended
     expect([...inbox.effects].sort()).toEqual(ids(5))
     expect((await takeAll(url, queue)).sort()).toEqual(ids(20).slice(5).sort())
+  })
+
+  test('stop does not wait for a server that does not answer, and what it had delivered comes again', async () => {
+    const queue = await declareQueue(url)
+    await using proxy = await startFaultProxy({ target: { url } })
+    const inbox = rememberingInbox()
+    await put(url, queue, ids(1))
+    let release = (): void => {}
+    const released = new Promise<void>((resolve) => (release = resolve))
+    const consuming = rabbitmqConsumer({ connect: () => connect(proxy.url), queue, inbox }, async (tx, { id }) => {
+      await released
+      tx.write(id!)
+    })
+    await eventually('the handler', () => inbox.running === 1)
+    await proxy.setMode('blackHole')
+    release()
+    await soon('stop', consuming.stop())
+    expect(inbox.effects).toEqual(['m0'])
+    await proxy.setMode('reset')
+    const again: string[] = []
+    await eventually('the message', async () => again.push(...(await takeAll(url, queue))) > 0)
+    expect(again).toEqual(['m0'])
+    const hanging = rabbitmqConsumer({ connect: () => new Promise<never>(() => {}), queue, inbox }, () => {})
+    await soon('stop', hanging.stop())
   })
 
   test('a queue that is not there ends the consumer, and the error says what to do', async () => {

@@ -66,8 +66,13 @@ async function consumeOnce<Tx>(
   inHand: InHand,
   begun: () => void,
 ): Promise<Error | undefined> {
-  const { queue, prefetch } = options
-  const session = await openSession(options.connect, (connection) => connection.createChannel())
+  const { queue, prefetch, clock } = options
+  const opening = openSession(options.connect, (connection) => connection.createChannel())
+  const session = await orAborted(stop, opening)
+  if (!session) {
+    opening.then(({ close }) => close()).catch(() => {})
+    return undefined
+  }
   const { channel } = session
   try {
     await channel.prefetch(prefetch)
@@ -79,14 +84,24 @@ async function consumeOnce<Tx>(
       else inHand.take(heldOf(options, stop, session, raw))
     })
     begun()
-    const why = await Promise.race([session.ended, gone, aborted(stop)])
+    const why = await orAborted(stop, Promise.race([session.ended, gone]))
     if (why) return why
-    await channel.cancel(consumerTag)
+    await lastWord(clock, channel.cancel(consumerTag))
     await inHand.empty()
     return undefined
   } finally {
-    await session.close()
+    await lastWord(clock, session.close())
   }
+}
+
+/** A server that does not answer is not waited for. It gives back what it has delivered when it finds the connection gone. */
+async function lastWord(clock: Clock, word: Promise<unknown>): Promise<void> {
+  const late = new AbortController()
+  const said = word.then(
+    () => late.abort(),
+    () => late.abort(),
+  )
+  await Promise.race([said, sleep(clock, pausesMs.lastWord, { signal: late.signal })])
 }
 
 function heldOf<Tx>(
@@ -109,10 +124,13 @@ function heldOf<Tx>(
   }
 }
 
-function aborted(signal: AbortSignal): Promise<undefined> {
-  return new Promise((resolve) => {
-    if (signal.aborted) resolve(undefined)
-    else signal.addEventListener('abort', () => resolve(undefined), { once: true })
+/** Undefined as soon as the signal aborts. Nothing is left on the signal, which lives as long as the consumer. */
+function orAborted<T>(signal: AbortSignal, work: Promise<T>): Promise<T | undefined> {
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => resolve(undefined)
+    if (signal.aborted) onAbort()
+    signal.addEventListener('abort', onAbort, { once: true })
+    work.then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort))
   })
 }
 

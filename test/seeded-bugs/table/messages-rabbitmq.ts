@@ -42,9 +42,15 @@ export const rabbitmqBugs: readonly SeededBug[] = [
       caughtBy: caught('an acknowledgement on a channel that has ended is harmless'),
     },
     {
+      id: 'rabbitmq: stop waits for a server that does not answer',
+      find: 'await Promise.race([said, sleep(clock, pausesMs.lastWord, { signal: late.signal })])',
+      replace: 'await said',
+      caughtBy: caught('stop does not wait for a server that does not answer, and what it had delivered comes again'),
+    },
+    {
       id: 'rabbitmq: stop closes the channel under the handlers',
-      find: 'await channel.cancel(consumerTag)\n    await inHand.empty()',
-      replace: 'await channel.cancel(consumerTag)',
+      find: 'channel.cancel(consumerTag))\n    await inHand.empty()',
+      replace: 'channel.cancel(consumerTag))',
       caughtBy: caught('stop ends what is being handled, acknowledges it, and leaves the rest in the queue'),
     },
   ]),
