@@ -23,7 +23,4 @@ const consuming = kafkaConsumer(group, async (tx, { body }) => {
   const { id, customer } = JSON.parse(Buffer.from(body).toString()) as { id: string; customer: string }
   await tx.query('insert into mails (order_id, customer) values ($1, $2)', [id, customer])
 })
-process.once('SIGTERM', async () => {
-  await consuming.stop()
-  process.exit()
-})
+process.once('SIGTERM', () => void consuming.stop().then(() => process.exit()))

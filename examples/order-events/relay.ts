@@ -13,7 +13,4 @@ const client = kafkajsClient(new Kafka({ brokers: [process.env['KAFKA_BROKER']!]
 // A short lease, so that the next relay takes over soon when this one is killed.
 const relay = createRelay({ outbox, publisher: kafkaPublisher({ client }), leaseMs: 1_000 })
 relay.start()
-process.once('SIGTERM', async () => {
-  await relay.stop()
-  process.exit()
-})
+process.once('SIGTERM', () => void relay.stop().then(() => process.exit()))
