@@ -1,16 +1,27 @@
 // What the tests of outbox and relay share: an outbox on a ground, a broker that is a list, and the questions that all of them ask.
 import { createHash } from 'node:crypto'
-import type { SqlDatabase } from '../../src/clients/sql-database.ts'
+import type { SqlDatabase, SqlTransaction } from '../../src/clients/sql-database.ts'
 import { newId } from '../../src/core/key.ts'
 import type { Outgoing, Published, Publisher } from '../../src/messages/broker.ts'
 import { inOrderOfKeys } from '../../src/messages/broker.ts'
-import { createOutbox, type Outbox, type OutboxEvent } from '../../src/messages/outbox.ts'
+import {
+  createOutbox,
+  createRelay,
+  type Outbox,
+  type OutboxEvent,
+  type Relay,
+  type RelayOptions,
+} from '../../src/messages/outbox.ts'
 import type { MessagesGround, OpenStore, SqlStore } from './grounds.ts'
 
 export interface OpenOutbox extends AsyncDisposable {
   readonly store: SqlStore
   readonly database: SqlDatabase
   readonly outbox: Outbox<unknown>
+  // A relay, which is stopped at the end.
+  relay(options: Omit<RelayOptions, 'outbox'>): Relay
+  // An open transaction, which is rolled back at the end unless the test has ended it.
+  begin(): Promise<SqlTransaction<unknown>>
   // Commits what `work` adds, unless it throws.
   transaction<T>(work: (tx: unknown) => Promise<T>): Promise<T>
   // One event in a transaction of its own.
@@ -23,6 +34,12 @@ export async function openOutbox(ground: MessagesGround, keepMs = 3_600_000): Pr
   const opened: OpenStore = await ground.openStore()
   const { store, database } = opened
   const outbox = createOutbox<unknown>({ store: store as never, source: 'shop', shards, keepMs })
+  const relays: Relay[] = []
+  const begun: SqlTransaction<unknown>[] = []
+  const begin = async (): Promise<SqlTransaction<unknown>> => {
+    begun.push(await database.begin({ scope: 'test', id: newId() }))
+    return begun.at(-1)!
+  }
   const transaction = async <T>(work: (tx: unknown) => Promise<T>): Promise<T> => {
     const open = await database.begin({ scope: 'test', id: newId() })
     try {
@@ -38,9 +55,18 @@ export async function openOutbox(ground: MessagesGround, keepMs = 3_600_000): Pr
     store,
     database,
     outbox,
+    relay(options) {
+      relays.push(createRelay({ outbox, ...options }))
+      return relays.at(-1)!
+    },
+    begin,
     transaction,
     addOne: (event) => transaction((tx) => outbox.add(tx, { topic: 'orders', type: 'order.placed', ...event })),
-    [Symbol.asyncDispose]: () => opened[Symbol.asyncDispose](),
+    async [Symbol.asyncDispose]() {
+      for (const relay of relays) await relay.stop()
+      await Promise.all(begun.map((open) => open.rollback()))
+      await opened[Symbol.asyncDispose]()
+    },
   }
 }
 

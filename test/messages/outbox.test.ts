@@ -1,7 +1,6 @@
 // The outbox on every SQL database: what commits is delivered, what is rolled back never is, and the order per key is that of commits.
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { createOnce } from '../../src/core/once.ts'
-import { createRelay } from '../../src/messages/outbox.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 import { createOutbox } from '../../src/messages/outbox.ts'
 import { needs } from '../servers/needs.ts'
@@ -30,7 +29,7 @@ for (const { name, server, start } of grounds) {
 
     test('what a transaction adds is delivered when it commits, and never when it is rolled back', async () => {
       const broker = listBroker()
-      const relay = createRelay({ outbox: open.outbox, publisher: broker })
+      const relay = open.relay({ publisher: broker })
       const ids = await open.transaction((tx) =>
         open.outbox.add(tx, [
           { ...order, key: 'order-1', data: { total: 1 } },
@@ -61,7 +60,7 @@ for (const { name, server, start } of grounds) {
         headers: { tenant: odd },
         traceparent,
       })
-      await createRelay({ outbox: open.outbox, publisher: broker }).runOnce()
+      await open.relay({ publisher: broker }).runOnce()
       expect(id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7/)
       const [message] = broker.arrived
       expect(message).toMatchObject({ id, topic: odd, key: odd })
@@ -105,7 +104,7 @@ for (const { name, server, start } of grounds) {
         throw new Error('declined')
       })
       await expect(failing).rejects.toThrow('declined')
-      await createRelay({ outbox: open.outbox, publisher: broker }).runOnce()
+      await open.relay({ publisher: broker }).runOnce()
       expect(broker.arrived.map(({ key }) => key)).toEqual(['order-1'])
       expect(await ground.effects()).toEqual(['order-1'])
       await once.close()
@@ -114,8 +113,8 @@ for (const { name, server, start } of grounds) {
     test('a transaction that commits late is not lost behind one that commits before it', async () => {
       if (ground.dialect === 'sqlite') return // has one writer: a transaction that commits late has begun late
       const broker = listBroker()
-      const relay = createRelay({ outbox: open.outbox, publisher: broker })
-      const slow = await open.database.begin({ scope: 'test', id: 'slow' })
+      const relay = open.relay({ publisher: broker })
+      const slow = await open.begin()
       const slowId = await open.outbox.add(slow.tx, { ...order, key: 'slow' })
       // Enough of them that some share the shard of the slow one.
       const quick = await Promise.all(Array.from({ length: 40 }, (_, index) => open.addOne({ key: `quick-${index}` })))
@@ -130,9 +129,9 @@ for (const { name, server, start } of grounds) {
     test('of one key the second transaction waits for the first, and is delivered after it', async () => {
       if (ground.dialect === 'sqlite') return // has one writer
       const broker = listBroker()
-      const relay = createRelay({ outbox: open.outbox, publisher: broker })
-      const began = await open.database.begin({ scope: 'test', id: 'began first' })
-      const other = await open.database.begin({ scope: 'test', id: 'added first' })
+      const relay = open.relay({ publisher: broker })
+      const began = await open.begin()
+      const other = await open.begin()
       const first = await open.outbox.add(other.tx, { ...order, key: 'order-1' })
       let hasAdded = false
       const adding = open.outbox.add(began.tx, { ...order, key: 'order-1' }).then((id) => {
@@ -152,7 +151,7 @@ for (const { name, server, start } of grounds) {
 
     test('under many transactions at once every commit is delivered, in the order of commits per key', async () => {
       const broker = listBroker()
-      const relay = createRelay({ outbox: open.outbox, publisher: broker, batch: 7, leaseMs: 60_000 })
+      const relay = open.relay({ publisher: broker, batch: 7, leaseMs: 60_000 })
       relay.start()
       const committed: string[] = []
       const keys = ['a', 'b', 'c']
@@ -179,7 +178,7 @@ for (const { name, server, start } of grounds) {
     })
 
     test('a connection outside of a transaction is refused, and nothing is added', async () => {
-      const transaction = await open.database.begin({ scope: 'test', id: 'ends early' })
+      const transaction = await open.begin()
       await open.database.join(transaction.tx, 'test').query({ texts: ['rollback'], values: [] })
       if (ground.dialect === 'mysql')
         await open.database.join(transaction.tx, 'test').query({ texts: ['set autocommit = 1'], values: [] })
@@ -194,14 +193,14 @@ for (const { name, server, start } of grounds) {
       open = await openOutbox(ground, 1)
       const broker = listBroker()
       await open.addOne({ key: 'sent' })
-      await createRelay({ outbox: open.outbox, publisher: broker }).runOnce()
+      await open.relay({ publisher: broker }).runOnce()
       const unsent = await open.addOne({ key: 'unsent' })
       const left = async (): Promise<string[]> => {
         await open.outbox.rows.retain()
         return ground.ask('select aggregateid from onceonly_outbox order by aggregateid')
       }
       await expect.poll(left, { timeout: 10_000 }).toEqual(['unsent'])
-      await createRelay({ outbox: open.outbox, publisher: broker }).runOnce()
+      await open.relay({ publisher: broker }).runOnce()
       expect(broker.firsts().at(-1)).toBe(unsent)
     })
 

@@ -44,7 +44,7 @@ for (const { name, server, start } of grounds) {
       let isBroken = true
       const [bad1, good1, bad2, good2] = await addAll(['bad', 'good', 'bad', 'good'])
       const broker = listBroker(({ id }) => (isBroken && id === bad1 ? new Error('refused') : undefined))
-      const relay = createRelay({ outbox: open.outbox, publisher: broker })
+      const relay = open.relay({ publisher: broker })
       expect(await relay.runOnce()).toEqual({ sent: 2, held: 2, dead: 0 })
       const [bad3, good3] = await addAll(['bad', 'good'])
       await relay.runOnce()
@@ -69,7 +69,7 @@ for (const { name, server, start } of grounds) {
     test('held rows of a key that are more than a batch leave in their order, and the key is free afterwards', async () => {
       let isBroken = true
       const broker = listBroker(({ key }) => (isBroken && key === 'bad' ? new Error('refused') : undefined))
-      const relay = createRelay({ outbox: open.outbox, publisher: broker, batch: 3 })
+      const relay = open.relay({ publisher: broker, batch: 3 })
       const ids = await addAll(Array.from({ length: 9 }, () => 'bad'))
       await relay.runOnce()
       isBroken = false
@@ -85,7 +85,7 @@ for (const { name, server, start } of grounds) {
       let isBroken = true
       const [bad1, bad2, good] = await addAll(['bad', 'bad', 'good'])
       const broker = listBroker(({ id }) => (isBroken && id === bad1 ? new Error('too large') : undefined))
-      const relay = createRelay({ outbox: open.outbox, publisher: broker, onFailure: { skipAfter: 2 } })
+      const relay = open.relay({ publisher: broker, onFailure: { skipAfter: 2 } })
       await relay.runOnce()
       expect(broker.firsts()).toEqual([good])
       await makeDue(ground)
@@ -107,7 +107,7 @@ for (const { name, server, start } of grounds) {
       let isBroken = true
       const [bad1, good] = await addAll(['bad', 'good'])
       const broker = listBroker(({ id }) => (isBroken && id === bad1 ? new FinalError('no such topic') : undefined))
-      const relay = createRelay({ outbox: open.outbox, publisher: broker, onFailure: 'park' })
+      const relay = open.relay({ publisher: broker, onFailure: 'park' })
       await relay.runOnce()
       const [bad2] = await addAll(['bad'])
       await makeDue(ground)
@@ -128,12 +128,12 @@ for (const { name, server, start } of grounds) {
       const broker = listBroker(() => (isDown ? new Error('ECONNREFUSED') : undefined))
       const closed: Publisher = { name: 'closed', publish: () => Promise.reject(new Error('closed')) }
       for (const publisher of [closed, broker]) {
-        const relay = createRelay({ outbox: open.outbox, publisher, onFailure: { skipAfter: 1 } })
+        const relay = open.relay({ publisher, onFailure: { skipAfter: 1 } })
         expect(await relay.runOnce()).toMatchObject({ sent: 0, held: 0, dead: 0, error: expect.any(Error) as Error })
         expect(await open.outbox.status()).toMatchObject({ unsent: 4, waiting: 0, dead: 0 })
       }
       isDown = false
-      await createRelay({ outbox: open.outbox, publisher: broker }).runOnce()
+      await open.relay({ publisher: broker }).runOnce()
       expect(broker.arrived).toHaveLength(4)
       expect(broker.ofKey(a)).toEqual([ids[0], ids[2]])
       expect(broker.ofKey(b)).toEqual([ids[1], ids[3]])
@@ -144,7 +144,7 @@ for (const { name, server, start } of grounds) {
       const ids = await addAll([a, b, a, b])
       const broker = listBroker()
       const slow = gated(broker)
-      const zombie = createRelay({ outbox: open.outbox, publisher: slow, shardsMax: 1 })
+      const zombie = open.relay({ publisher: slow, shardsMax: 1 })
       // It takes one shard, the one that has the rows: the others are another relay's.
       await ground.ask(
         `update onceonly_outbox_shards set owner = 'another', lease_until_ms = 9999999999999 where shard <> ${shardOfKey(a)}`,
@@ -152,8 +152,8 @@ for (const { name, server, start } of grounds) {
       const late = zombie.runOnce()
       await slow.reached
       await endLeases(ground)
-      const other = await openOutbox(ground)
-      const successor = createRelay({ outbox: other.outbox, publisher: broker })
+      await using other = await openOutbox(ground)
+      const successor = other.relay({ publisher: broker })
       expect(await successor.runOnce()).toMatchObject({ sent: 4 })
       const cursors = (): Promise<string[]> => ground.ask('select cursors from onceonly_outbox_shards order by shard')
       const before = await cursors()
@@ -166,7 +166,6 @@ for (const { name, server, start } of grounds) {
       expect(broker.firsts()).toHaveLength(5)
       expect(broker.ofKey(a)).toEqual([ids[0], ids[2], ...later])
       expect(broker.ofKey(b)).toEqual([ids[1], ids[3]])
-      await other[Symbol.asyncDispose]()
     })
 
     test('an old epoch can neither move a cursor nor hold a row, whatever it says', async () => {
@@ -193,12 +192,9 @@ for (const { name, server, start } of grounds) {
 
     test('relays share the shards, and one takes over what another has left', async () => {
       const broker = listBroker()
-      const other = await openOutbox(ground)
+      await using other = await openOutbox(ground)
       const options = { publisher: broker, leaseMs: 300 }
-      const relays = [
-        createRelay({ ...options, outbox: open.outbox }),
-        createRelay({ ...options, outbox: other.outbox }),
-      ]
+      const relays = [open.relay(options), other.relay(options)]
       relays.forEach((relay) => relay.start())
       const owners = (): Promise<string[]> =>
         ground.ask(`select distinct owner from onceonly_outbox_shards where owner <> ''`)
@@ -216,14 +212,13 @@ for (const { name, server, start } of grounds) {
       }
       expect(await owners()).toEqual([])
       expect(await ground.ask('select owner from onceonly_outbox_relays')).toEqual([])
-      await other[Symbol.asyncDispose]()
     })
 
     test('stop marks what is being published, and publishes no more', async () => {
       const broker = listBroker()
       const slow = gated(broker)
       await addAll(['a', 'a', 'a'])
-      const relay = createRelay({ outbox: open.outbox, publisher: slow, batch: 1 })
+      const relay = open.relay({ publisher: slow, batch: 1 })
       relay.start()
       await slow.reached
       const stopping = relay.stop()
@@ -231,7 +226,7 @@ for (const { name, server, start } of grounds) {
       await stopping
       expect(broker.arrived).toHaveLength(1)
       expect(await open.outbox.status()).toMatchObject({ unsent: 2 })
-      await createRelay({ outbox: open.outbox, publisher: broker }).runOnce()
+      await open.relay({ publisher: broker }).runOnce()
       expect(broker.arrived).toHaveLength(3)
     })
 
@@ -261,7 +256,7 @@ for (const { name, server, start } of grounds) {
           )
         const before = broker.arrived.length
         await endLeases(ground)
-        await createRelay({ ...options, outbox: open.outbox, publisher: broker }).runOnce()
+        await open.relay({ ...options, publisher: broker }).runOnce()
         expect(broker.firsts().toSorted(), `died at call ${at}`).toEqual(ids.filter((id) => id !== ids[2]).toSorted())
         expect(broker.ofKey(a)).toEqual([ids[0], ids[3], ids[6]])
         expect(broker.ofKey(b)).toEqual([ids[1], ids[5]])
