@@ -5,6 +5,7 @@ import { benchGateway } from './gateway.ts'
 import { benchHttp } from './http.ts'
 import { benchInbox } from './inbox.ts'
 import { benchOperations } from './operations.ts'
+import { benchOutbox } from './outbox.ts'
 import { benchPostgres } from './postgres.ts'
 import { benchRedis } from './redis.ts'
 import { reportedFrom, summarize, writeResults } from './report.ts'
@@ -20,6 +21,7 @@ const parts: Readonly<Record<string, () => Promise<void>>> = {
   gateway: benchGateway,
   operations: benchOperations,
   inbox: benchInbox,
+  outbox: benchOutbox,
 }
 
 const asked = process.argv.slice(2)

@@ -129,8 +129,8 @@ export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
   const { shards = 8, keepMs = 3 * dayMs } = options
   const periodMs = Math.ceil(keepMs / 2)
   const statements = schemaOf(tables, shards)
-  const listeners = new Set<() => void>()
-  const wake = (): void => listeners.forEach((listener) => listener())
+  const listeners = new Set<(lanes?: readonly number[]) => void>()
+  const wake = (lanes?: readonly number[]): void => listeners.forEach((listener) => listener(lanes))
 
   async function add(tx: Tx, given: OutboxEvent | readonly OutboxEvent[]): Promise<string | readonly string[]> {
     const isOne = !Array.isArray(given)
@@ -141,7 +141,7 @@ export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
     } catch (error) {
       throw withCure(error, tables)
     }
-    wake()
+    wake(rows.map(({ lane }) => lane))
     return isOne ? rows[0]!.id : rows.map(({ id }) => id)
   }
 
@@ -158,7 +158,7 @@ export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
   }
   return {
     add: add as Outbox<Tx>['add'],
-    wake,
+    wake: () => wake(),
     onAdded(listener) {
       listeners.add(listener)
       return () => listeners.delete(listener)

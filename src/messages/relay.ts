@@ -19,7 +19,7 @@ import { keepShards } from './relay/keeper.ts'
 import type { ShardKeeper } from './relay/keeper.ts'
 import { roundOf, stateOf } from './relay/rounds.ts'
 import type { RelayContext } from './relay/rounds.ts'
-import type { RelaySource } from './relay/source.ts'
+import type { RelayOutbox } from './relay/source.ts'
 import type { FailurePolicy } from './relay/verdicts.ts'
 
 export { orderKeyOf } from './relay/source.ts'
@@ -28,19 +28,13 @@ export type {
   HeldShard,
   HeldState,
   RelayMark,
+  RelayOutbox,
   RelayRow,
   RelaySource,
   RelayStatus,
   ShardLease,
 } from './relay/source.ts'
 export type { FailurePolicy } from './relay/verdicts.ts'
-
-/** What a relay needs of an outbox. */
-export interface RelayOutbox {
-  readonly rows: RelaySource
-  /** Calls the listener when events were added in this process. Returns a function that ends it. */
-  onAdded(listener: () => void): () => void
-}
 
 export interface RelayOptions {
   readonly outbox: RelayOutbox

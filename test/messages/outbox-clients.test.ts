@@ -134,6 +134,25 @@ needs('postgres', { ours: true }).describe('an outbox in transactions of Postgre
     await pool.end()
   })
 
+  test('tables that were copied without their sequence are mended by migrate, and no row is lost behind the cursors', async () => {
+    const pool = postgresPool(await server.createDatabase())
+    const store = postgresStore({ pool })
+    await store.migrate()
+    const outbox = createOutbox({ store, source: 'shop' })
+    await outbox.migrate()
+    const broker = listBroker()
+    const add = (): Promise<string> =>
+      inPostgres(pool, (tx) => outbox.add(tx, { topic: 'orders', key: 'order-1', type: 'order.placed' }))
+    const ids = [await add(), await add()]
+    await createRelay({ outbox, publisher: broker }).runOnce()
+    await pool.query('alter sequence onceonly_outbox_position restart')
+    await outbox.migrate()
+    ids.push(await add())
+    await createRelay({ outbox, publisher: broker }).runOnce()
+    expect(broker.firsts()).toEqual(ids)
+    await pool.end()
+  })
+
   test.each(['repeatable read', 'serializable'])(
     'two transactions that are %s do not conflict in a lane',
     async (level) => {

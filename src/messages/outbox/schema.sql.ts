@@ -85,6 +85,10 @@ export function postgresOutbox(names: OutboxNames, shards: number): readonly str
     /* sql */ `insert into ${names.lanes} (lane) select generate_series(0, ${lanesCount - 1}) on conflict do nothing`,
     /* sql */ `insert into ${names.shards} (shard) select generate_series(0, ${shards - 1})
   where not exists (select from ${names.shards}) on conflict do nothing`,
+    // Tables that were copied without their sequence (logical replication) would begin at 1 again, behind what is marked as sent.
+    /* sql */ `select setval('${names.position}', m.last + 1) from (
+  select coalesce(max(c.value::bigint), 0) as last from ${names.shards} s cross join json_each_text(s.cursors::json) c
+) m where m.last > (select p.last_value from ${names.position} p)`,
   ]
 }
 

@@ -1,7 +1,7 @@
 // Who works on which shard. A lease decides when another relay may take a shard, by the database's clock. Only the epoch, which grows
 // with every take, decides who may write.
 
-import { integer, sql } from '../../clients/sql-statement.ts'
+import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import type { RelaySource, ShardLease } from '../relay.ts'
 import { jsonRow } from './tables.ts'
@@ -25,9 +25,10 @@ export function shardCalls(tables: OutboxTables): ShardCalls {
     return new Set(await database.query(sql`select distinct ${orderKey(tables)} as answer from ${held} where ${own}`))
   }
   return {
-    async attend(owner, leaseMs) {
+    async attend(owner, leaseMs, hanging = []) {
       await announce(owner, leaseMs)
-      await database.query(sql`update ${shards} set lease_until_ms = ${until(leaseMs)} where owner = ${owner}`)
+      const but = hanging.length === 0 ? sql`` : sql` and shard not in (${join(hanging.map(integer), ', ')})`
+      await database.query(sql`update ${shards} set lease_until_ms = ${until(leaseMs)} where owner = ${owner}${but}`)
       const row = jsonRow(database, 'shard, owner, case when lease_until_ms <= now_ms then 1 else 0 end')
       const answers = await database.query(
         sql`select ${row} from (select s.*, ${database.nowMs()} as now_ms from ${shards} s) s order by shard`,

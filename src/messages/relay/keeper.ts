@@ -6,7 +6,7 @@ import { publish } from '../../core/events.ts'
 import { reasonIn } from './rounds.ts'
 import type { RelayContext } from './rounds.ts'
 import { sharesOf } from './shares.ts'
-import type { RelaySource } from './source.ts'
+import type { RelayOutbox, RelaySource } from './source.ts'
 import { shardWorker } from './worker.ts'
 import type { ShardWorker } from './worker.ts'
 
@@ -19,15 +19,26 @@ interface Working {
   readonly ended: Promise<void>
 }
 
-export function keepShards(context: RelayContext, onAdded: (listener: () => void) => () => void): ShardKeeper {
+export function keepShards(context: RelayContext, onAdded: RelayOutbox['onAdded']): ShardKeeper {
   const { source, owner, leaseMs, shardsMax, clock, random, publisher } = context
   const stopping = new AbortController()
   const workers = new Map<number, Working>()
-  const forget = onAdded(() => workers.forEach(({ worker }) => worker.wake()))
+  let shardsCount = 1
+  const forget = onAdded((lanes) => {
+    if (!lanes) return workers.forEach(({ worker }) => worker.wake('now'))
+    for (const lane of lanes) workers.get(lane % shardsCount)?.worker.wake('soon')
+  })
   let upkeepAt = clock.elapsed()
 
   const attend = async (): Promise<void> => {
-    const { shards, relays } = await source.attend(owner, leaseMs)
+    // What hangs in a call for longer than any call may take must not keep its shard: its lease ends, and another relay takes it.
+    const hanging = [...workers.values()].filter(({ worker }) => worker.busyMs() > context.publishMs + leaseMs)
+    const { shards, relays } = await source.attend(
+      owner,
+      leaseMs,
+      hanging.map(({ worker }) => worker.shard),
+    )
+    shardsCount = shards.length
     const ours = [...workers.keys()]
     const shares = sharesOf({ owner, ours, shards, relays, shardsMax, fraction: random.fraction() })
     await end(source, workers, [...shares.lost, ...shares.give])

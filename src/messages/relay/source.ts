@@ -65,8 +65,12 @@ export interface ShardLease {
 }
 
 export interface RelaySource {
-  /** Says that this relay lives, extends the leases of its shards, and returns all shards and how many relays live. */
-  attend(owner: string, leaseMs: number): Promise<{ readonly shards: readonly ShardLease[]; readonly relays: number }>
+  /** Says that this relay lives, extends the leases of its shards but those that hang, and returns all shards and how many relays live. */
+  attend(
+    owner: string,
+    leaseMs: number,
+    hanging?: readonly number[],
+  ): Promise<{ readonly shards: readonly ShardLease[]; readonly relays: number }>
   /** Takes a shard that is free or ours, under the next epoch. Undefined when another relay has it. */
   take(shard: number, owner: string, leaseMs: number): Promise<HeldShard | undefined>
   /** Gives shards back. */
@@ -84,6 +88,16 @@ export interface RelaySource {
   /** Removes what was sent long ago. */
   retain(): Promise<void>
   status(): Promise<RelayStatus>
+}
+
+/** What a relay needs of an outbox. */
+export interface RelayOutbox {
+  readonly rows: RelaySource
+  /**
+   * Calls the listener with the lanes of events that were added in this process and commit soon, or without lanes when there is something
+   * to look for now. Returns a function that ends it.
+   */
+  onAdded(listener: (lanes?: readonly number[]) => void): () => void
 }
 
 export interface RelayStatus {

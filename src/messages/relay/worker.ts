@@ -13,8 +13,10 @@ export interface ShardWorker {
   epoch(): number
   /** Until `stop`, or until another relay has the shard. */
   run(): Promise<'stopped' | 'lost'>
-  /** Look at once. */
-  wake(): void
+  /** Look 'now', or 'soon': a transaction that has added events is about to commit. */
+  wake(when: 'now' | 'soon'): void
+  /** For how long the round that runs has been running. 0 between two rounds. */
+  busyMs(): number
   /** Ends after the batch that is being published. */
   stop(): void
 }
@@ -24,14 +26,19 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
   const { shard } = taken
   const stopping = new AbortController()
   let resting: AbortController | undefined
+  let lookAt = 0
+  let roundBeganAt: number | undefined
   let state = stateOf(taken)
   let idle = 0
   let failures = 0
 
+  /** A wake-up can bring `lookAt` forward meanwhile. */
   async function rest(delayMs: number): Promise<void> {
-    if (stopping.signal.aborted) return
-    resting = new AbortController()
-    await sleep(clock, delayMs, { signal: resting.signal })
+    lookAt = clock.elapsed() + delayMs
+    while (!stopping.signal.aborted && clock.elapsed() < lookAt) {
+      resting = new AbortController()
+      await sleep(clock, lookAt - clock.elapsed(), { signal: resting.signal })
+    }
     resting = undefined
   }
 
@@ -53,15 +60,17 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
 
   async function run(): Promise<'stopped' | 'lost'> {
     while (!stopping.signal.aborted) {
+      roundBeganAt = clock.elapsed()
       const round = await roundOf(context, state).catch((error: unknown): Round => ({ ...nothing, error }))
+      roundBeganAt = undefined
       if (round.is === 'lost') return 'lost'
       if (round.error !== undefined) {
         if ((await recover(round.error)) === 'lost') return 'lost'
         continue
       }
       failures = 0
-      idle = round.found > 0 ? 0 : idle + 1
-      if (round.found === 0) await rest(backoffMs(backoffs.relayPoll, idle - 1, random))
+      if (round.found > 0) idle = 0
+      else await rest(backoffMs(backoffs.relayPoll, idle++, random))
     }
     return 'stopped'
   }
@@ -70,11 +79,16 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
     shard,
     epoch: () => state.epoch,
     run,
-    wake() {
-      idle = 0
+    wake(when) {
       // A relay that rests because its broker is down is not woken by more rows for it.
-      if (failures === 0) resting?.abort()
+      if (failures > 0) return
+      idle = 0
+      const wantedAt = clock.elapsed() + (when === 'now' ? 0 : backoffs.relayPoll.firstMs)
+      if (wantedAt >= lookAt) return
+      lookAt = wantedAt
+      resting?.abort()
     },
+    busyMs: () => (roundBeganAt === undefined ? 0 : clock.elapsed() - roundBeganAt),
     stop() {
       stopping.abort()
       resting?.abort()

@@ -47,6 +47,18 @@ export const outboxBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/messages/outbox/schema.sql.ts', 'messages', [
+    {
+      id: 'outbox: a sequence that went back stays behind the cursors (PostgreSQL)',
+      find: ') m where m.last > (select',
+      replace: ') m where m.last < (select',
+      caughtBy: byTest(
+        'test/messages/outbox-clients.test.ts',
+        'tables that were copied without their sequence are mended by migrate, and no row is lost behind the cursors',
+        'postgres',
+      ),
+    },
+  ]),
   ...bugsIn('src/messages/outbox/reading.ts', 'messages', [
     {
       id: 'outbox: one cursor by sequence for all lanes',
@@ -121,9 +133,7 @@ export const outboxBugs: readonly SeededBug[] = [
       id: 'relay: a key stays blocked after its held rows are sent',
       find: '  state.blocked = await source.blocked(state.shard)\n  // There may',
       replace: '  // There may',
-      caughtBy: inRelay(
-        'held rows of a key that are more than a batch leave in their order, and the key is free afterwards',
-      ),
+      caughtBy: inRelay(blocks),
     },
     {
       id: 'relay: a batch that the broker did not take is marked',

@@ -1,0 +1,285 @@
+// P9: rows per second from an outbox to a publisher that does nothing, in one interleaved run on one PostgreSQL: the naive relay (one row
+// per transaction), ours with batches of 100 and of 1,000, graphile-worker in its batched mode, and the fetch loop of pg-boss. Only the
+// naive relay and ours keep the order per key, and the bench looks whether ours did.
+
+import pg from 'pg'
+import { createOutbox, createRelay } from '../src/messages/outbox.ts'
+import type { Outbox, Outgoing, Publisher } from '../src/messages/outbox.ts'
+import { postgresStore } from '../src/stores/postgres.ts'
+import { startPostgres } from '../test/servers/postgres.ts'
+import type { RunningPostgres } from '../test/servers/postgres.ts'
+import { median } from './measure.ts'
+import { installPeers } from './peers.ts'
+import { report } from './report.ts'
+
+const connections = 20
+const rounds = 5
+// Each enough for a second or so.
+const naiveRows = 500
+const rows = 20_000
+const keys = 1_000
+const data = { total: 1999, note: 'x'.repeat(200) }
+
+interface Sender {
+  readonly name: string
+  readonly rows: number
+  /** Before each round, outside the measured time. */
+  fill(count: number): Promise<void>
+  /** Until all of them are published and marked. */
+  drain(count: number): Promise<void>
+  /** After each round, outside the measured time. */
+  verify?(): Promise<void>
+  close(): Promise<void>
+}
+
+export async function benchOutbox(): Promise<void> {
+  const server = await startPostgres()
+  const senders: Sender[] = []
+  try {
+    senders.push(await naive(server), await ours(server, 100), await ours(server, 1_000))
+    if (installPeers() === 'installed') senders.push(await graphileWorker(server), await pgBoss(server))
+    const rates = await measure(senders)
+    const ratio = (fast: string, slow: string): number =>
+      median(rates.get(fast)!.map((rate, round) => rate / rates.get(slow)![round]!))
+    for (const [batch, atLeast] of [
+      [100, 40],
+      [1_000, 100],
+    ] as const) {
+      const measured = ratio(`batch of ${batch}`, 'naive')
+      report({
+        id: 'P9',
+        what: `Outbox relay, batches of ${batch}: rows per second against one per transaction`,
+        measured,
+        atLeast,
+      })
+    }
+    for (const peer of ['graphile-worker', 'pg-boss']) {
+      if (!rates.has(peer)) continue
+      const what = `Outbox relay, batches of 1000: rows per second against ${peer}`
+      report({ id: 'P9', what, measured: ratio('batch of 1000', peer), atLeast: 1 })
+    }
+    for (const [name, each] of rates) process.stdout.write(`      ${name} ${median(each).toFixed(0)} rows/s\n`)
+  } finally {
+    for (const sender of senders) await sender.close()
+    await server.stop()
+  }
+}
+
+/** Rates per round. The order changes with every round. */
+async function measure(senders: readonly Sender[]): Promise<ReadonlyMap<string, readonly number[]>> {
+  const rates = new Map<string, number[]>(senders.map(({ name }) => [name, []]))
+  for (let round = -1; round < rounds; round++) {
+    for (const sender of round % 2 === 0 ? senders : senders.toReversed()) {
+      const count = round < 0 ? Math.ceil(sender.rows / 10) : sender.rows
+      await sender.fill(count)
+      const beganMs = performance.now()
+      await sender.drain(count)
+      const rate = (count / (performance.now() - beganMs)) * 1_000
+      await sender.verify?.()
+      // The first round warms up.
+      if (round >= 0) rates.get(sender.name)!.push(rate)
+    }
+  }
+  return rates
+}
+
+async function openPool(server: RunningPostgres): Promise<pg.Pool> {
+  return new pg.Pool({ connectionString: await server.createDatabase(), max: connections })
+}
+
+async function naive(server: RunningPostgres): Promise<Sender> {
+  const pool = await openPool(server)
+  await pool.query(
+    'create table outbox (id bigint generated always as identity primary key, key text, payload jsonb, sent_at timestamptz)',
+  )
+  await pool.query('create index on outbox (id) where sent_at is null')
+  const sendOne = async (client: pg.PoolClient): Promise<void> => {
+    await client.query('begin')
+    const found = await client.query<{ id: string }>(
+      'select id, payload from outbox where sent_at is null order by id limit 1 for update',
+    )
+    await client.query('update outbox set sent_at = now() where id = $1', [found.rows[0]!.id])
+    await client.query('commit')
+  }
+  return {
+    name: 'naive',
+    rows: naiveRows,
+    async fill(count) {
+      await pool.query('insert into outbox (key, payload) select (n % $2)::text, $3 from generate_series(1, $1) n', [
+        count,
+        keys,
+        JSON.stringify(data),
+      ])
+    },
+    async drain(count) {
+      const client = await pool.connect()
+      for (let sent = 0; sent < count; sent++) await sendOne(client)
+      client.release()
+    },
+    close: () => pool.end(),
+  }
+}
+
+async function ours(server: RunningPostgres, batch: number): Promise<Sender> {
+  const pool = await openPool(server)
+  const store = postgresStore({ pool })
+  await store.migrate()
+  const outbox = createOutbox({ store, source: 'bench' })
+  await outbox.migrate()
+  let added = 0
+  let arrived: Outgoing[] = []
+  return {
+    name: `batch of ${batch}`,
+    rows: 2 * rows,
+    async fill(count) {
+      for (let left = count; left > 0; left -= 1_000) added = await addSome(pool, outbox, added, Math.min(left, 1_000))
+    },
+    async drain(count) {
+      arrived = []
+      const done = Promise.withResolvers<void>()
+      const publisher: Publisher = {
+        name: 'bench',
+        async publish(messages) {
+          arrived.push(...messages)
+          if (arrived.length >= count) done.resolve()
+          return messages.map(() => undefined)
+        },
+      }
+      const relay = createRelay({ outbox, publisher, batch })
+      relay.start()
+      await done.promise
+      await relay.stop()
+    },
+    async verify() {
+      checkOrder(arrived)
+      const { unsent } = await outbox.status()
+      if (unsent > 0) throw new Error(`${unsent} rows are not marked`)
+    },
+    close: () => pool.end(),
+  }
+}
+
+async function addSome(pool: pg.Pool, outbox: Outbox<never>, added: number, count: number): Promise<number> {
+  const client = await pool.connect()
+  await client.query('begin')
+  const events = Array.from({ length: count }, (_, index) => ({
+    topic: 'orders',
+    key: `order-${(added + index) % keys}`,
+    type: 'order.placed',
+    data: { ...data, number: added + index },
+  }))
+  await outbox.add(client as never, events)
+  await client.query('commit')
+  client.release()
+  return added + count
+}
+
+/** Throws when a key is out of order. */
+function checkOrder(arrived: readonly Outgoing[]): void {
+  const last = new Map<string, number>()
+  for (const { key, body } of arrived) {
+    const { number } = JSON.parse(Buffer.from(body).toString()) as { number: number }
+    if (number <= (last.get(key!) ?? -1)) throw new Error(`${key}: ${number} came after ${last.get(key!)}`)
+    last.set(key!, number)
+  }
+}
+
+/** What is used of graphile-worker, which is not there to take types from unless bench/ is installed. */
+interface GraphileWorker {
+  readonly Logger: new (factory: () => () => void) => object
+  run(options: object): Promise<{ stop(): Promise<void> }>
+  runMigrations(options: object): Promise<void>
+}
+
+async function graphileWorker(server: RunningPostgres): Promise<Sender> {
+  const load = async (name: string): Promise<GraphileWorker> => (await import(name)) as GraphileWorker
+  const { Logger, run, runMigrations } = await load('graphile-worker')
+  const quiet = new Logger(() => () => {})
+  const pool = await openPool(server)
+  // It says so on the console otherwise.
+  pool.on('error', () => {})
+  pool.on('connect', (client) => void client.on('error', () => {}))
+  await runMigrations({ pgPool: pool, logger: quiet })
+  return {
+    name: 'graphile-worker',
+    rows,
+    async fill(count) {
+      const sql = `select graphile_worker.add_jobs(array_agg(('send', $2::json, null, now(), 25, null, 0::smallint, null)::graphile_worker.job_spec))
+        from generate_series(1, $1::int)`
+      await pool.query(sql, [count, JSON.stringify(data)])
+    },
+    async drain(count) {
+      let ran = 0
+      const done = Promise.withResolvers<void>()
+      const send = async (): Promise<void> => {
+        if (++ran === count) done.resolve()
+      }
+      const worker = {
+        concurrentJobs: 24,
+        pollInterval: 100,
+        localQueue: { size: 500 },
+        completeJobBatchDelay: 0,
+        failJobBatchDelay: 0,
+      }
+      const runner = await run({
+        pgPool: pool,
+        taskList: { send },
+        noHandleSignals: true,
+        logger: quiet,
+        preset: { worker },
+      })
+      await done.promise
+      await runner.stop()
+    },
+    close: () => pool.end(),
+  }
+}
+
+/** What is used of pg-boss. */
+interface Boss {
+  start(): Promise<unknown>
+  stop(options: object): Promise<void>
+  createQueue(name: string): Promise<void>
+  insert(name: string, jobs: readonly object[]): Promise<unknown>
+  fetch(name: string, options: object): Promise<readonly { readonly id: string }[]>
+  complete(name: string, ids: readonly string[]): Promise<unknown>
+  on(event: 'error', listener: () => void): unknown
+}
+
+async function pgBoss(server: RunningPostgres): Promise<Sender> {
+  const load = async (name: string): Promise<{ PgBoss: new (options: object) => Boss }> =>
+    (await import(name)) as { PgBoss: new (options: object) => Boss }
+  const { PgBoss } = await load('pg-boss')
+  const boss = new PgBoss({
+    connectionString: await server.createDatabase(),
+    max: connections,
+    supervise: false,
+    schedule: false,
+  })
+  boss.on('error', () => {})
+  await boss.start()
+  await boss.createQueue('send')
+  return {
+    name: 'pg-boss',
+    rows,
+    async fill(count) {
+      for (let left = count; left > 0; left -= 1_000) {
+        await boss.insert(
+          'send',
+          Array.from({ length: Math.min(left, 1_000) }, () => ({ data })),
+        )
+      }
+    },
+    async drain(count) {
+      for (let sent = 0; sent < count;) {
+        const jobs = await boss.fetch('send', { batchSize: 1_000 })
+        await boss.complete(
+          'send',
+          jobs.map(({ id }) => id),
+        )
+        sent += jobs.length
+      }
+    },
+    close: () => boss.stop({ graceful: false }),
+  }
+}
