@@ -20,6 +20,7 @@ needs('elasticmq', { ours: true }).describe('an ElasticMQ of our own', () => {
     const read = async () => (await client.receiveMessage({ QueueUrl })).Messages?.map(({ Body }) => Body)
     await server.crash()
     await server.restart()
+    // At once: it is not back before its queues are.
     expect(await read()).toEqual(['a'])
     await server.restart()
     expect(await read()).toEqual(['a'])

@@ -1,6 +1,6 @@
 // ElasticMQ, a server that speaks the protocol of SQS, from Maven. Invariant: queues and messages are in files, so that they survive
 // a crash. What does not: which deduplication ids a FIFO queue has seen.
-import { existsSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { findProgram } from './find-program.ts'
 import { listensOn } from './listens-on.ts'
@@ -41,7 +41,7 @@ export async function startElasticmq(options: ElasticmqOptions = {}): Promise<Ru
   return startServer({
     name: 'elasticmq',
     command: (place) => ({ file: java, args: commandLine(place) }),
-    ready: async ({ port }, pid) => listensOn(pid, port) && (await answers(port)),
+    ready: async (place, pid) => listensOn(pid, place.port) && hasItsQueues(place) && (await answers(place.port)),
     url: ({ port }) => `http://127.0.0.1:${port}`,
     shutDownSignal: 'SIGTERM',
     // It says so and stays: launch ends it.
@@ -78,6 +78,15 @@ queues-storage { enabled = true, path = "${join(dataDir, 'queues.conf')}" }
 function whatIsMissing(): string | undefined {
   if (!findProgram('java')) return 'java was not found'
   return existsSync(mavenFolder(mavenArtefacts)) ? undefined : 'ElasticMQ was not found in .servers'
+}
+
+// It listens a moment before it has restored the queues of its earlier lives, and each queue a moment before its messages. Only its log
+// tells.
+function hasItsQueues({ folder }: Place): boolean {
+  const lives = readFileSync(join(folder, 'log'), 'utf8').split('Starting ElasticMQ server')
+  const now = lives.pop()!
+  const queues = Array.from(lives.join('').matchAll(/Creating queue CreateQueueData\(([\w.-]+),/g), ([, name]) => name!)
+  return queues.every((name) => now.includes(`messages in queue ${name}\n`))
 }
 
 // Any answer will do; a question without an action is refused.

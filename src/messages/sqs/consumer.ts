@@ -35,6 +35,7 @@ export function startConsumer(options: Consumption): Consuming {
   const { clock, random, inFlight, visibilityMs, consumer, queueUrl, together } = options
   const queue = queueOf(options)
   const groupOf = groupIn(queueUrl)
+  let hasReceived = false
   return startReceiving({
     broker: 'sqs',
     consumer,
@@ -43,7 +44,11 @@ export function startConsumer(options: Consumption): Consuming {
     inFlight,
     // At a third of the time, so that two heartbeats may fail.
     heartbeatMs: visibilityMs / 3,
-    receive: queue.receive,
+    async receive(countMax, asking) {
+      const received = await queue.receive(countMax, asking)
+      hasReceived = true
+      return received
+    },
     extend: (messages) => queue.hide(messages.map((message) => ({ message, forMs: visibilityMs }))),
     putBack: (messages) => queue.putBack(messages.map((message) => ({ message, forMs: 0 }))),
     async handle(received, hand) {
@@ -52,7 +57,8 @@ export function startConsumer(options: Consumption): Consuming {
         : lanesOf(received, groupOf).map((positions) => positions.map((position) => received[position]!))
       await Promise.all(parts.map((part) => handOver(options, queue, part, hand)))
     },
-    hopeless: (error) => hopeless(options, error),
+    // What has worked may work again: a queue that is created anew, rights that are mended.
+    hopeless: (error) => (hasReceived ? undefined : hopeless(options, error)),
   })
 }
 
