@@ -52,11 +52,11 @@ async function end(owner: Owner, signal: NodeJS.Signals): Promise<void> {
   await exited
 }
 
-for (const server of ['postgres', 'redis'] as const) {
+for (const server of ['postgres', 'redis', 'rabbitmq'] as const) {
   // The other ways to end are the same to the watchdog, so the quicker server is enough.
   const signals: NodeJS.Signals[] = server === 'redis' ? ['SIGKILL', 'SIGINT', 'SIGTERM'] : ['SIGKILL']
   // The moments at which something is half made: the first folder, a command under way, the data, the server's process.
-  const moments = server === 'redis' ? ['*', '*/log'] : ['*/groups/*', '*/data']
+  const moments = { redis: ['*', '*/log'], postgres: ['*/groups/*', '*/data'], rabbitmq: ['*/pid'] }[server]
 
   needs(server, { ours: true }).describe(`the owner of a ${server}`, () => {
     for (const signal of signals) {
