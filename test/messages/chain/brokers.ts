@@ -1,15 +1,20 @@
 // The brokers of the chain: where its messages pass through, how a relay publishes there, and how a consumer reads from there. All of
 // them keep what they have confirmed over a kill.
 import { setTimeout as sleep } from 'node:timers/promises'
+import { AckPolicy, jetstream, jetstreamManager } from '@nats-io/jetstream'
+import { connect as connectNats, headers, nanos, type NatsConnection } from '@nats-io/transport-node'
 import { connect } from 'amqplib'
 import { createClient } from 'redis'
 import type { Consuming, MessageHandler, Publisher, Receiver } from '../../../src/messages/broker.ts'
+import { natsConsumer, natsPublisher } from '../../../src/messages/nats.ts'
 import { rabbitmqConsumer, rabbitmqPublisher } from '../../../src/messages/rabbitmq.ts'
 import { type RedisClient, redisStreamConsumer, redisStreamPublisher } from '../../../src/messages/redis-streams.ts'
 import { sqsConsumer, sqsPublisher } from '../../../src/messages/sqs.ts'
 import { startElasticmq } from '../../servers/elasticmq.ts'
 import { startFaultProxy } from '../../servers/fault-proxy.ts'
 import type { ServerName } from '../../servers/index.ts'
+import { startNats } from '../../servers/nats.ts'
+import { pollUntil } from '../../servers/poll.ts'
 import { startRabbitmq } from '../../servers/rabbitmq.ts'
 import { startRedis } from '../../servers/redis.ts'
 import type { Running } from '../../servers/server.ts'
@@ -63,6 +68,36 @@ const rabbitmq: ChainBroker = {
   consume: async (place, inbox, handler) =>
     rabbitmqConsumer({ connect: () => connect(place), queue: topic, inbox }, handler),
 }
+
+const nats: ChainBroker = {
+  server: 'nats',
+  consumers: 2,
+  async start() {
+    const server = await startNats()
+    const connection = await natsAt(server.url)
+    const manager = await jetstreamManager(connection)
+    await manager.streams.add({ name: topic, subjects: [topic] })
+    // JetStream delivers later messages before those of a consumer that died. With one at a time there are no later ones.
+    const inOrder = { ack_policy: AckPolicy.Explicit, ack_wait: nanos(1_000), max_ack_pending: 1 }
+    await manager.consumers.add(topic, { durable_name: 'chain', ...inOrder })
+    await connection.close()
+    return killed(server, server.url)
+  },
+  async publisher(place) {
+    const connection = await natsAt(place)
+    const publisher = natsPublisher({ jetstream: jetstream(connection), headers, stream: topic, timeoutMs: 2_000 })
+    return { ...publisher, close: () => connection.close() }
+  },
+  async consume(place, inbox, handler) {
+    const found = jetstream(await natsAt(place)).consumers
+    // A server that has just come back may not have its streams yet.
+    const consumer = await pollUntil('the consumer', () => found.get(topic, 'chain').catch(() => undefined))
+    return natsConsumer({ consumer, inbox, timeoutMs: 1_000 }, handler)
+  },
+}
+
+const natsAt = (url: string): Promise<NatsConnection> =>
+  connectNats({ servers: url, waitOnFirstConnect: true, maxReconnectAttempts: -1, reconnectTimeWait: 100 })
 
 const sqs = {
   server: 'elasticmq',
@@ -136,6 +171,7 @@ async function redisAt(url: string): Promise<RedisClient> {
 
 export const brokers = {
   rabbitmq,
+  nats,
   'redis-streams': redisStreams,
   'sqs, cut off': sqsCutOff,
   'sqs, killed': sqsKilled,
