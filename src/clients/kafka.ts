@@ -3,7 +3,16 @@
 
 import type { CommitOffset, KafkaBatch } from './kafka/partition-lanes.ts'
 
-export { confluentClient, type ConfluentLibrary } from './kafka/confluent.ts'
+export {
+  called,
+  confluentClient,
+  type ConfluentClient,
+  type ConfluentError,
+  type ConfluentLibrary,
+  type ConfluentProducer,
+  type PolledConsumer,
+  produce,
+} from './kafka/confluent.ts'
 export { kafkajsClient, type KafkajsKafka } from './kafka/kafkajs.ts'
 export { platformaticClient, type PlatformaticLibrary } from './kafka/platformatic.ts'
 export type { KafkaBatch } from './kafka/partition-lanes.ts'

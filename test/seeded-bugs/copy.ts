@@ -1,8 +1,8 @@
 // A copy of the project in a temporary folder, in which the bugs are put: the source that people work on is never touched. It
 // has links to the installed packages, so it costs no more than its own text.
 
-import { cpSync, existsSync, mkdtempSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
 import type { SeededBug } from './bug.ts'
 
 export const root: string = join(import.meta.dirname, '../..')
@@ -18,9 +18,12 @@ const copied = ['src', 'test', 'docs', 'examples', 'package.json', 'tsconfig.jso
 /** `folder` is where it is made, and goes with it. */
 export function makeCopy(folder: string): Copy {
   const path = mkdtempSync(join(folder, 'seeded-'))
-  for (const name of copied) cpSync(join(root, name), join(path, name), { recursive: true })
+  const filter = (source: string): boolean => basename(source) !== 'node_modules'
+  for (const name of copied) cpSync(join(root, name), join(path, name), { recursive: true, filter })
   // What npm, and npm run servers, have installed.
-  for (const name of ['node_modules', '.servers'])
+  const packages = 'test/servers/packages'
+  const ofPackages = readdirSync(join(root, packages)).map((name) => join(packages, name, 'node_modules'))
+  for (const name of ['node_modules', '.servers', ...ofPackages])
     if (existsSync(join(root, name))) symlinkSync(join(root, name), join(path, name))
   return {
     path,

@@ -118,6 +118,7 @@ export function confluentClient(library: ConfluentLibrary, settings: ConfluentSe
       )
     }
   }
+  refuseSettings(settings)
   const newProducer = (more: object): ConfluentProducer =>
     new (library.Producer as unknown as new (settings: object) => ConfluentProducer)(more)
   const newConsumer = (more: object): ConfluentConsumer =>
@@ -134,9 +135,11 @@ export function confluentClient(library: ConfluentLibrary, settings: ConfluentSe
     },
     join: async (options) => joined(await openConsumer(options), options),
     async transactionalProducer(transactionalId, { transactionMs, callMs }) {
-      const transactional = { 'transactional.id': transactionalId, 'transaction.timeout.ms': transactionMs }
-      const producer = newProducer({ ...producerSettings(settings), ...transactional })
+      // A message cannot wait for longer than its transaction.
+      const times = { 'transaction.timeout.ms': transactionMs, 'message.timeout.ms': transactionMs }
+      const producer = newProducer({ ...producerSettings(settings), 'transactional.id': transactionalId, ...times })
       await connected(producer)
+      listen(producer)
       try {
         await called((done) => producer.initTransactions(callMs, done))
         return producer
@@ -166,6 +169,13 @@ export function called<T>(call: (done: Callback<T>) => unknown): Promise<T> {
 }
 
 /** Settings of the user that would break a promise, by name. */
+function refuseSettings(settings: ConfluentSettings): void {
+  const acks = String(settings['acks'] ?? settings['request.required.acks'] ?? 'all')
+  refuse('an idempotent producer', { acks: acks === '-1' ? 'all' : acks }, { acks: 'all' })
+  refuse('an idempotent producer', settings, idempotence)
+  refuse('a consumer whose offsets follow its handler', settings, { 'enable.auto.commit': false })
+}
+
 function refuse(what: string, settings: ConfluentSettings, wanted: ConfluentSettings): void {
   for (const [name, value] of Object.entries(wanted)) {
     if (settings[name] === undefined || String(settings[name]) === String(value)) continue
@@ -178,9 +188,6 @@ function refuse(what: string, settings: ConfluentSettings, wanted: ConfluentSett
 const idempotence = { 'enable.idempotence': true, 'enable.gapless.guarantee': true }
 
 function producerSettings(settings: ConfluentSettings): object {
-  const acks = { acks: settings['acks'] ?? settings['request.required.acks'] ?? 'all' }
-  if (!['all', '-1'].includes(String(acks.acks))) refuse('an idempotent producer', acks, { acks: 'all' })
-  refuse('an idempotent producer', settings, idempotence)
   const ofConsumers =
     /^(group\.|fetch\.|queued\.|isolation\.level|auto\.offset|enable\.auto|enable\.partition\.eof|session\.)/
   const given = Object.fromEntries(Object.entries(settings).filter(([name]) => !ofConsumers.test(name)))
@@ -203,7 +210,6 @@ function consumerSettings(
   options: ConfluentConsumerOptions,
   rebalance: RebalanceCallback,
 ): object {
-  refuse('a consumer whose offsets follow its handler', settings, { 'enable.auto.commit': false })
   const ofProducers =
     /^(acks|request\.required\.acks|enable\.idempotence|enable\.gapless|partitioner|message\.timeout|linger|batch\.|compression|transaction)/
   const given = Object.fromEntries(Object.entries(settings).filter(([name]) => !ofProducers.test(name)))
@@ -227,7 +233,8 @@ function consumerSettings(
   }
 }
 
-function sending(producer: ConfluentProducer): KafkaProducer {
+/** Each delivery report goes to the function that was given with the record. */
+function listen(producer: ConfluentProducer): void {
   producer.setPollInBackground(true)
   producer.on(
     'delivery-report',
@@ -236,6 +243,10 @@ function sending(producer: ConfluentProducer): KafkaProducer {
   )
   // Librdkafka goes on after these, and a message that fails says so itself.
   producer.on('event.error', () => {})
+}
+
+function sending(producer: ConfluentProducer): KafkaProducer {
+  listen(producer)
   return {
     send: (outputs) =>
       Promise.all(

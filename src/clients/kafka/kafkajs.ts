@@ -9,7 +9,14 @@ import { createLanes } from './partition-lanes.ts'
 /** `new Kafka({ brokers })` of kafkajs. */
 export interface KafkajsKafka {
   producer(options: object): KafkajsProducer
-  consumer(options: { readonly groupId: string }): KafkajsConsumer
+  consumer(options: {
+    readonly groupId: string
+    readonly sessionTimeout: number
+    readonly heartbeatInterval: number
+    readonly maxWaitTimeInMs: number
+    readonly readUncommitted: boolean
+    readonly allowAutoTopicCreation: boolean
+  }): KafkajsConsumer
 }
 
 interface KafkajsProducer {
@@ -122,9 +129,12 @@ async function join(kafka: KafkajsKafka, options: KafkaGroupOptions): Promise<Ka
   const heartbeatInterval = Math.ceil(options.sessionMs / 10)
   const consumer = kafka.consumer({
     groupId: options.group,
-    ...{ sessionTimeout: options.sessionMs, heartbeatInterval, allowAutoTopicCreation: false },
+    sessionTimeout: options.sessionMs,
+    heartbeatInterval,
+    allowAutoTopicCreation: false,
     // A stop waits for the fetch that is under way.
-    ...{ maxWaitTimeInMs: 500, readUncommitted: options.isolation === 'read_uncommitted' },
+    maxWaitTimeInMs: 500,
+    readUncommitted: options.isolation === 'read_uncommitted',
   })
   consumer.on(consumer.events.CRASH, ({ payload: { error, restart } }) =>
     restart ? options.onError(error) : options.onEnd(error),
@@ -205,7 +215,7 @@ async function handleBatch({ payload, consumer, options, underWay, heartbeatInte
     beats.stop()
   }
   // A rebalance: kafkajs must hear of it to join again.
-  await Promise.race([beats.failed, undefined])
+  await Promise.race([beats.failed, Promise.resolve()])
 }
 
 /** `failed` rejects with the first heartbeat that does. */

@@ -58,35 +58,8 @@ export function createLanes(options: LanesOptions): PartitionLanes {
   const lanes = new Map<string, Lane>()
   const slots = createSlots(options.partitionsAtOnce)
 
-  const batchOf = (lane: Lane): KafkaBatch => ({
-    topic: lane.topic,
-    partition: lane.partition,
-    records: lane.records.splice(0, options.batchMax),
-    signal: lane.controller.signal,
-    commit: async (next) => {
-      if (lane.gone) throw new Error(`partition ${lane.partition} of ${lane.topic} is no longer ours`)
-      await options.commit(lane, next)
-    },
-  })
-
-  const run = async (lane: Lane): Promise<void> => {
-    const { signal } = lane.controller
-    while (lane.records.length > 0 && !signal.aborted) {
-      const release = await slots()
-      try {
-        if (!signal.aborted) await options.handle(batchOf(lane))
-      } catch (error) {
-        options.onEnd(error)
-        return
-      } finally {
-        release()
-      }
-      options.onProgress(lane)
-    }
-  }
-
   const start = (lane: Lane): void => {
-    lane.running ??= run(lane).finally(() => (lane.running = undefined))
+    lane.running ??= run(lane, options, slots).finally(() => (lane.running = undefined))
   }
 
   const laneOf = (of: PartitionName): Lane => {
@@ -123,10 +96,39 @@ export function createLanes(options: LanesOptions): PartitionLanes {
         lanes.delete(nameOf(lane))
         lane.controller.abort()
       }
-      const idle = Promise.all(dropped.map(({ running }) => running))
+      const idle = Promise.all(dropped.map(async ({ running }) => running))
       if (waitMs === Infinity) await idle
       else if (waitMs > 0) await soonerOf(idle, waitMs, options.clock)
       for (const lane of dropped) lane.gone = true
+    },
+  }
+}
+
+async function run(lane: Lane, options: LanesOptions, slots: () => Promise<() => void>): Promise<void> {
+  const { signal } = lane.controller
+  while (lane.records.length > 0 && !signal.aborted) {
+    const release = await slots()
+    try {
+      if (!signal.aborted) await options.handle(batchOf(lane, options))
+    } catch (error) {
+      options.onEnd(error)
+      return
+    } finally {
+      release()
+    }
+    options.onProgress(lane)
+  }
+}
+
+function batchOf(lane: Lane, { batchMax, commit }: LanesOptions): KafkaBatch {
+  return {
+    topic: lane.topic,
+    partition: lane.partition,
+    records: lane.records.splice(0, batchMax),
+    signal: lane.controller.signal,
+    commit: async (next) => {
+      if (lane.gone) throw new Error(`partition ${lane.partition} of ${lane.topic} is no longer ours`)
+      await commit(lane, next)
     },
   }
 }

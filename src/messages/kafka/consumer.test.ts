@@ -80,14 +80,14 @@ needs(['kafka', 'confluent']).describe('kafkaConsumer', () => {
       )
       await pollUntil(
         'b to be done and a2 to be tried often',
-        () => inbox.effects.includes('b2') && tries.filter((id) => id === 'a2').length >= 5,
+        () => inbox.effects.includes('b2') && (tries.includes('a3') || tries.filter((id) => id === 'a2').length >= 5),
       )
       expect(inbox.effects.filter((text) => text.startsWith('a'))).toEqual(['a1'])
       broken = false
       await pollUntil('the rest', () => inbox.effects.length === 5)
       await consuming.stop()
       expect(inbox.effects.filter((text) => text.startsWith('a'))).toEqual(['a1', 'a2', 'a3'])
-      expect((await committedOffsets(url, group, topic)).sort()).toEqual([2, 3])
+      expect((await committedOffsets(url, group, topic)).toSorted((a, b) => a - b)).toEqual([2, 3])
     })
 
     test(`${name}: an offset is committed after its handler, never before`, async () => {
@@ -109,7 +109,7 @@ needs(['kafka', 'confluent']).describe('kafkaConsumer', () => {
           },
         ),
       )
-      await pollUntil('the first to be committed', async () => (await committedOffsets(url, group, topic))[0] === 1)
+      await pollUntil('the first to be committed', async () => (await committedOffsets(url, group, topic))[0]! >= 1)
       let stopped = false
       const stop = consuming.stop().then(() => (stopped = true))
       expect((await committedOffsets(url, group, topic))[0]).toBe(1)
@@ -241,8 +241,8 @@ test('a promise that a client cannot keep is refused by name', () => {
   )
 })
 
-needs('confluent').test('settings that would commit before the handler are refused by name', async () => {
-  const client = confluentOn('kafka://127.0.0.1:1', { 'enable.auto.commit': true })
-  const consuming = kafkaConsumer({ client, topics: ['t'], group: 'g', inbox: memoryReceiver() }, () => {})
-  await expect(consuming.ended).rejects.toThrow(/expected enable.auto.commit to be false/)
+needs('confluent').test('settings that would commit before the handler are refused by name', () => {
+  expect(() => confluentOn('kafka://127.0.0.1:1', { 'enable.auto.commit': true })).toThrow(
+    /expected enable.auto.commit to be false/,
+  )
 })

@@ -1,7 +1,9 @@
 // The programs of docs/messaging.md about Kafka run as written, on a real broker.
 
+import { join } from 'node:path'
+import { pathToFileURL } from 'node:url'
 import { afterAll, expect, test } from 'vitest'
-import { withAdmin } from '../../messages/kafka/world.ts'
+import { sendTexts, withAdmin } from '../../messages/kafka/world.ts'
 import { startKafka } from '../../servers/kafka.ts'
 import { needs } from '../../servers/needs.ts'
 import { take } from '../blocks.ts'
@@ -13,8 +15,8 @@ afterAll(() => running[Symbol.dispose]())
 
 const programs = take('docs/messaging.md', (code) => code.includes("'onceonly/kafka'"))
 
-test('there is one program about Kafka', () => {
-  expect(programs).toHaveLength(1)
+test('there are two programs about Kafka', () => {
+  expect(programs).toHaveLength(2)
 })
 
 needs('kafka', { ours: true }).test('Kafka: the consumer and the publisher run as written', async () => {
@@ -28,3 +30,42 @@ needs('kafka', { ours: true }).test('Kafka: the consumer and the publisher run a
   const said = await running.run('kafka', withPrintingInbox(programs[0]!.code), [], env)
   expect(said.split('\n').toSorted()).toEqual(['[ undefined ]', '["order-1"]'])
 })
+
+needs(['kafka', 'confluent'], { ours: true }).test('Kafka: exactlyOnce runs as written', async () => {
+  await using server = await startKafka()
+  const topics = ['orders', 'invoices'].map((topic) => ({ topic }))
+  await withAdmin(server.url, (admin) => admin.createTopics({ topics, waitForLeaders: true }))
+  await sendTexts(server.url, 'orders', [['order-1', '{}']])
+  const world = pathToFileURL(join(import.meta.dirname, '../../servers/confluent.ts')).href
+  const { code } = programs[1]!
+  expect(code).toContain('declare const confluent')
+  const library = `import { requireConfluent } from '${world}'\nconst confluent = requireConfluent() as ConfluentLibrary`
+  const program =
+    code
+      .replace('exactlyOnce, type', 'exactlyOnce, kafkaConsumer, type')
+      .replace(/^declare const confluent.*$/m, library) + end
+  expect(await running.run('exactly-once', program, [], { KAFKA_BROKER: new URL(server.url).host, WORKER: '1' })).toBe(
+    'invoice of order-1',
+  )
+})
+
+/** Reads what the worker wrote, and ends. */
+const end = `
+const read = await new Promise<string>((resolve) => {
+  const inbox = {
+    consumer: 'docs',
+    async deliver(message: { body: Uint8Array }, _: unknown, acknowledge: () => Promise<void>) {
+      await acknowledge()
+      resolve(Buffer.from(message.body).toString())
+      return { acknowledged: true as const }
+    },
+    deliverBatch: async () => [],
+  }
+  const client = confluentClient(confluent, { 'bootstrap.servers': process.env.KAFKA_BROKER! })
+  const reading = kafkaConsumer({ client, topics: ['invoices'], group: 'docs', inbox }, () => {})
+  void reading.ended
+})
+console.log(read)
+await working.stop()
+process.exit(0)
+`

@@ -5,6 +5,7 @@ import type { CaughtBy, SeededBug } from '../bug.ts'
 
 const published = (test: string): CaughtBy => byTest('src/messages/kafka/publisher.test.ts', test, 'kafka')
 const consumed = (test: string): CaughtBy => byTest('src/messages/kafka/consumer.test.ts', test, 'kafka')
+const exactly = (test: string): CaughtBy => byTest('src/messages/kafka/exactly-once.test.ts', test, 'kafka')
 const inLanes = (test: string): CaughtBy => byTest('src/clients/kafka/partition-lanes.test.ts', test)
 
 export const kafkaBugs: readonly SeededBug[] = [
@@ -33,7 +34,9 @@ export const kafkaBugs: readonly SeededBug[] = [
       id: 'kafka: after a message that failed the next of its key is sent',
       find: 'if (failed && key !== undefined) failedKeys.set(key, failed)',
       replace: '',
-      caughtBy: published('a message for a topic that does not exist fails by itself, with what follows of its key'),
+      caughtBy: published(
+        '@platformatic/kafka: a message for a topic that does not exist fails by itself, with what follows of its key',
+      ),
     },
   ]),
   ...bugsIn('src/messages/kafka/headers.ts', 'messages', [
@@ -62,6 +65,51 @@ export const kafkaBugs: readonly SeededBug[] = [
         'settings that would break the promise of an idempotent producer are refused by name',
         'kafka',
       ),
+    },
+  ]),
+  ...bugsIn('src/messages/kafka/exactly-once.ts', 'messages', [
+    {
+      id: 'kafka: offsets outside of the transaction',
+      find: 'producer.sendOffsetsToTransaction(offsetsBehind(records), polled.consumer, callMs, done)',
+      replace: 'polled.consumer.commitCb(offsetsBehind(records), done)',
+      caughtBy: exactly('offsets and output are one: when the broker refuses a record, nothing is committed'),
+    },
+    {
+      id: 'kafka: a random transactional id',
+      find: 'client.transactionalProducer(transactionalId, {',
+      replace: 'client.transactionalProducer(`${transactionalId}-${systemRandom.uuid()}`, {',
+      caughtBy: exactly('what a worker that died left open is ended by its next start'),
+    },
+    {
+      id: 'kafka: a producer goes on after a commit that timed out',
+      find: 'if (!(error instanceof TransformFailed)) throw error',
+      replace:
+        'if (!(error instanceof TransformFailed)) {\n        await seekBack(polled, records)\n        continue\n      }',
+      caughtBy: exactly('a commit whose reply was lost is looked up, and not done again'),
+    },
+    {
+      id: 'kafka: a transaction is committed without a record that could not be sent',
+      find: 'if (failed) throw failed\n',
+      replace: '',
+      caughtBy: exactly('a record that the client refuses aborts the transaction'),
+    },
+    {
+      id: 'kafka: messages of a transform that failed are passed over',
+      find: 'await seekBack(polled, records)\n',
+      replace: '',
+      caughtBy: exactly('a transform that fails is tried again with its whole transaction, in order'),
+    },
+    {
+      id: 'kafka: exactlyOnce reads what was aborted',
+      find: "isolation: 'read_committed'",
+      replace: "isolation: 'read_uncommitted'",
+      caughtBy: exactly('records of an aborted transaction are not read'),
+    },
+    {
+      id: 'kafka: a fenced worker begins anew and fences the other',
+      find: 'if (isFenced(error)) throw fenced(work, error)',
+      replace: '',
+      caughtBy: exactly('of two workers with one transactional id the older is fenced, and ends'),
     },
   ]),
   ...bugsIn('src/messages/kafka/consumer.ts', 'messages', [
@@ -101,8 +149,8 @@ export const kafkaBugs: readonly SeededBug[] = [
     },
     {
       id: 'kafka: two batches of a partition at once',
-      find: 'lane.running ??= run(lane)',
-      replace: 'lane.running = run(lane)',
+      find: 'lane.running ??= run(lane, options, slots)',
+      replace: 'lane.running = run(lane, options, slots)',
       caughtBy: inLanes('the records of a partition are handled in order and one batch at a time, partitions at once'),
     },
     {
