@@ -53,6 +53,17 @@ for (const { name, server, start } of grounds) {
       await next.rollback()
     })
 
+    test('nor is one taken for ours that the handler has begun instead', async () => {
+      const transaction = await open.database.begin(key)
+      const session = open.database.join(transaction.tx, 'test')
+      await insert(transaction.tx, 'by hand')
+      await session.query(sql`commit`)
+      await session.query(sql`begin`)
+      await insert(transaction.tx, 'in another one')
+      await expect(transaction.commit()).rejects.toMatchObject({ code: 'OUTCOME_UNKNOWN', retryable: false })
+      expect(await ground.effects()).toEqual(['by hand'])
+    })
+
     test('a value is a value, whatever it holds, and now is the time of the database', async () => {
       const { database } = open
       const hostile = `'; drop table effects; -- ? $1 \\ "ü" 🙂`

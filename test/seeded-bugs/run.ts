@@ -19,6 +19,13 @@ import type { Hunted, Hunter } from './hunt.ts'
 import type { RunTest } from './standing-tests/process.ts'
 import { seededBugs } from './table.ts'
 
+const usage = `npm run seeded-bugs -- [--quick | --rotating [--part 0|1|2]] [--only TEXT] [--workers W] [--json FILE]
+
+  --quick     leaves out what needs a server, or time
+  --rotating  runs what is quick, and of the rest the third whose turn it is today
+  --part      one of the thirds
+  --only      the rows whose id, group or file has the text`
+
 interface Wanted {
   readonly bugs: readonly SeededBug[]
   readonly workers: number
@@ -34,8 +41,13 @@ function readWanted(): Wanted {
       only: { type: 'string', default: '' },
       workers: { type: 'string', default: String(availableParallelism()) },
       json: { type: 'string' },
+      help: { type: 'boolean', default: false },
     },
   })
+  if (values.help) {
+    say(usage)
+    process.exit()
+  }
   const workers = Number(values.workers)
   if (!Number.isSafeInteger(workers) || workers < 1)
     throw new Error(`expected --workers to be a positive integer, got "${values.workers}"`)

@@ -189,7 +189,7 @@ describe('a transaction of the store that ends in an odd way', () => {
 
   test('because its effect ran COMMIT or ROLLBACK is OUTCOME_UNKNOWN', async () => {
     const store = sqliteStore({ path: file })
-    for (const end of ['COMMIT', 'ROLLBACK']) {
+    for (const end of ['COMMIT', 'ROLLBACK', 'COMMIT; BEGIN', 'ROLLBACK; BEGIN; SAVEPOINT effect']) {
       const granted = (await store.begin(key('odd', end), request())).granted!
       granted.tx.exec(end)
       await expect(granted.commit(bytesOf('late'), retention)).rejects.toMatchObject({

@@ -90,7 +90,7 @@ export function transactionsOn(ground: SqliteGround, uncommitted: Uncommitted): 
       if (closed) throw new Error('database is not open')
       const opened = await whileBusy(clock, lockWaitMs, () => {
         const connected = connect()
-        connected.database.exec('BEGIN IMMEDIATE')
+        connected.database.exec(`BEGIN IMMEDIATE; SAVEPOINT ${opening}`)
         return connected
       })
       opened.entries.timeMark.keep()
@@ -183,6 +183,7 @@ function openTransaction(
       if (ended) throw endedByEffect(key)
       return ending(async () => {
         if (!inTransaction(database)) throw isClosed() ? closedMeanwhile(key) : endedByEffect(key)
+        leaveOpening(database, key)
         const answer = orOnceError(write)
         if (answer === 'lost') {
           rollBack(database)
@@ -199,6 +200,18 @@ function openTransaction(
     },
     rollback: async () => (ended ? undefined : ending(() => rollBack(database))),
     abandon: async () => (ended ? undefined : ending(drop)),
+  }
+}
+
+/** Where every transaction begins. It is gone when what ran in the transaction has ended it, also when it has begun another one since. */
+const opening = 'onceonly_opening'
+
+function leaveOpening(database: SqliteDatabase, key: Key): void {
+  try {
+    database.exec(`RELEASE ${opening}`)
+  } catch (error) {
+    if (error instanceof Error && error.message.includes('no such savepoint')) throw endedByEffect(key, error)
+    throw asOnceError(error)
   }
 }
 

@@ -273,6 +273,15 @@ export const sqliteBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/stores/sqlite/transactions.ts', 'stores', [
     {
+      id: 'sqlite: a transaction that the effect has begun itself is taken for ours',
+      find: '        leaveOpening(database, key)\n',
+      replace: '',
+      caughtBy: byTest(
+        'src/stores/sqlite/transactions.test.ts',
+        'because its effect ran COMMIT or ROLLBACK is OUTCOME_UNKNOWN',
+      ),
+    },
+    {
       id: 'sqlite: an effect that committed its transaction itself is offered a retry',
       find: `throw isClosed() ? closedMeanwhile(key) : endedByEffect(key)`,
       replace: `throw closedMeanwhile(key)`,
