@@ -888,6 +888,23 @@ describe('events', () => {
   })
 })
 
+test('a manual change is told when it changed something, and not otherwise', async () => {
+  const heard: unknown[] = []
+  const listener = (message: unknown): void => void heard.push((message as { action: string }).action)
+  subscribe('onceonly:mended', listener)
+  const once = world().process()
+  await once.run('settled', () => 1)
+  expect(await once.release('settled', 'it is settled, so there is nothing to release')).toMatchObject({
+    state: 'settled',
+  })
+  expect(await once.resolve('settled', { value: 2 }, 'nor to resolve')).toMatchObject({ state: 'settled' })
+  expect(await once.forget('absent', 'it was never there')).toBeUndefined()
+  expect(heard).toEqual([])
+  await once.forget('settled', 'a test')
+  expect(heard).toEqual(['forget'])
+  unsubscribe('onceonly:mended', listener)
+})
+
 test('a store that fails is told with its codes, never with the key', async () => {
   const heard: unknown[] = []
   const listener = (message: unknown): void => void heard.push(message)

@@ -3,7 +3,7 @@
 import { keyFrom } from '../call.ts'
 import type { RunContext } from '../call.ts'
 import type { Doubt } from '../doubt.ts'
-import { mendingName } from '../entry.ts'
+import { canMend, mendingName } from '../entry.ts'
 import { invalidArgument, OnceError } from '../errors.ts'
 import type { FinalError } from '../errors.ts'
 import { publish } from '../events.ts'
@@ -112,7 +112,7 @@ export function createByHand(
       throw invalidArgument(`${name}: expected a reason, for the audit trail, got ${JSON.stringify(reason)}`)
     }
     const entry = await inspect(name, id, (inspected, subject) => inspected.mend(subject, action, reason))
-    if (entry) publish('mended', entry.key, { action: name })
+    if (entry && canMend(name, entry.state)) publish('mended', entry.key, { action: name })
     return entry
   }
 
