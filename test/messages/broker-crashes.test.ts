@@ -12,7 +12,7 @@ import { needs } from '../servers/needs.ts'
 import { pollUntil } from '../servers/poll.ts'
 import { startRabbitmq } from '../servers/rabbitmq.ts'
 import type { Running } from '../servers/server.ts'
-import { rememberingInbox, type Writing } from './remembering-inbox.ts'
+import { type Remembering, rememberingReceiver } from './remembering-receiver.ts'
 
 const keys = ['a', 'b', 'c', 'd', 'e']
 const batch = 25
@@ -24,10 +24,7 @@ interface Ground {
   readonly publisher: Publisher
   readonly total: number
   readonly inOrder: boolean
-  consume(
-    inbox: ReturnType<typeof rememberingInbox>,
-    handler: (tx: Writing, id: string, key: string) => unknown,
-  ): Consuming
+  consume(inbox: Remembering, handler: (tx: string[], id: string, key: string) => unknown): Consuming
 }
 
 // What a relay does, without its database: what failed is sent again before anything later of its key.
@@ -51,7 +48,7 @@ async function relay(
 }
 
 async function crashAndCompare({ server, topic, publisher, total, inOrder, consume }: Ground): Promise<void> {
-  const inbox = rememberingInbox()
+  const inbox = rememberingReceiver(20)
   const messages = Array.from({ length: total }, (_, at): Outgoing => {
     const key = keys[at % keys.length]!
     return { id: `m${at}`, topic, key, body: Buffer.from(`${at}`), headers: { 'ce-type': 'test' } }
@@ -60,7 +57,7 @@ async function crashAndCompare({ server, topic, publisher, total, inOrder, consu
   const consuming = consume(inbox, async (tx, id, key) => {
     await new Promise((resolve) => setTimeout(resolve, 5))
     if (failing.delete(id)) throw new Error('once')
-    tx.write(`${key} ${id}`)
+    tx.push(`${key} ${id}`)
   })
   let sent = 0
   const relaying = relay(publisher, messages, (count) => (sent = count))

@@ -10,7 +10,7 @@ import { needs } from '../servers/needs.ts'
 import { sharedUrl } from '../servers/shared.ts'
 import { soon } from '../soon.ts'
 import { eventually } from './eventually.ts'
-import { rememberingInbox } from './remembering-inbox.ts'
+import { rememberingReceiver } from './remembering-receiver.ts'
 
 const ids = (count: number, prefix = 'm'): string[] => Array.from({ length: count }, (_, at) => `${prefix}${at}`)
 
@@ -69,7 +69,7 @@ needs('nats').describe('NATS', () => {
 
   test('a published message arrives as it was sent, and is acknowledged', async () => {
     const { stream, subject, consumer, left } = await place()
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     const sent = { 'ce-type': 'order.placed', 'ce-time': '2026-01-02T03:04:05.678Z', traceparent: '00-a-b-01' }
     const key = ' Müller "50 %"\r\nx: y '
     const all = { ...sent, 'content-type': 'application/json' }
@@ -77,7 +77,7 @@ needs('nats').describe('NATS', () => {
     const seen: Message[] = []
     const consuming = natsConsumer({ consumer, inbox }, (tx, message) => {
       seen.push(message)
-      tx.write(message.id!)
+      tx.push(message.id!)
     })
     await eventually('the message', () => inbox.effects.length === 1)
     await consuming.stop()
@@ -90,13 +90,13 @@ needs('nats').describe('NATS', () => {
 
   test('a message that comes twice takes effect once, and one that is published twice at once is stored once', async () => {
     const { subject, consumer } = await place()
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     await put(subject, ['m0', 'm0', 'm1', 'm0'])
     expect(await publisherOf().publish([outgoing('m2', subject), outgoing('m2', subject)])).toEqual([
       undefined,
       undefined,
     ])
-    const consuming = natsConsumer({ consumer, inbox, inFlight: 1 }, (tx, { id }) => tx.write(id!))
+    const consuming = natsConsumer({ consumer, inbox, inFlight: 1 }, (tx, { id }) => tx.push(id!))
     await eventually('all', () => inbox.deliveries.length === 5)
     await consuming.stop()
     expect(inbox.effects).toEqual(['m0', 'm1', 'm2'])
@@ -105,13 +105,13 @@ needs('nats').describe('NATS', () => {
 
   test('a message whose handler fails comes again after its pause, and the server has counted', async () => {
     const { subject, consumer, left } = await place()
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     await put(subject, ['m0'])
     const counts: (number | undefined)[] = []
     const consuming = natsConsumer({ consumer, inbox }, (tx, { id, delivery }) => {
       counts.push(delivery)
       if (counts.length < 3) throw new Error('not yet')
-      tx.write(id!)
+      tx.push(id!)
     })
     await eventually('the third try', () => inbox.effects.length === 1)
     await consuming.stop()
@@ -121,11 +121,11 @@ needs('nats').describe('NATS', () => {
 
   test('a message that waits for its next try does not keep the others waiting', async () => {
     const { subject, consumer } = await place()
-    const inbox = rememberingInbox({ retryAfterMs: 600_000 })
+    const inbox = rememberingReceiver(600_000)
     await put(subject, ['bad', ...ids(20)])
     const consuming = natsConsumer({ consumer, inbox, inFlight: 1 }, (tx, { id }) => {
       if (id === 'bad') throw new Error('never')
-      tx.write(id!)
+      tx.push(id!)
     })
     await eventually('the others', () => inbox.effects.length === 20)
     await consuming.stop()
@@ -135,7 +135,7 @@ needs('nats').describe('NATS', () => {
 
   test('messages of one key are handled in their order, also when one of them fails', async () => {
     const { subject, consumer } = await place()
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     const sent = ids(30).map((id, at) => outgoing(id, subject, { key: `k${at % 3}` }))
     expect((await publisherOf().publish(sent)).filter(Boolean)).toEqual([])
     const failed = new Set<string>()
@@ -145,7 +145,7 @@ needs('nats').describe('NATS', () => {
         failed.add(id!)
         throw new Error('once')
       }
-      tx.write(`${key} ${id}`)
+      tx.push(`${key} ${id}`)
     })
     await eventually('all', () => inbox.effects.length === 30)
     await consuming.stop()
@@ -157,14 +157,14 @@ needs('nats').describe('NATS', () => {
 
   test('a message in hand for longer than ack_wait is not delivered again', async () => {
     const { subject, consumer, left } = await place({ ack_wait: nanos(600) })
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     await publisherOf().publish(ids(2).map((id) => outgoing(id, subject, { key: 'k' })))
     let release = (): void => {}
     const released = new Promise<void>((resolve) => (release = resolve))
     // The second one waits for the first, and is in hand all the same.
     const consuming = natsConsumer({ consumer, inbox, inFlight: 3 }, async (tx, { id }) => {
       await released
-      tx.write(id!)
+      tx.push(id!)
     })
     await eventually('both in hand', async () => inbox.running === 1 && (await left()).inHand === 2)
     await new Promise((resolve) => setTimeout(resolve, 2_000))
@@ -178,13 +178,13 @@ needs('nats').describe('NATS', () => {
 
   test('no more messages than inFlight are asked for, and no more are handled at once', async () => {
     const { subject, consumer, left } = await place()
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     await put(subject, ids(40))
     let release = (): void => {}
     const released = new Promise<void>((resolve) => (release = resolve))
     const consuming = natsConsumer({ consumer, inbox, inFlight: 4 }, async (tx, { id }) => {
       await released
-      tx.write(id!)
+      tx.push(id!)
     })
     await eventually('four handlers', () => inbox.running === 4)
     expect(await left()).toEqual({ waiting: 36, inHand: 4 })
@@ -200,11 +200,11 @@ needs('nats').describe('NATS', () => {
     await using proxy = await startFaultProxy({ target: { url } })
     const through = await connect({ servers: proxy.url, maxReconnectAttempts: -1, reconnectTimeWait: 100 })
     const consumer = await jetstream(through).consumers.get(stream, 'test')
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     await publisherOf().publish(ids(3).map((id) => outgoing(id, subject, { key: 'k' })))
     const consuming = natsConsumer({ consumer, inbox, inFlight: 1, timeoutMs: 300 }, async (tx, { id }) => {
       if (inbox.effects.length === 0) await proxy.setMode('dropRequest')
-      tx.write(id!)
+      tx.push(id!)
     })
     await eventually('the first effect', () => inbox.effects.length === 1)
     await proxy.setMode('pass')
@@ -217,12 +217,12 @@ needs('nats').describe('NATS', () => {
 
   test('stop ends what is being handled, acknowledges it, and leaves the rest to others at once', async () => {
     const { subject, consumer, left } = await place()
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     await put(subject, ids(20))
     const releases: (() => void)[] = []
     const consuming = natsConsumer({ consumer, inbox, inFlight: 5 }, async (tx, { id }) => {
       await new Promise<void>((resolve) => releases.push(resolve))
-      tx.write(id!)
+      tx.push(id!)
     })
     await eventually('five handlers', () => releases.length === 5)
     let isStopped = false
@@ -241,16 +241,16 @@ needs('nats').describe('NATS', () => {
 
   test('a stop while nothing is there loses nothing that comes at that moment', async () => {
     const { subject, consumer, left } = await place()
-    const inbox = rememberingInbox()
-    const consuming = natsConsumer({ consumer, inbox }, (tx, { id }) => tx.write(id!))
+    const inbox = rememberingReceiver(20)
+    const consuming = natsConsumer({ consumer, inbox }, (tx, { id }) => tx.push(id!))
     await put(subject, ['m0'])
     await eventually('the first', () => inbox.effects.length === 1)
     const stopped = consuming.stop()
     await put(subject, ['m1'])
     await stopped
     // It was given back, if it came at all: another consumer has it at once, and not after ack_wait.
-    const other = rememberingInbox()
-    const next = natsConsumer({ consumer, inbox: other }, (tx, { id }) => tx.write(id!))
+    const other = rememberingReceiver(20)
+    const next = natsConsumer({ consumer, inbox: other }, (tx, { id }) => tx.push(id!))
     await eventually('the second', () => other.effects.length === 1)
     await next.stop()
     expect([...inbox.effects, ...other.effects]).toEqual(['m0', 'm1'])
@@ -259,7 +259,7 @@ needs('nats').describe('NATS', () => {
 
   test('a consumer that leaves messages behind before the inbox parks them is refused', async () => {
     const few = await place({ max_deliver: 3 })
-    const inbox = { ...rememberingInbox(), attempts: 10 }
+    const inbox = { ...rememberingReceiver(20), attempts: 10 }
     const refused = natsConsumer({ consumer: few.consumer, inbox }, () => {})
     await expect(soon('it', refused.ended)).rejects.toThrow(
       /max_deliver 3, and the inbox tries a message 10 times .* Set max_deliver to -1/,
@@ -270,20 +270,20 @@ needs('nats').describe('NATS', () => {
 
   test('a consumer without explicit acknowledgements is refused', async () => {
     const { consumer } = await place({ ack_policy: AckPolicy.None })
-    const consuming = natsConsumer({ consumer, inbox: rememberingInbox() }, () => {})
+    const consuming = natsConsumer({ consumer, inbox: rememberingReceiver(20) }, () => {})
     await expect(soon('it', consuming.ended)).rejects.toThrow('ack_policy "none"')
   })
 
   test('a consumer that is deleted ends, and so does one whose connection is closed', async () => {
     const { stream, consumer } = await place()
-    const deleted = natsConsumer({ consumer, inbox: rememberingInbox() }, () => {})
+    const deleted = natsConsumer({ consumer, inbox: rememberingReceiver(20) }, () => {})
     const manager = await jetstreamManager(connection)
     await manager.consumers.delete(stream, 'test')
     await expect(deleted.ended).rejects.toThrow('consumer not found')
     const other = await connect({ servers: url })
     const { stream: second } = await place()
     const open = await jetstream(other).consumers.get(second, 'test')
-    const closed = natsConsumer({ consumer: open, inbox: rememberingInbox() }, () => {})
+    const closed = natsConsumer({ consumer: open, inbox: rememberingReceiver(20) }, () => {})
     await other.close()
     await expect(closed.ended).rejects.toThrow('closed connection')
   })
@@ -300,8 +300,8 @@ needs('nats').describe('NATS', () => {
       outgoing('m3', subject),
     ])
     expect(published.map(said)).toEqual(['', 'not acknowledged', 'not sent', '', 'not acknowledged', ''])
-    const inbox = rememberingInbox()
-    const consuming = natsConsumer({ consumer, inbox }, (tx, { id }) => tx.write(id!))
+    const inbox = rememberingReceiver(20)
+    const consuming = natsConsumer({ consumer, inbox }, (tx, { id }) => tx.push(id!))
     await eventually('three', () => inbox.effects.length === 3)
     await consuming.stop()
     expect(inbox.deliveries.toSorted()).toEqual(['m0', 'm2', 'm3'])
@@ -333,7 +333,7 @@ needs('nats').describe('NATS', () => {
 
   test('options are checked by name', async () => {
     const { consumer } = await place()
-    const right = { consumer, inbox: rememberingInbox() }
+    const right = { consumer, inbox: rememberingReceiver(20) }
     expect(() => natsConsumer({ ...right, inFlight: 0 }, () => {})).toThrow('expected inFlight')
     expect(() => natsConsumer({ ...right, inflight: 1 } as typeof right, () => {})).toThrow('did you mean "inFlight"')
     expect(() => natsPublisher({ jetstream: jetstream(connection) } as never)).toThrow(

@@ -10,7 +10,7 @@ import { rabbitmq } from '../servers/rabbitmq.ts'
 import { sharedUrl } from '../servers/shared.ts'
 import { soon } from '../soon.ts'
 import { eventually } from './eventually.ts'
-import { rememberingInbox } from './remembering-inbox.ts'
+import { rememberingReceiver } from './remembering-receiver.ts'
 
 const outgoing = (id: string, topic: string, more: Partial<Outgoing> = {}): Outgoing => ({
   id,
@@ -101,7 +101,7 @@ needs('rabbitmq').describe('RabbitMQ', () => {
 
   test('a published message arrives as it was sent, and is confirmed and acknowledged', async () => {
     const queue = await declareQueue(url)
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     const publisher = rabbitmqPublisher({ connect: () => connect(url) })
     const headers = { 'ce-type': 'order.placed', 'ce-time': '2026-01-02T03:04:05.678Z', traceparent: '00-a-b-01' }
     const all = { ...headers, 'content-type': 'application/json' }
@@ -109,7 +109,7 @@ needs('rabbitmq').describe('RabbitMQ', () => {
     const seen: Message[] = []
     const consuming = rabbitmqConsumer({ connect: () => connect(url), queue, inbox }, (tx, message) => {
       seen.push(message)
-      tx.write(message.id!)
+      tx.push(message.id!)
     })
     await eventually('the message', () => inbox.effects.length === 1)
     await consuming.stop()
@@ -138,12 +138,36 @@ needs('rabbitmq').describe('RabbitMQ', () => {
     await publisher.close!()
   })
 
+  test('a message of another sender has what it says, whatever its headers are', async () => {
+    const queue = await declareQueue(url)
+    const inbox = rememberingReceiver(20)
+    await withChannel(url, async (channel) => {
+      const headers = {
+        Number: 1,
+        Deep: { big: { '!': 'int64', value: 2 ** 60 }, list: [true, null] },
+        cloudEvents_subject: 'order-1',
+      }
+      channel.sendToQueue(queue, Buffer.from('x'), { messageId: 'm0', timestamp: 1_700_000_000, headers })
+      channel.sendToQueue(queue, Buffer.from('x'), { timestamp: 1_700_000_000_123 })
+      await channel.waitForConfirms()
+    })
+    const consuming = rabbitmqConsumer({ connect: () => connect(url), queue, inbox, prefetch: 1 }, () => {})
+    await eventually('both', () => inbox.seen.length === 2)
+    await consuming.stop()
+    expect(inbox.seen[0]).toMatchObject({ id: 'm0', sentAtMs: 1_700_000_000_000 })
+    expect(inbox.seen[0]!.headers).toMatchObject({ number: '1', 'ce-subject': 'order-1' })
+    expect(inbox.seen[0]!.headers['deep']).toContain('"list":[true,null]')
+    expect(inbox.seen[1]).toMatchObject({ sentAtMs: 1_700_000_000_123 })
+    expect(inbox.seen[1]).not.toHaveProperty('id')
+    expect(inbox.seen[1]).not.toHaveProperty('key')
+  })
+
   test('a message that comes twice takes effect once', async () => {
     const queue = await declareQueue(url)
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     await put(url, queue, ['m0', 'm0', 'm1', 'm0'])
     const consuming = rabbitmqConsumer({ connect: () => connect(url), queue, inbox, prefetch: 1 }, (tx, { id }) =>
-      tx.write(id!),
+      tx.push(id!),
     )
     await eventually('all', () => inbox.deliveries.length === 4)
     await consuming.stop()
@@ -153,13 +177,13 @@ needs('rabbitmq').describe('RabbitMQ', () => {
 
   test('a message whose handler fails comes again, and the broker has counted', async () => {
     const queue = await declareQueue(url)
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     await put(url, queue, ['m0'])
     const counts: (number | undefined)[] = []
     const consuming = rabbitmqConsumer({ connect: () => connect(url), queue, inbox }, (tx, { id, delivery }) => {
       counts.push(delivery)
       if (counts.length < 3) throw new Error('not yet')
-      tx.write(id!)
+      tx.push(id!)
     })
     await eventually('the third try', () => inbox.effects.length === 1)
     await consuming.stop()
@@ -169,11 +193,11 @@ needs('rabbitmq').describe('RabbitMQ', () => {
 
   test('a message that waits for its next try does not keep the others waiting', async () => {
     const queue = await declareQueue(url)
-    const inbox = rememberingInbox({ retryAfterMs: 600_000 })
+    const inbox = rememberingReceiver(600_000)
     await put(url, queue, ['bad', ...ids(20)])
     const consuming = rabbitmqConsumer({ connect: () => connect(url), queue, inbox, prefetch: 2 }, (tx, { id }) => {
       if (id === 'bad') throw new Error('never')
-      tx.write(id!)
+      tx.push(id!)
     })
     await eventually('the others', () => inbox.effects.length === 20)
     await consuming.stop()
@@ -186,7 +210,7 @@ needs('rabbitmq').describe('RabbitMQ', () => {
     const dead = await declareQueue(url)
     const limits = { 'x-delivery-limit': 2, 'x-dead-letter-exchange': '', 'x-dead-letter-routing-key': dead }
     const queue = await declareQueue(url, limits)
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     await put(url, queue, ['bad'])
     const consuming = rabbitmqConsumer({ connect: () => connect(url), queue, inbox }, () => {
       throw new Error('never')
@@ -200,7 +224,7 @@ needs('rabbitmq').describe('RabbitMQ', () => {
 
   test('messages of one key are handled in their order, also when one of them fails', async () => {
     const queue = await declareQueue(url)
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     const publisher = rabbitmqPublisher({ connect: () => connect(url) })
     const sent = ids(30).map((id, at) => outgoing(id, queue, { key: `k${at % 3}` }))
     expect((await publisher.publish(sent)).filter(Boolean)).toEqual([])
@@ -213,7 +237,7 @@ needs('rabbitmq').describe('RabbitMQ', () => {
           failed.add(id!)
           throw new Error('once')
         }
-        tx.write(`${key} ${id}`)
+        tx.push(`${key} ${id}`)
       },
     )
     await eventually('all', () => inbox.effects.length === 30)
@@ -228,13 +252,13 @@ needs('rabbitmq').describe('RabbitMQ', () => {
   test('no more messages than prefetch are handled at once, also when the connection is lost under them', async () => {
     const queue = await declareQueue(url)
     const watched = watching(url)
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     await put(url, queue, ids(40))
     let release = (): void => {}
     const released = new Promise<void>((resolve) => (release = resolve))
     const consuming = rabbitmqConsumer({ connect: watched.connect, queue, inbox, prefetch: 4 }, async (tx, { id }) => {
       await released
-      tx.write(id!)
+      tx.push(id!)
     })
     await eventually('four handlers', () => inbox.running === 4)
     await watched.connections[0]!.close()
@@ -251,11 +275,11 @@ needs('rabbitmq').describe('RabbitMQ', () => {
   test('an acknowledgement on a channel that has ended is harmless: the message comes again and has no second effect', async () => {
     const queue = await declareQueue(url)
     const { connections, connect: open } = watching(url)
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     await put(url, queue, ids(3))
     const consuming = rabbitmqConsumer({ connect: open, queue, inbox, prefetch: 1 }, async (tx, { id }) => {
       if (connections.length === 1) await connections[0]!.close()
-      tx.write(id!)
+      tx.push(id!)
     })
     await eventually('the message to come again', () => inbox.deliveries.length >= 4)
     await consuming.stop()
@@ -266,14 +290,14 @@ needs('rabbitmq').describe('RabbitMQ', () => {
 
   test('stop ends what is being handled, acknowledges it, and leaves the rest in the queue', async () => {
     const queue = await declareQueue(url)
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     const watched = watching(url)
     await put(url, queue, ids(20))
     let release = (): void => {}
     const released = new Promise<void>((resolve) => (release = resolve))
     const consuming = rabbitmqConsumer({ connect: watched.connect, queue, inbox, prefetch: 5 }, async (tx, { id }) => {
       await released
-      tx.write(id!)
+      tx.push(id!)
     })
     await eventually('five handlers', () => inbox.running === 5)
     const stopped = consuming.stop()
@@ -288,13 +312,13 @@ needs('rabbitmq').describe('RabbitMQ', () => {
   test('stop does not wait for a server that does not answer, and what it had delivered comes again', async () => {
     const queue = await declareQueue(url)
     await using proxy = await startFaultProxy({ target: { url } })
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     await put(url, queue, ids(1))
     let release = (): void => {}
     const released = new Promise<void>((resolve) => (release = resolve))
     const consuming = rabbitmqConsumer({ connect: () => connect(proxy.url), queue, inbox }, async (tx, { id }) => {
       await released
-      tx.write(id!)
+      tx.push(id!)
     })
     await eventually('the handler', () => inbox.running === 1)
     await proxy.setMode('blackHole')
@@ -310,7 +334,7 @@ needs('rabbitmq').describe('RabbitMQ', () => {
   })
 
   test('a queue that is not there ends the consumer, and the error says what to do', async () => {
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     const consuming = rabbitmqConsumer({ connect: () => connect(url), queue: 'not-there', inbox }, () => {})
     await expect(consuming.ended).rejects.toThrow(/cannot consume from not-there .* Declare the queue/)
     await consuming.stop()
@@ -318,7 +342,7 @@ needs('rabbitmq').describe('RabbitMQ', () => {
 
   test('a consumer whose queue is deleted and declared again goes on', async () => {
     const queue = await declareQueue(url)
-    const inbox = rememberingInbox()
+    const inbox = rememberingReceiver(20)
     const open = async (): Promise<ChannelModel> => {
       const connection = await connect(url)
       const channel = await connection.createChannel()
@@ -326,7 +350,7 @@ needs('rabbitmq').describe('RabbitMQ', () => {
       await channel.close()
       return connection
     }
-    const consuming = rabbitmqConsumer({ connect: open, queue, inbox }, (tx, { id }) => tx.write(id!))
+    const consuming = rabbitmqConsumer({ connect: open, queue, inbox }, (tx, { id }) => tx.push(id!))
     await put(url, queue, ['m0'])
     await eventually('the first', () => inbox.effects.length === 1)
     await withChannel(url, (channel) => channel.deleteQueue(queue))
@@ -405,7 +429,7 @@ needs('rabbitmq').describe('RabbitMQ', () => {
   })
 
   test('options are checked by name', () => {
-    const right = { connect: () => connect(url), queue: 'q', inbox: rememberingInbox() }
+    const right = { connect: () => connect(url), queue: 'q', inbox: rememberingReceiver(20) }
     expect(() => rabbitmqConsumer({ ...right, prefetch: 0 }, () => {})).toThrow('expected prefetch')
     expect(() => rabbitmqConsumer({ ...right, preFetch: 1 } as typeof right, () => {})).toThrow(
       'did you mean "prefetch"',

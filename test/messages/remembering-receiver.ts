@@ -7,12 +7,19 @@ export interface Remembering extends Receiver<string[]> {
   readonly effects: string[]
   /** Every message that was handed over, duplicates included. */
   readonly seen: Message[]
+  /** Their ids. */
+  readonly deliveries: readonly string[]
+  /** Handlers that run now, and the most that ever ran at once. */
+  readonly running: number
+  readonly runningMax: number
 }
 
 export function rememberingReceiver(retryAfterMs = 0): Remembering {
   const effects: string[] = []
   const seen: Message[] = []
   const states = new Map<string, 'running' | 'done'>()
+  let running = 0
+  let runningMax = 0
   const refused = (error: unknown): Delivered => ({ acknowledged: false, retryAfterMs, error })
 
   async function deliver(
@@ -27,7 +34,12 @@ export function rememberingReceiver(retryAfterMs = 0): Remembering {
       if (!states.has(id)) {
         states.set(id, 'running')
         const written: string[] = []
-        await handler(written, message)
+        runningMax = Math.max(runningMax, ++running)
+        try {
+          await handler(written, message)
+        } finally {
+          running -= 1
+        }
         effects.push(...written)
         states.set(id, 'done')
       }
@@ -63,5 +75,20 @@ export function rememberingReceiver(retryAfterMs = 0): Remembering {
     }
   }
 
-  return { consumer: 'remembering', effects, seen, deliver, deliverBatch }
+  return {
+    consumer: 'remembering',
+    effects,
+    seen,
+    get deliveries() {
+      return seen.map(({ id }) => id ?? '')
+    },
+    get running() {
+      return running
+    },
+    get runningMax() {
+      return runningMax
+    },
+    deliver,
+    deliverBatch,
+  }
 }
