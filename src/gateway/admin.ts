@@ -13,6 +13,9 @@
 //   wait more than 10 s is 429. Costs: the right token from the guesser's own address waits meanwhile.
 // - A resume is audited as a release with the reason `resume: …`: the parked key is claimed for a moment and released manually,
 //   so no store had to change. Costs: the attempt number grows by two.
+// - A redrive is audited as a forget with the reason `redrive: …`, for the same reason: a message has no entry, so its key is
+//   claimed for a moment. Costs: a process that dies between the two calls blocks the next redrive of the message for a minute.
+// - Messages are read when a person opens their tab. Costs: their numbers are as old as the page says.
 // - A SQLite file that the program creates is 0600. Costs: a service under another user on the same file needs a chmod.
 // - The demo's gateway runs `onTakeover: 'refuse'`: a service that knows no keys and is killed after the charge ends in doubt,
 //   with one charge, never two. Costs: that customer gets "in doubt".
@@ -30,12 +33,16 @@ import type { Key } from '../core/key.ts'
 import type { Once } from '../core/once.ts'
 import { aFunction, aString, checkOptions, oneOf, optional, positiveMs, withMethods } from '../core/options.ts'
 import type { EntryState, Inspectable, Store } from '../core/store.ts'
+import type { ParkedFilter } from '../messages/inbox.ts'
+import type { DeadLetterFilter } from '../messages/outbox.ts'
 import { entriesOf, entryStates } from './admin/entries.ts'
 import type { Entries, ManualChange } from './admin/entries.ts'
 import type { FoundText } from './found-outcome.ts'
 import { checkListen, createGuard, securityHeaders } from './admin/guard.ts'
 import type { Guard, Listen, Refusal } from './admin/guard.ts'
 import { startJournal } from './admin/journal.ts'
+import { messagesOf } from './admin/messages.ts'
+import type { MessagesView, ParkedName } from './admin/messages.ts'
 import { overviewOf } from './admin/overview.ts'
 import type { AdminSection } from './admin/overview.ts'
 import { readPages } from './admin/pages.ts'
@@ -100,7 +107,8 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const entries = entriesOf(options.once, options.store, journal)
   const picture = overviewOf({ ...options, clock: systemClock, entries, journal })
   const stream = startStream({ clock: systemClock, picture })
-  const routes = { ...plainRoutes(options), ...entryRoutes(entries), ...pageRoutes() }
+  const messages = messagesOf(options.once, options.store)
+  const routes = { ...plainRoutes(options), ...entryRoutes(entries), ...messageRoutes(messages), ...pageRoutes() }
   const live: Route = {
     method: 'GET',
     needs: 'reading',
@@ -209,36 +217,49 @@ function plainRoutes({ metrics, notReady, degraded, token }: AdminOptions): Reco
   }
 }
 
-function entryRoutes(entries: Entries): Record<string, Route> {
-  const read = (handle: (url: URL) => Promise<unknown>): Route => ({
+/** `needs: 'change'` is for what shows the contents of an answer or a message. */
+function reading(needs: 'reading' | 'change', handle: (parameters: URLSearchParams) => Promise<unknown>): Route {
+  return {
     method: 'GET',
-    needs: 'reading',
-    handle: async (_request, response, url) => send(response, await handle(url)),
-  })
+    needs,
+    handle: async (_request, response, { searchParams }) => send(response, (await handle(searchParams)) ?? {}),
+  }
+}
+
+function changing<Given extends object>(
+  rules: GivenRules<Given>,
+  handle: (given: Given & { reason: string }) => Promise<unknown>,
+  bytesMax = changeBytesMax,
+): Route {
+  return {
+    method: 'POST',
+    needs: 'change',
+    handle: async (request, response) =>
+      send(response, (await handle(await readChange(request, rules, bytesMax))) ?? {}),
+  }
+}
+
+const keyRules: GivenRules<Key> = { scope: aString, id: aString }
+
+function entryRoutes(entries: Entries): Record<string, Route> {
   const change = <Given extends object>(
     rules: GivenRules<Given>,
     read: (given: Given) => ManualChange,
-    bytesMax = changeBytesMax,
-  ): Route => ({
-    method: 'POST',
-    needs: 'change',
-    async handle(request, response) {
-      const { scope, id, reason, ...given } = await readChange(request, rules, bytesMax)
-      send(response, { entry: await entries.mend({ scope, id }, read(given as Given), reason) })
-    },
-  })
+    bytesMax?: number,
+  ): Route =>
+    changing<Key & Given>(
+      { ...keyRules, ...rules } as GivenRules<Key & Given>,
+      async (given) => ({ entry: await entries.mend({ scope: given.scope, id: given.id }, read(given), given.reason) }),
+      bytesMax,
+    )
   return {
-    '/api/scopes': read(() => entries.scopes()),
-    '/api/entries': read(({ searchParams }) => entries.page(filterOf(searchParams))),
-    '/api/find': read(({ searchParams }) =>
-      entries.find(searchParams.get('text') ?? '', searchParams.get('scope') || undefined),
+    '/api/scopes': reading('reading', () => entries.scopes()),
+    '/api/entries': reading('reading', (parameters) => entries.page(filterOf(parameters))),
+    '/api/find': reading('reading', (parameters) =>
+      entries.find(parameters.get('text') ?? '', parameters.get('scope') || undefined),
     ),
-    '/api/entry': read(({ searchParams }) => entries.life(keyOf(searchParams))),
-    '/api/outcome': {
-      method: 'GET',
-      needs: 'change',
-      handle: async (_request, response, url) => send(response, (await entries.reveal(keyOf(url.searchParams))) ?? {}),
-    },
+    '/api/entry': reading('reading', (parameters) => entries.life(keyOf(parameters))),
+    '/api/outcome': reading('change', (parameters) => entries.reveal(keyOf(parameters))),
     '/api/release': change({}, () => ({ action: 'release' })),
     '/api/forget': change({}, () => ({ action: 'forget' })),
     '/api/resume': change({}, () => ({ action: 'resume' })),
@@ -247,6 +268,23 @@ function entryRoutes(entries: Entries): Record<string, Route> {
       { as: oneOf(...foundAs), text: aString },
       ({ as, text }) => ({ action: 'resolve', found: foundText(as, text) }),
       resolveBytesMax,
+    ),
+  }
+}
+
+function messageRoutes(messages: MessagesView): Record<string, Route> {
+  return {
+    '/api/parked': reading('reading', (parameters) => messages.parked(parkedFilter(parameters))),
+    '/api/parked-message': reading('change', (parameters) =>
+      messages.revealParked({ ...keyOf(parameters), fingerprint: parameters.get('fingerprint') ?? '' }),
+    ),
+    '/api/redrive': changing<ParkedName>({ ...keyRules, fingerprint: aString }, ({ reason, ...name }) =>
+      messages.redriveParked(name, reason),
+    ),
+    '/api/outbox': reading('reading', (parameters) => messages.outbox(letterFilter(parameters))),
+    '/api/dead-letter': reading('change', (parameters) => messages.revealLetter(letterFilter(parameters))),
+    '/api/redrive-letter': changing<{ id: string }>({ id: aString }, ({ reason, id }) =>
+      messages.redriveLetter(id, reason),
     ),
   }
 }
@@ -286,6 +324,32 @@ function filterOf(parameters: URLSearchParams): { scope?: string; state?: EntryS
   }
 }
 
+const aParkedCode = optional(oneOf('ATTEMPTS', 'TOO_OLD', 'MISMATCH', 'NO_ID'))
+
+function parkedFilter(parameters: URLSearchParams): Omit<ParkedFilter, 'limit'> {
+  const given = givenIn(parameters, ['scope', 'id', 'code'])
+  const wrong = aParkedCode(given.code)
+  if (wrong) throw invalidArgument(`expected code to be ${wrong}`)
+  const { afterScope, afterId, afterFingerprint } = givenIn(parameters, ['afterScope', 'afterId', 'afterFingerprint'])
+  const after = { scope: afterScope ?? '', id: afterId ?? '', fingerprint: afterFingerprint ?? '' }
+  return { ...(given as Omit<ParkedFilter, 'limit' | 'after'>), ...(afterId !== undefined && { after }) }
+}
+
+const aHeldState = optional(oneOf('waiting', 'parked', 'dead'))
+
+function letterFilter(parameters: URLSearchParams): Omit<DeadLetterFilter, 'limit'> {
+  const given = givenIn(parameters, ['state', 'topic', 'key', 'type', 'id'])
+  const wrong = aHeldState(given.state)
+  if (wrong) throw invalidArgument(`expected state to be ${wrong}`)
+  return given as Omit<DeadLetterFilter, 'limit'>
+}
+
+/** A field of a form that was left empty chooses nothing. */
+function givenIn<Name extends string>(parameters: URLSearchParams, names: readonly Name[]): { [N in Name]?: string } {
+  const given = names.flatMap((name) => (parameters.get(name) ? [[name, parameters.get(name)!] as const] : []))
+  return Object.fromEntries(given) as { [N in Name]?: string }
+}
+
 const foundAs = ['value', 'failure', 'response'] as const
 type FoundAs = (typeof foundAs)[number]
 
@@ -301,11 +365,11 @@ const changeBytesMax = 8_192
 // And a response that a person pasted. A larger response goes through the command line, from a file.
 const resolveBytesMax = 262_144
 
-async function readChange(
+async function readChange<Given extends object>(
   request: IncomingMessage,
-  rules: object,
+  rules: GivenRules<Given>,
   bytesMax: number,
-): Promise<Key & { reason: string }> {
+): Promise<Given & { reason: string }> {
   // A form of another site cannot send this type without a preflight, which is refused.
   if (!/^application\/json\b/.test(request.headers['content-type'] ?? '')) {
     throw invalidArgument('expected Content-Type to be application/json')
@@ -318,8 +382,8 @@ async function readChange(
     chunks.push(chunk)
   }
   const given = parseJson(Buffer.concat(chunks).toString('utf8'))
-  checkOptions('change', given, { scope: aString, id: aString, reason: aString, ...rules })
-  return given as Key & { reason: string }
+  checkOptions('change', given, { reason: aString, ...rules })
+  return given as Given & { reason: string }
 }
 
 function parseJson(text: string): unknown {

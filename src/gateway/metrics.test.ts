@@ -4,6 +4,7 @@ import { publish } from '../core/events.ts'
 import type { EventName } from '../core/events.ts'
 import { createOnce } from '../core/once.ts'
 import { memoryStore } from '../stores/memory.ts'
+import { manualClock } from '../testing/manual-clock.ts'
 import { createMetrics } from './metrics.ts'
 import type { Metrics } from './metrics.ts'
 
@@ -30,6 +31,8 @@ test('counts what happens to keys, in the text that Prometheus reads, without na
   const sample = /^(?:# (?:HELP|TYPE) [a-z_]+ .+|[a-z_]+(?:\{[a-z]+="[^"{}\\]*"(?:,[a-z]+="[^"{}\\]*")*\})? [\d.e+-]+)$/
   for (const line of text.trimEnd().split('\n')) expect(line).toMatch(sample)
 })
+
+const lag = { unsent: 12, lagMs: 3_500, blockedKeys: 2, headOfLineMs: 90_000, parked: 4, dead: 5 }
 
 test.each<[line: string, name: EventName, event: object]>([
   ['onceonly_claims_total{how="taken-over"} 1', 'claimed', { attempt: 2, how: 'taken-over', durationMs: 3 }],
@@ -62,6 +65,29 @@ test.each<[line: string, name: EventName, event: object]>([
   ['onceonly_swept_total{what="tombstoned"} 4', 'swept', { tombstoned: 4, forgotten: 2 }],
   ['onceonly_swept_total{what="forgotten"} 2', 'swept', { tombstoned: 4, forgotten: 2 }],
   ['onceonly_mended_total{action="resolve"} 1', 'mended', { action: 'resolve' }],
+  ['onceonly_messages_total{is="handled",code=""} 1', 'message', { is: 'handled' }],
+  ['onceonly_messages_total{is="refused",code="STALE"} 1', 'message', { is: 'refused', code: 'STALE' }],
+  [
+    'onceonly_consumer_failures_total{broker="sqs",during="extend"} 1',
+    'consumer-failed',
+    { broker: 'sqs', consumer: 'mailer', during: 'extend' },
+  ],
+  [
+    'onceonly_messages_trimmed_total{broker="redis-streams"} 7',
+    'messages-trimmed',
+    { broker: 'redis-streams', consumer: 'mailer', count: 7 },
+  ],
+  ['onceonly_relayed_total 5', 'relayed', { shard: 1, publisher: 'kafka', count: 5, lagMs: 3 }],
+  ['onceonly_relay_blocked_total 1', 'relay-blocked', { shard: 1, tries: 2, ageMs: 3 }],
+  ['onceonly_dead_letters_total{how="parked"} 1', 'dead-lettered', { shard: 1, tries: 2, how: 'parked' }],
+  ['onceonly_relay_failures_total 1', 'relay-failed', { publisher: 'kafka', reason: 'ECONNREFUSED' }],
+  ['onceonly_relay_shards_total{how="lost"} 1', 'relay-shard', { shard: 1, epoch: 2, how: 'lost' }],
+  ['onceonly_outbox_unsent 12', 'relay-lag', lag],
+  ['onceonly_outbox_lag_seconds 3.5', 'relay-lag', lag],
+  ['onceonly_outbox_blocked_keys 2', 'relay-lag', lag],
+  ['onceonly_outbox_head_of_line_seconds 90', 'relay-lag', lag],
+  ['onceonly_outbox_parked 4', 'relay-lag', lag],
+  ['onceonly_outbox_dead 5', 'relay-lag', lag],
 ])('%s after %s', (line, name, event) => {
   metrics = createMetrics()
   publish(name, undefined, event as never)
@@ -73,6 +99,17 @@ test('every family of the page is tested above, or is the gateway’s own', () =
   const families = Array.from(metrics.text().matchAll(/^# TYPE (\S+)/gm), ([, name]) => name!)
   const tested = readFileSync(import.meta.filename, 'utf8')
   expect(families.filter((name) => !tested.includes(name))).toEqual([])
+})
+
+test('a process without an inbox and a relay has no figures of them, and the lag of a relay that fell silent is no figure', async () => {
+  const clock = manualClock()
+  metrics = createMetrics(clock)
+  expect(metrics.text()).not.toMatch(/onceonly_(messages|relay|dead|consumer|outbox)/)
+  publish('relay-lag', undefined, lag)
+  await clock.advance(60_000)
+  expect(metrics.text()).toContain('# TYPE onceonly_outbox_lag_seconds gauge\nonceonly_outbox_lag_seconds 3.5\n')
+  await clock.advance(1)
+  expect(metrics.text()).not.toContain('outbox')
 })
 
 test('the buckets of a histogram add up', () => {

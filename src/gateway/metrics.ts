@@ -1,7 +1,9 @@
-// What has happened in this process, as Prometheus text: the events of core, and the requests of the gateway. Labels come from
-// small fixed sets, so the number of series is bounded whatever clients send. No key, tenant or path is a label.
+// What has happened in this process, as Prometheus text: the events of core, of inboxes and relays, and the requests of the gateway.
+// Labels come from small fixed sets, so the number of series is bounded whatever clients send. No key, tenant or path is a label.
 
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { systemClock } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
 import type { EventName, PublishedEvent } from '../core/events.ts'
 import type { RequestRecord } from './request-log.ts'
 
@@ -16,12 +18,13 @@ export interface Metrics {
 
 type Labels = Readonly<Record<string, string | number>>
 
-export function createMetrics(): Metrics {
+export function createMetrics(clock: Clock = systemClock): Metrics {
   const counters = createCounters()
+  const lags = createLags(clock)
   const durations = createHistograms()
   const gauges = new Map<string, { help: string; read: () => number }>()
   const stops = (Object.keys(counted) as (keyof typeof counted)[]).map((name) => {
-    const listener = (event: unknown): void => counted[name]!(event as never, counters.add, durations.observe)
+    const listener = (event: unknown): void => counted[name]!(event as never, counters.add, durations.observe, lags.set)
     subscribe(`onceonly:${name}`, listener)
     return () => unsubscribe(`onceonly:${name}`, listener)
   })
@@ -36,7 +39,7 @@ export function createMetrics(): Metrics {
       const memory = process.memoryUsage.rss()
       const resident = 'process_resident_memory_bytes'
       shown.push(family(resident, 'gauge', 'Memory of the process.', [`${resident} ${memory}`]))
-      return [...counters.families(), ...durations.families(), ...shown].join('')
+      return [...counters.families(), ...durations.families(), ...lags.families(), ...shown].join('')
     },
     close: () => stops.forEach((stop) => void stop()),
   }
@@ -44,9 +47,11 @@ export function createMetrics(): Metrics {
 
 type Add = (name: string, labels?: Labels, by?: number) => void
 type Observe = (name: string, labels: Labels, durationMs: number) => void
+type SetLag = (figures: Readonly<Record<keyof typeof lagHelps, number>>) => void
+type Count<Name extends EventName> = (event: PublishedEvent<Name>, add: Add, observe: Observe, setLag: SetLag) => void
 
 /** What each event adds. */
-const counted: { readonly [Name in EventName]?: (event: PublishedEvent<Name>, add: Add, observe: Observe) => void } = {
+const counted: { readonly [Name in EventName]?: Count<Name> } = {
   claimed({ how, durationMs }, add, observe) {
     add('onceonly_claims_total', { how })
     observe('onceonly_claim_seconds', {}, durationMs)
@@ -71,9 +76,26 @@ const counted: { readonly [Name in EventName]?: (event: PublishedEvent<Name>, ad
     add('onceonly_swept_total', { what: 'forgotten' }, forgotten)
   },
   mended: ({ action }, add) => add('onceonly_mended_total', { action }),
+  message: ({ is, code = '' }, add) => add('onceonly_messages_total', { is, code }),
+  'consumer-failed': ({ broker, during }, add) => add('onceonly_consumer_failures_total', { broker, during }),
+  'messages-trimmed': ({ broker, count }, add) => add('onceonly_messages_trimmed_total', { broker }, count),
+  relayed: ({ count }, add) => add('onceonly_relayed_total', {}, count),
+  'relay-blocked': (_event, add) => add('onceonly_relay_blocked_total'),
+  'dead-lettered': ({ how }, add) => add('onceonly_dead_letters_total', { how }),
+  'relay-failed': (_event, add) => add('onceonly_relay_failures_total'),
+  'relay-shard': ({ how }, add) => add('onceonly_relay_shards_total', { how }),
+  'relay-lag': ({ unsent, lagMs, blockedKeys, headOfLineMs, parked, dead }, _add, _observe, setLag) =>
+    setLag({
+      onceonly_outbox_unsent: unsent,
+      onceonly_outbox_lag_seconds: lagMs / 1_000,
+      onceonly_outbox_blocked_keys: blockedKeys,
+      onceonly_outbox_head_of_line_seconds: headOfLineMs / 1_000,
+      onceonly_outbox_parked: parked,
+      onceonly_outbox_dead: dead,
+    }),
 }
 
-/** Every family, so that it is there with 0 before anything has happened. */
+/** Every family of keys and requests, so that it is there with 0 before anything has happened. */
 const helps: Readonly<Record<string, string>> = {
   onceonly_claims_total: 'Effects that began, by how their key was had.',
   onceonly_replays_total: 'Duplicates that were given a stored outcome.',
@@ -89,9 +111,30 @@ const helps: Readonly<Record<string, string>> = {
   onceonly_store_unfit_total: 'Faults of the store that no retry can cure, once per hour and cause.',
   onceonly_data_loss_total: 'Times the store was found to have lost what it had acknowledged.',
   onceonly_swept_total: 'Entries that were swept.',
-  onceonly_mended_total: 'Entries that were changed manually.',
+  onceonly_mended_total: 'Entries and messages that were changed manually.',
   onceonly_gateway_requests_total: 'Requests through the gateway, by what became of them.',
 }
+
+/** Of inboxes and relays. They are there when this process has one: a 0 of a process that has none would look like health. */
+const messageHelps: Readonly<Record<string, string>> = {
+  onceonly_messages_total: 'Messages that came to an inbox, by how they ended.',
+  onceonly_consumer_failures_total: 'Times a broker failed a consumer, which went on.',
+  onceonly_messages_trimmed_total: 'Messages that were never done with, and that the broker has trimmed.',
+  onceonly_relayed_total: 'Rows of an outbox that were published.',
+  onceonly_relay_blocked_total: 'Times a row could not be published, and its key waited behind it.',
+  onceonly_dead_letters_total: 'Rows that were given up.',
+  onceonly_relay_failures_total: 'Times the broker took no message at all, or the database failed a relay.',
+  onceonly_relay_shards_total: 'Shards that a relay has taken, given back or lost.',
+}
+
+const lagHelps = {
+  onceonly_outbox_unsent: 'Rows that are neither sent nor held.',
+  onceonly_outbox_lag_seconds: 'Age of the oldest row that is neither sent nor held.',
+  onceonly_outbox_blocked_keys: 'Keys whose first row has failed, and is tried again.',
+  onceonly_outbox_head_of_line_seconds: 'Age of the oldest row that blocks its key.',
+  onceonly_outbox_parked: 'Rows that wait for a person, and their keys with them.',
+  onceonly_outbox_dead: 'Rows that were skipped.',
+} as const
 
 const durationHelps: Readonly<Record<string, string>> = {
   onceonly_claim_seconds: 'From asking for a key to having it.',
@@ -100,7 +143,7 @@ const durationHelps: Readonly<Record<string, string>> = {
 }
 
 function createCounters(): { add: Add; families(): string[] } {
-  const series = new Map(Object.keys(helps).map((name) => [name, new Map<string, number>()]))
+  const series = new Map(Object.keys({ ...helps, ...messageHelps }).map((name) => [name, new Map<string, number>()]))
   return {
     add(name, labels = {}, by = 1) {
       const values = series.get(name)!
@@ -108,10 +151,28 @@ function createCounters(): { add: Add; families(): string[] } {
       values.set(label, (values.get(label) ?? 0) + by)
     },
     families: () =>
-      [...series].map(([name, values]) => {
+      [...series].flatMap(([name, values]) => {
         const lines = [...values].map(([label, value]) => `${name}${label} ${value}`)
-        return family(name, 'counter', helps[name]!, lines.length > 0 ? lines : [`${name} 0`])
+        if (lines.length === 0 && name in messageHelps) return []
+        return [family(name, 'counter', (helps[name] ?? messageHelps[name])!, lines.length > 0 ? lines : [`${name} 0`])]
       }),
+  }
+}
+
+// A relay tells its figures every ten seconds, one relay for all. What is older is of a relay that was stopped, or that another process
+// has followed, and says nothing about now.
+const lagFreshMs = 60_000
+
+function createLags(clock: Clock): { set: SetLag; families(): string[] } {
+  let latest: { readonly atMs: number; readonly figures: Parameters<SetLag>[0] } | undefined
+  return {
+    set: (figures) => void (latest = { atMs: clock.elapsed(), figures }),
+    families() {
+      if (!latest || clock.elapsed() - latest.atMs > lagFreshMs) return []
+      return Object.entries(latest.figures).map(([name, value]) =>
+        family(name, 'gauge', lagHelps[name as keyof typeof lagHelps], [`${name} ${value}`]),
+      )
+    },
   }
 }
 

@@ -5,7 +5,7 @@
 import type { SeededBug } from './bug.ts'
 import { coreBugs, transactionBugs } from './table/core.ts'
 import { memoryBugs, sqliteBugs } from './table/embedded-stores.ts'
-import { dashboardBugs, gatewayBugs, programBugs } from './table/gateway.ts'
+import { dashboardBugs, gatewayBugs, messagesViewBugs, programBugs } from './table/gateway.ts'
 import { httpBugs } from './table/http.ts'
 import { kafkaBugs } from './table/messages-kafka.ts'
 import { outboxBugs } from './table/messages-outbox.ts'
@@ -43,6 +43,7 @@ export const seededBugs: readonly SeededBug[] = [
   ...inboxBugs,
   ...gatewayBugs,
   ...dashboardBugs,
+  ...messagesViewBugs,
   ...programBugs,
   ...rabbitmqBugs,
   ...natsBugs,

@@ -82,7 +82,7 @@ export interface Entries {
 /** Entries that are not settled have no answer, so a thousand of them are small. */
 export const countMax = 1_000
 // Settled entries come with their answers, of up to 1 MiB each: a page is at most 25 MiB for a moment.
-const pageRows = 25
+export const pageRows = 25
 // People have few services. Tenants can be many, and are then searched by name.
 const scopesMax = 50
 const scopesSearchedMax = 20
@@ -132,8 +132,7 @@ export function entriesOf(
     reveal: async (key) => revealed(await once.get(checkKey(key))),
     async mend(key, change, reason) {
       checkKey(key)
-      if (reason.length > 500)
-        throw invalidArgument(`expected a reason of at most 500 characters, got ${reason.length}`)
+      checkReason(reason)
       if (change.action === 'resume') await resumeParked(ask, store, key, reason)
       else if (change.action === 'resolve') await resolveFound(ask, key, change.found, reason)
       else if (change.action === 'keep') refuseUnless('keep', await once.keep(key, change.forMs, reason))
@@ -142,6 +141,11 @@ export function entriesOf(
       return entry && rowOf(entry)
     },
   }
+}
+
+export function checkReason(reason: string): void {
+  if (reason.trim() === '') throw invalidArgument('expected a reason, for the audit trail')
+  if (reason.length > 500) throw invalidArgument(`expected a reason of at most 500 characters, got ${reason.length}`)
 }
 
 function askOf(once: Once, store: Store & Partial<Inspectable>): Ask {
@@ -156,7 +160,6 @@ function askOf(once: Once, store: Store & Partial<Inspectable>): Ask {
 
 /** Not `once.resolve`: the result is kept for as long as the entry says, and the entry may belong to another service. */
 async function resolveFound(ask: Ask, key: Key, found: FoundText, reason: string): Promise<void> {
-  if (reason.trim() === '') throw invalidArgument('expected a reason, for the audit trail')
   const seen = await ask((asked) => asked.show(key))
   if (!seen) throw invalidArgument('There is no entry of this key: nothing was changed.')
   const { mending } = foundIn(seen, found)
@@ -171,7 +174,6 @@ function refuseUnless(action: 'resolve' | 'keep', before: Pick<Entry, 'state'> |
 }
 
 async function resumeParked(ask: Ask, store: Store & Partial<Inspectable>, key: Key, reason: string): Promise<void> {
-  if (reason.trim() === '') throw invalidArgument('expected a reason, for the audit trail')
   if (!keepsOperations(store)) {
     throw new OnceError('UNSUPPORTED', { message: `The ${store.name} store keeps no operations.` })
   }
@@ -272,7 +274,7 @@ function revealed(
   return cut(`${head}\n\n${Buffer.from(body.subarray(0, revealedBytesMax + 1)).toString('utf8')}`)
 }
 
-function cut(text: string): { text: string; cut: boolean } {
+export function cut(text: string): { text: string; cut: boolean } {
   return { text: text.slice(0, revealedBytesMax), cut: text.length > revealedBytesMax }
 }
 

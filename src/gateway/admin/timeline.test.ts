@@ -56,3 +56,15 @@ test('a key that is gone still has what was seen and what people did', () => {
   const audit = [{ key, atMs: 1_500, action: 'forget', reason: 'a test', before: 'settled' }] as const
   expect(timelineOf(undefined, audit, [])).toMatchObject([{ what: 'forgotten manually', witness: 'audit' }])
 })
+
+test('a message that was redriven is told by what became of it and by who asked', () => {
+  const seen: SeenEvent[] = [
+    { number: 1, atMs: 1_000, name: 'message', event: { is: 'refused', code: 'PARKED' } },
+    { number: 2, atMs: 1_500, name: 'mended', event: { action: 'redrive' } },
+  ]
+  const audit = [{ key, atMs: 1_500, action: 'forget', reason: 'redrive: a test', before: 'running' }] as const
+  expect(timelineOf(undefined, audit, seen)).toMatchObject([
+    { what: 'message', detail: 'The message was refused (PARKED). Nothing ran.' },
+    { what: 'redriven manually', detail: 'It was parked. Reason: redrive: a test' },
+  ])
+})

@@ -49,6 +49,14 @@ const sentences: Readonly<Partial<Record<EventName, (event: Told) => string>>> =
   parked: (event) => `The operation waits for a person (${String(event['why'])}).`,
   compensating: (event) => `The operation goes back (${String(event['why'])}).`,
   drifted: () => 'What is stored of the operation does not fit the code that runs it.',
+  message: (event) =>
+    ({
+      handled: 'The message was handled.',
+      duplicate: 'The message had been handled before. Nothing ran.',
+      refused: `The message was refused (${String(event['code'])}). Nothing ran.`,
+      busy: 'Another process had the message in hand. Nothing ran.',
+      failed: 'The handler failed, and the message comes again.',
+    })[String(event['is'])] ?? 'A message came.',
 }
 
 export function timelineOf(
@@ -64,7 +72,7 @@ export function timelineOf(
   const manual = audit.map(({ atMs, action, reason, before }): Moment => ({
     atMs,
     what: manualWords(action, reason),
-    detail: `It was ${before}. Reason: ${reason}`,
+    detail: `It was ${isRedrive(action, reason) ? 'parked' : before}. Reason: ${reason}`,
     witness: 'audit',
   }))
   const stored = entry ? storedMoments(entry, new Set(seen.map(({ name }) => name)), state) : []
@@ -74,7 +82,13 @@ export function timelineOf(
 function manualWords(action: AuditRecord['action'], reason: string): string {
   // As operation-by-hand.ts writes it.
   if (action === 'release' && reason.startsWith('resume: ')) return 'resumed manually'
+  if (isRedrive(action, reason)) return 'redriven manually'
   return `${pastWords[action]} manually`
+}
+
+/** As messages.ts writes it. */
+function isRedrive(action: AuditRecord['action'], reason: string): boolean {
+  return action === 'forget' && reason.startsWith('redrive: ')
 }
 
 const pastWords: Readonly<Record<AuditRecord['action'], string>> = {

@@ -1,7 +1,8 @@
 // The dashboard. Live numbers come by server-sent events. Entries and the life of a key are fetched when they are opened, and
 // the shown key again when something has happened. The token lives in this module and nowhere else.
 
-import { ago, byId, bytes, follow, make, setText, timelineList, timeElement } from './page.js'
+import { showMessages, startMessages } from './messages.js'
+import { ago, byId, bytes, facts, follow, make, setText, timelineList, timeElement } from './page.js'
 import { drawPlot } from './plot.js'
 
 let token
@@ -81,12 +82,13 @@ function troubleOf({ notReady, degraded, dataLoss, problem }) {
 }
 
 function eventItem({ atMs, name, event }) {
-  const { scope, keyHash, attempt, how, code, evidence, action } = event
+  const { scope, keyHash, attempt, how, is, code, evidence, action } = event
   const words = [
     scope,
     keyHash?.slice(0, 10),
     attempt === undefined ? '' : `attempt ${attempt}`,
     how,
+    is,
     code,
     evidence,
     action,
@@ -222,10 +224,10 @@ async function showKey(key) {
     const { entry, operation, timeline } = await ask(`/api/entry?${new URLSearchParams(key)}`)
     if (shown !== key) return
     const none = 'There is no entry of this key now.'
-    const facts = entry ? factsOf(entry, operation) : make('p', { className: 'soft' }, none)
+    const told = entry ? factsOf(entry, operation) : make('p', { className: 'soft' }, none)
     byId('key-body').replaceChildren(
       make('p', { className: 'soft small' }, entry ? scopeWords(entry) : key.scope),
-      facts,
+      told,
       make('h3', { className: 'visually-hidden' }, 'Timeline'),
       timelineList(timeline),
       actionsOf(key, entry, operation),
@@ -237,7 +239,7 @@ async function showKey(key) {
 
 function factsOf(entry, operation) {
   const { state, attempt, fence, version, outcome } = entry
-  const facts = [
+  const pairs = [
     ['State', badge(state)],
     ...(operation ? operationFacts(operation) : []),
     ['Attempt', String(attempt)],
@@ -245,11 +247,7 @@ function factsOf(entry, operation) {
     ['Answer', outcome ? `${answerWords(outcome)}${outcome.contentType ? `, ${outcome.contentType}` : ''}` : 'none'],
     ['Version', String(version)],
   ]
-  return make(
-    'dl',
-    { className: 'facts' },
-    ...facts.flatMap(([name, value]) => [make('dt', {}, name), make('dd', {}, value)]),
-  )
+  return make('dl', { className: 'facts' }, ...facts(pairs))
 }
 
 function operationFacts({ state, direction, inDoubt }) {
@@ -335,7 +333,7 @@ function labelFound() {
 /** Keys of a gateway are HTTP keys: nothing but a response can be replayed for them. */
 function showFields(action, key) {
   const resolves = action === 'resolve'
-  const isGateway = key.scope.startsWith('gateway:')
+  const isGateway = key?.scope.startsWith('gateway:') ?? false
   byId('found-fields').hidden = !resolves
   byId('found-kind').hidden = isGateway
   byId('found-text').required = resolves
@@ -360,27 +358,44 @@ function resumeWords(inDoubt) {
 let pending
 
 function askFirst(action, key, operation) {
-  pending = { action, key }
-  const { title, words = resumeWords(operation.inDoubt), confirm } = changes[action]
-  setText(byId('change-title'), title)
-  byId('change-words').replaceChildren(make('span', { className: 'mono' }, key.id), make('br'), words)
-  setText(byId('change-confirm'), confirm)
-  byId('reason').value = ''
+  const { words = resumeWords(operation.inDoubt), ...texts } = changes[action]
+  const after = async () => {
+    await Promise.all([showKey(key), showEntries()])
+    byId('key').focus()
+  }
+  askReason({
+    ...texts,
+    words,
+    name: key.id,
+    path: `/api/${action}`,
+    given: () => ({ ...key, ...givenFor(action) }),
+    after,
+  })
   showFields(action, key)
+  if (action === 'resolve' || action === 'keep') byId(action === 'resolve' ? 'found-text' : 'keep-days').focus()
+}
+
+/** Opens the dialog. When it is confirmed, what `given` returns is sent with the reason, and `after` follows. */
+function askReason(change) {
+  pending = change
+  setText(byId('change-title'), change.title)
+  byId('change-words').replaceChildren(make('span', { className: 'mono' }, change.name), make('br'), change.words)
+  setText(byId('change-confirm'), change.confirm)
+  byId('reason').value = ''
+  showFields()
   complain('change-problem')
   byId('change-dialog').showModal()
-  byId(action === 'resolve' ? 'found-text' : action === 'keep' ? 'keep-days' : 'reason').focus()
+  byId('reason').focus()
 }
 
 async function change(event) {
   event.preventDefault()
-  const { action, key } = pending
-  const body = JSON.stringify({ ...key, reason: byId('reason').value, ...givenFor(action) })
+  const { path, given, after } = pending
+  const body = JSON.stringify({ ...given(), reason: byId('reason').value })
   try {
-    await ask(`/api/${action}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body })
+    await ask(path, { method: 'POST', headers: { 'content-type': 'application/json' }, body })
     byId('change-dialog').close()
-    await Promise.all([showKey(key), showEntries()])
-    byId('key').focus()
+    await after()
   } catch (error) {
     complain('change-problem', error)
   }
@@ -397,10 +412,42 @@ async function unlock(event) {
     byId('unlock').hidden = true
     addScopes(await ask('/api/scopes'))
     await refresh()
+    if (!byId('view-messages').hidden) await showMessages()
   } catch (error) {
     token = before
     complain('token-problem', error)
   }
+}
+
+// ── views ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+startMessages({ ask, askReason, isUnlocked: () => token !== undefined })
+const views = ['keys', 'messages']
+
+function showView(name) {
+  for (const each of views) {
+    const tab = byId(`tab-${each}`)
+    tab.setAttribute('aria-selected', String(each === name))
+    tab.tabIndex = each === name ? 0 : -1
+    byId(`view-${each}`).hidden = each !== name
+  }
+  byId('skip').href = name === 'keys' ? '#entries' : '#inbox'
+  setText(byId('skip'), name === 'keys' ? 'Skip to the entries' : 'Skip to the messages')
+}
+
+/** Messages are looked at when a person opens them, and not before. */
+function openView(name) {
+  showView(name)
+  location.hash = name === 'messages' ? 'view=messages' : shown ? new URLSearchParams(shown).toString() : ''
+  if (name === 'messages') void showMessages()
+}
+
+function moveTab(event) {
+  if (event.key !== 'ArrowLeft' && event.key !== 'ArrowRight') return
+  event.preventDefault()
+  const other = views.find((name) => byId(`view-${name}`).hidden)
+  openView(other)
+  byId(`tab-${other}`).focus()
 }
 
 // ── together ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -413,9 +460,10 @@ async function refresh() {
   const startedMs = performance.now()
   refreshAtMs = Infinity
   stale = false
-  const looking = filter.afterId === undefined && !byId('rows').contains(document.activeElement)
+  const isOpen = () => !byId('view-keys').hidden
+  const looking = isOpen() && filter.afterId === undefined && !byId('rows').contains(document.activeElement)
   if (looking) await showEntries()
-  if (shown && !byId('key').contains(document.activeElement)) await showKey(shown)
+  if (isOpen() && shown && !byId('key').contains(document.activeElement)) await showKey(shown)
   refreshAtMs = performance.now() + Math.max(2000, 20 * (performance.now() - startedMs))
 }
 
@@ -435,6 +483,10 @@ function nextPage() {
   void showEntries().then(() => byId('entries').focus())
 }
 
+for (const name of views) {
+  byId(`tab-${name}`).addEventListener('click', () => openView(name))
+  byId(`tab-${name}`).addEventListener('keydown', moveTab)
+}
 byId('states').addEventListener('change', readFilter)
 byId('scope').addEventListener('change', readFilter)
 byId('filters').addEventListener('submit', (event) => {
@@ -459,7 +511,8 @@ byId('unlock').hidden = !changeable
 void ask('/api/scopes').then(addScopes, () => {})
 readFilter()
 const linked = new URLSearchParams(location.hash.slice(1))
-if (linked.has('id')) void showKey({ scope: linked.get('scope') ?? '', id: linked.get('id') })
+if (linked.get('view') === 'messages') openView('messages')
+else if (linked.has('id')) void showKey({ scope: linked.get('scope') ?? '', id: linked.get('id') })
 void follow('/api/live', {
   headers,
   onData: onOverview,

@@ -37,7 +37,7 @@ export function ago(atMs) {
   return seconds === 0 ? 'now' : `${duration(seconds)} ago`
 }
 
-function duration(seconds) {
+export function duration(seconds) {
   if (seconds < 120) return `${seconds} s`
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`
   return seconds < 172_800 ? `${Math.round(seconds / 3600)} h` : `${Math.round(seconds / 86_400)} days`
@@ -46,6 +46,11 @@ function duration(seconds) {
 export function bytes(count) {
   if (count < 1024) return `${count} B`
   return count < 1_048_576 ? `${(count / 1024).toFixed(1)} KiB` : `${(count / 1_048_576).toFixed(1)} MiB`
+}
+
+/** `[name, content]` pairs as `<dt>` and `<dd>`. */
+export function facts(pairs) {
+  return pairs.flatMap(([name, content]) => [make('dt', {}, name), make('dd', {}, content)])
 }
 
 const troubled = new Set([
@@ -59,6 +64,8 @@ const troubled = new Set([
   'parked',
   'drifted',
   'left to its lease',
+  'relay-blocked',
+  'dead-lettered',
 ])
 
 export function timelineList(moments) {

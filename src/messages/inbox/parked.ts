@@ -39,9 +39,11 @@ export interface ParkedMessage {
 export interface ParkedFilter {
   readonly scope?: string
   readonly id?: string
+  /** Several messages can be parked under one id, with a body each. */
+  readonly fingerprint?: string
   readonly code?: ParkedCode
-  /** Parked messages come in the order of scope and id. This one and all before it are passed over. */
-  readonly after?: { readonly scope: string; readonly id: string }
+  /** Parked messages come in the order of scope, id and fingerprint. This one and all before it are passed over. */
+  readonly after?: { readonly scope: string; readonly id: string; readonly fingerprint?: string }
   readonly limit?: number
 }
 
@@ -109,18 +111,26 @@ function same({ bound }: Table, { scope, id, fingerprint }: ParkedName): SqlStat
   return sql`scope = ${bound(scope)} and id = ${bound(id)} and fingerprint = ${fingerprint}`
 }
 
-async function list(on: Table, { scope, id, code, after, limit }: ParkedFilter): Promise<readonly ParkedMessage[]> {
+async function list(on: Table, filter: ParkedFilter): Promise<readonly ParkedMessage[]> {
+  const { scope, id, fingerprint, code, after, limit } = filter
   const { database, table, bound } = on
   const conditions = [
     sql`1 = 1`,
     ...(scope === undefined ? [] : [sql`scope = ${bound(scope)}`]),
     ...(id === undefined ? [] : [sql`id = ${bound(id)}`]),
+    ...(fingerprint === undefined ? [] : [sql`fingerprint = ${fingerprint}`]),
     ...(code === undefined ? [] : [sql`code = ${code}`]),
-    ...(after ? [sql`(scope, id) > (${bound(after.scope)}, ${bound(after.id)})`] : []),
+    ...(after ? [behind(on, after)] : []),
   ]
   const answers = await database.query(sql`
-    select ${columns(on)} from ${table} where ${join(conditions, ' and ')} order by scope, id limit ${integer(limit ?? 100)}`)
+    select ${columns(on)} from ${table} where ${join(conditions, ' and ')} order by scope, id, fingerprint
+    limit ${integer(limit ?? 100)}`)
   return answers.map((answer) => readRow(on, answer))
+}
+
+function behind({ bound }: Table, { scope, id, fingerprint }: NonNullable<ParkedFilter['after']>): SqlStatement {
+  if (fingerprint === undefined) return sql`(scope, id) > (${bound(scope)}, ${bound(id)})`
+  return sql`(scope, id, fingerprint) > (${bound(scope)}, ${bound(id)}, ${fingerprint})`
 }
 
 async function takeRedriven(on: Table, scope: string): Promise<ParkedMessage | undefined> {

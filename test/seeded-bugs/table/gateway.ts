@@ -312,8 +312,8 @@ export const dashboardBugs: readonly SeededBug[] = [
     },
     {
       id: 'what an answer says is shown to whoever may see the keys',
-      find: `    '/api/outcome': {\n      method: 'GET',\n      needs: 'change',`,
-      replace: `    '/api/outcome': {\n      method: 'GET',\n      needs: 'reading',`,
+      find: `'/api/outcome': reading('change',`,
+      replace: `'/api/outcome': reading('reading',`,
       caughtBy: byTest(inAdmin, 'without a token at the start nothing can be changed, whatever is sent'),
     },
   ]),
@@ -351,6 +351,70 @@ export const dashboardBugs: readonly SeededBug[] = [
       find: `return { kind: 'response', status, bytes: body.length,`,
       replace: `return { kind: 'response', status, bytes: body.length, ...{ text: Buffer.from(body).toString() },`,
       caughtBy: byTest(inAdmin, onlyWithToken),
+    },
+  ]),
+]
+
+const inMessages = 'src/gateway/admin/messages.test.ts'
+
+export const messagesViewBugs: readonly SeededBug[] = [
+  ...bugsIn('src/gateway/admin.ts', 'dashboard', [
+    {
+      id: 'what a parked message says is shown to whoever may see the keys',
+      find: `'/api/parked-message': reading('change',`,
+      replace: `'/api/parked-message': reading('reading',`,
+      caughtBy: byTest(inMessages, 'a parked message is shown without what it says, and with the token in full'),
+    },
+  ]),
+  ...bugsIn('src/gateway/admin/messages.ts', 'dashboard', [
+    {
+      id: 'the list of dead letters says why the broker refused them',
+      find: 'function letterRow({ reason: _reason, ...rest }: DeadLetter)',
+      replace: 'function letterRow({ ...rest }: DeadLetter)',
+      caughtBy: byTest(
+        inMessages,
+        'the outbox shows how far behind it is, and its dead letters without why they failed',
+      ),
+    },
+    {
+      id: 'a message is redriven before that is on record',
+      find: `      await ask(() => note(store, key, reason))\n      await ask(() => inboxByHand(store).redrive(name))\n`,
+      replace: `      await ask(() => inboxByHand(store).redrive(name))\n      await ask(() => note(store, key, reason))\n`,
+      caughtBy: byTest(inMessages, 'a redrive that cannot be put on record does not take place'),
+    },
+    {
+      id: 'a redrive takes every message of the same id with it',
+      find: 'inboxByHand(store).redrive(name)',
+      replace: 'inboxByHand(store).redrive({ scope: name.scope, id: name.id })',
+      caughtBy: byTest(inMessages, 'of two messages that have one id, the one that a person looked at is redriven'),
+    },
+    {
+      id: 'a store without tables for messages is reported as broken',
+      find: 'ask(() => question().catch(missingTables))',
+      replace: 'ask(question).catch(missingTables)',
+      caughtBy: byTest(inMessages, 'the view says so, and nothing is logged'),
+    },
+  ]),
+  ...bugsIn('src/messages/inbox/parked.ts', 'dashboard', [
+    {
+      id: 'a page of parked messages begins after the last id, and not after the last message',
+      find: 'if (fingerprint === undefined) return sql`(scope, id) >',
+      replace: 'if (fingerprint !== "") return sql`(scope, id) >',
+      caughtBy: byTest(
+        inMessages,
+        'pages of parked messages follow each other without a gap, also between messages of one id',
+      ),
+    },
+  ]),
+  ...bugsIn('src/gateway/metrics.ts', 'dashboard', [
+    {
+      id: 'the lag of a relay that was stopped is told for ever',
+      find: 'if (!latest || clock.elapsed() - latest.atMs > lagFreshMs) return []',
+      replace: 'if (!latest) return []',
+      caughtBy: byTest(
+        'src/gateway/metrics.test.ts',
+        'a process without an inbox and a relay has no figures of them, and the lag of a relay that fell silent is no figure',
+      ),
     },
   ]),
 ]

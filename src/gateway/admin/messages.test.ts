@@ -1,0 +1,106 @@
+// The view of messages on SQLite, and on stores that have none. The servers are in test/admin/messages.test.ts.
+
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { dashboardCases } from '../../../test/messages/dashboard-cases.ts'
+import { dashboardSubject, scope, token, withToken } from '../../../test/messages/dashboard-subject.ts'
+import { startSqliteMessages } from '../../../test/messages/grounds.ts'
+import type { MessagesGround, SqlStore } from '../../../test/messages/grounds.ts'
+import { databaseOf, offerDatabase } from '../../clients/sql-database.ts'
+import { key } from '../../core/key.ts'
+import { createOnce } from '../../core/once.ts'
+import type { Inspectable, Store } from '../../core/store.ts'
+import { memoryStore } from '../../stores/memory.ts'
+import { startAdmin } from '../admin.ts'
+
+const reason = 'the address was mended'
+
+describe('on SQLite', () => {
+  let ground: MessagesGround
+  beforeAll(async () => {
+    ground = await startSqliteMessages()
+  })
+  afterAll(() => ground[Symbol.asyncDispose]())
+  for (const [what, check] of Object.entries(dashboardCases)) {
+    test(what, async () => {
+      await using subject = await dashboardSubject(ground)
+      await check(subject)
+    })
+  }
+
+  test('a redrive that cannot be put on record does not take place', async () => {
+    const withoutAudit = (store: SqlStore): SqlStore => {
+      const mend = (): Promise<never> => Promise.reject(new Error('the audit trail is full'))
+      return offerDatabase({ ...store, mend }, databaseOf(store)!) as SqlStore
+    }
+    await using subject = await dashboardSubject(ground, withoutAudit)
+    const { park, parked, post, refuse, open } = subject
+    await park('order-1')
+    const [{ fingerprint } = { fingerprint: '' }] = (await parked()).rows
+    expect((await post('/api/redrive', { scope, id: 'order-1', fingerprint, reason })).status).toBe(503)
+    expect((await parked()).rows).toMatchObject([{ isRedriven: false }])
+    const [id] = await refuse({ parkAfter: 1 }, {})
+    expect((await post('/api/redrive-letter', { id, reason })).status).toBe(503)
+    expect(await open.outbox.deadLetters()).toHaveLength(1)
+  })
+
+  test('an entry that has the key of a message is left as it is', async () => {
+    await using subject = await dashboardSubject(ground)
+    const { park, parked, post, open } = subject
+    const once = createOnce<SqlStore>({ store: open.store, scope, sweepEveryMs: false })
+    await once.run('taken', () => 'of another service')
+    await park('taken')
+    const [{ fingerprint } = { fingerprint: '' }] = (await parked()).rows
+    expect((await post('/api/redrive', { scope, id: 'taken', fingerprint, reason })).status).toBe(409)
+    expect(await open.store.show(key(scope, 'taken'))).toMatchObject({ state: 'settled' })
+    expect((await parked()).rows).toMatchObject([{ isRedriven: false }])
+  })
+})
+
+const inMemory = async (): Promise<Place> => ({ store: memoryStore(), close: async () => {} })
+
+async function onNewFile(): Promise<Place> {
+  const ground = await startSqliteMessages()
+  const { store } = await ground.openStore()
+  return { store, close: async () => ground[Symbol.asyncDispose]() }
+}
+
+interface Place {
+  readonly store: Store & Inspectable
+  close(): Promise<void>
+}
+
+describe.each<[name: string, open: () => Promise<Place>, words: string]>([
+  ['a store without SQL', inMemory, 'The memory store keeps no messages.'],
+  ['a store without the tables', onNewFile, 'onceonly migrate --messages'],
+])('on %s', (_name, open, words) => {
+  test('the view says so, and nothing is logged', async () => {
+    const { store, close } = await open()
+    const once = createOnce({ store, scope: 'shop', sweepEveryMs: false })
+    const listen = { host: '127.0.0.1', port: 0 }
+    const metrics = { text: () => '' }
+    const admin = await startAdmin({ once, store, metrics, listen, token, notReady: () => undefined })
+    const told: unknown[] = []
+    const hear = (event: unknown): void => void told.push(event)
+    for (const name of ['store-failed', 'store-unfit']) subscribe(`onceonly:${name}`, hear)
+    process.on('warning', hear)
+    try {
+      for (const path of ['/api/parked', '/api/outbox']) {
+        const response = await fetch(`${admin.url}${path}`)
+        expect([response.status, await response.json()]).toEqual([200, { missing: expect.stringContaining(words) }])
+      }
+      const query = new URLSearchParams({ scope, id: 'order-1', fingerprint: 'x' })
+      for (const path of ['/api/parked-message', '/api/dead-letter']) {
+        expect((await fetch(`${admin.url}${path}?${query}`, { headers: withToken })).status).toBe(501)
+      }
+      await new Promise(setImmediate)
+      expect(told).toEqual([])
+    } finally {
+      for (const name of ['store-failed', 'store-unfit']) unsubscribe(`onceonly:${name}`, hear)
+      process.off('warning', hear)
+      await admin.close()
+      await once.close()
+      await close()
+    }
+  })
+})

@@ -1,0 +1,200 @@
+// Messages that wait for a person, as the dashboard shows them: what an inbox has parked, how far behind a relay is, and what it could
+// not publish. What a message says and why it failed is given out by the two reveals alone, as a service may have put anything into
+// them. A store that has no such tables is no failure: the view says so, and nothing is logged.
+
+import { databaseOf } from '../../clients/sql-database.ts'
+import { systemClock, systemRandom } from '../../core/clock.ts'
+import { invalidArgument, OnceError } from '../../core/errors.ts'
+import { publish } from '../../core/events.ts'
+import { fingerprint } from '../../core/fingerprint.ts'
+import { checkKey, describeKey } from '../../core/key.ts'
+import type { Key } from '../../core/key.ts'
+import type { Once } from '../../core/once.ts'
+import type { Inspectable, Store } from '../../core/store.ts'
+import { callStore } from '../../core/timed-call.ts'
+import { inboxByHand } from '../../messages/inbox.ts'
+import type { ParkedFilter, ParkedMessage } from '../../messages/inbox.ts'
+import { createOutbox } from '../../messages/outbox.ts'
+import type { DeadLetter, DeadLetterFilter, Outbox, RelayStatus } from '../../messages/outbox.ts'
+import { checkReason, cut, pageRows } from './entries.ts'
+
+/** Why this store has no messages to show. */
+export interface NoMessages {
+  readonly missing: string
+}
+
+export interface ParkedRow extends Omit<ParkedMessage, 'message' | 'detail'> {
+  readonly bytes: number
+}
+
+export interface ParkedPage {
+  readonly rows: readonly ParkedRow[]
+  readonly more: boolean
+}
+
+export type LetterRow = Omit<DeadLetter, 'reason'>
+
+export interface OutboxPage {
+  readonly status: RelayStatus
+  readonly rows: readonly LetterRow[]
+  readonly more: boolean
+}
+
+/** One parked message. Several can have the same id, with a body each. */
+export type ParkedName = Required<Pick<ParkedFilter, 'scope' | 'id' | 'fingerprint'>>
+
+export interface MessagesView {
+  parked(filter: Omit<ParkedFilter, 'limit'>): Promise<ParkedPage | NoMessages>
+  /** What the message says, and why its handler failed. */
+  revealParked(name: ParkedName): Promise<{ detail: string; text: string; cut: boolean } | undefined>
+  redriveParked(name: ParkedName, reason: string): Promise<void>
+  outbox(filter: Omit<DeadLetterFilter, 'limit'>): Promise<OutboxPage | NoMessages>
+  /** Why the broker refused it. A parked or a dead row unless `state` is given. */
+  revealLetter(filter: Pick<DeadLetterFilter, 'id' | 'state'>): Promise<{ detail: string } | undefined>
+  redriveLetter(id: string, reason: string): Promise<void>
+}
+
+type InspectedStore = Store & Partial<Inspectable>
+
+export function messagesOf(once: Once, store: InspectedStore): MessagesView {
+  const calls = { clock: systemClock, storeName: store.name, timeoutMs: once.settings.storeTimeoutMs }
+  const ask = <T>(question: () => Promise<T>): Promise<T> => callStore(calls, 'inspect', undefined, question)
+  // Inside of the call, which would report missing tables as a failure of the store.
+  const where = async <T>(question: () => Promise<T>): Promise<T | NoMessages> =>
+    databaseOf(store) ? ask(() => question().catch(missingTables)) : noDatabase(store)
+  const parkedAt = async (name: ParkedName): Promise<ParkedMessage | undefined> => {
+    checkFilter(name)
+    const [found] = thereOf(await where(() => inboxByHand(store).parked({ ...name, limit: 1 })))
+    return found
+  }
+  const letterAt = async (filter: Pick<DeadLetterFilter, 'id' | 'state'>): Promise<DeadLetter | undefined> => {
+    checkFilter({ id: '', ...filter })
+    const [found] = thereOf(await where(() => outboxOn(store).deadLetters({ ...filter, limit: 1 })))
+    return found
+  }
+  return {
+    async parked({ after, ...filter }) {
+      checkFilter(filter)
+      checkFilter(after ?? {})
+      const wanted = { ...filter, ...(after && { after }), limit: pageRows + 1 }
+      return where(async () => pageOf(await inboxByHand(store).parked(wanted), parkedRow))
+    },
+    async revealParked(name) {
+      const found = await parkedAt(name)
+      return found && { detail: found.detail, ...cut(readable(found.message)) }
+    },
+    async redriveParked(name, reason) {
+      checkReason(reason)
+      const found = await parkedAt(name)
+      if (!found) throw invalidArgument('There is no such parked message: nothing was changed.')
+      if (found.isRedriven) throw invalidArgument('It is redriven already: its consumer has not run it yet.')
+      const key = checkKey({ scope: found.scope, id: found.id })
+      await ask(() => note(store, key, reason))
+      await ask(() => inboxByHand(store).redrive(name))
+      publish('mended', key, { action: 'redrive' })
+    },
+    async outbox(filter) {
+      checkFilter(filter)
+      return where(async () => {
+        const status = await outboxOn(store).status()
+        const letters = await outboxOn(store).deadLetters({ ...filter, limit: pageRows + 1 })
+        return { status, ...pageOf(letters, letterRow) }
+      })
+    },
+    async revealLetter(filter) {
+      const found = await letterAt(filter)
+      return found && { detail: found.reason ?? '' }
+    },
+    async redriveLetter(id, reason) {
+      checkReason(reason)
+      const found = await letterAt({ id })
+      if (!found) throw invalidArgument('There is no such parked or dead row: nothing was changed.')
+      const key = checkKey({ scope: found.topic, id: found.id })
+      await ask(() => note(store, key, reason))
+      await ask(() => outboxOn(store).redrive({ id }))
+      publish('mended', key, { action: 'redrive' })
+    },
+  }
+}
+
+/** It adds nothing, so its source is never seen. */
+function outboxOn(store: Store): Outbox<never> {
+  return createOutbox<never>({ store: store as Store & { within(tx: never): unknown }, source: 'onceonly' })
+}
+
+function noDatabase({ name }: Store): NoMessages {
+  return { missing: `The ${name} store keeps no messages. Inbox and outbox keep them on PostgreSQL, MySQL and SQLite.` }
+}
+
+function missingTables(error: unknown): NoMessages {
+  if (!(error instanceof OnceError) || error.code !== 'SCHEMA_MISSING') throw error
+  return { missing: 'This store has no tables for messages. onceonly migrate --messages --store URL creates them.' }
+}
+
+function thereOf<T extends object>(found: T | NoMessages): T {
+  if ('missing' in found) throw new OnceError('UNSUPPORTED', { message: found.missing as string })
+  return found
+}
+
+/** What came from a page goes to the database as a value. Of a form that no key has, it can name nothing, and databases refuse it. */
+function checkFilter(filter: Readonly<Record<string, string>>): void {
+  for (const id of Object.values(filter)) checkKey({ scope: 'any', id })
+}
+
+function pageOf<Found, Row>(found: readonly Found[], row: (each: Found) => Row): { rows: Row[]; more: boolean } {
+  return { rows: found.slice(0, pageRows).map(row), more: found.length > pageRows }
+}
+
+function parkedRow({ message, detail: _detail, ...rest }: ParkedMessage): ParkedRow {
+  return { ...rest, bytes: Buffer.byteLength(message) }
+}
+
+function letterRow({ reason: _reason, ...rest }: DeadLetter): LetterRow {
+  return rest
+}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true })
+
+/** A body of text as text. What is no JSON was written by a codec, which is not known here. */
+function readable(message: string): string {
+  try {
+    return JSON.stringify(JSON.parse(message, withText), undefined, 2)
+  } catch {
+    return message
+  }
+}
+
+function withText(_name: string, value: unknown): unknown {
+  const bytes = (value as { readonly $bytes?: unknown } | null)?.$bytes
+  if (typeof bytes !== 'string') return value
+  try {
+    return utf8.decode(Buffer.from(bytes, 'base64'))
+  } catch {
+    return value
+  }
+}
+
+// Longer than two calls take on a slow store. A process that dies between them leaves an entry that is gone a moment after its lease.
+const noteLeaseMs = 60_000
+
+/**
+ * Puts the reason into the audit trail, before the redrive. A store writes the trail when it forgets a key manually, and messages have
+ * no entry, so the key is claimed for a moment. The fingerprint is nobody's: an entry that is there is left as it is, in every state.
+ */
+async function note(store: InspectedStore, key: Key, reason: string): Promise<void> {
+  const verdict = await store.claim(key, {
+    token: systemRandom.uuid(),
+    fingerprint: fingerprint(systemRandom.uuid()),
+    leaseMs: noteLeaseMs,
+    retention: { keepMs: 1, tombstoneMs: 1 },
+    version: 0,
+    onTakeover: 'refuse',
+    onExpired: 'refuse',
+  })
+  if (verdict.is !== 'granted' || store.mend === undefined) {
+    throw new OnceError('IN_FLIGHT', {
+      message: `The store has an entry of ${describeKey(key)} at this moment: nothing was changed. Try again in a minute.`,
+    })
+  }
+  await store.mend(key, 'forget', `redrive: ${reason}`)
+}

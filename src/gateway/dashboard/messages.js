@@ -1,0 +1,239 @@
+// Messages that wait for a person: what inboxes have parked, how far behind the relays are, and what they could not publish. Nothing is
+// fetched until a person opens the view, and then again when one asks for it. What a message says is fetched with the token alone.
+
+import { ago, byId, bytes, duration, facts, make, setText, timelineList, timeElement, timeOfDay } from './page.js'
+
+const codeWords = { ATTEMPTS: 'tried too often', TOO_OLD: 'too old', MISMATCH: 'another body', NO_ID: 'no id' }
+
+/** `ask` fetches with the token, `askReason` opens the dialog before a change. */
+let dashboard
+let after
+let shown
+let showAgain
+
+const query = (given) => new URLSearchParams(Object.entries(given).filter(([, value]) => value))
+const checked = (name) => document.querySelector(`input[name=${name}]:checked`).value
+
+// ── lists ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+async function showParked() {
+  const filter = { scope: byId('inbox-scope').value, id: byId('inbox-id').value, code: checked('code') }
+  const page = await fetched(`/api/parked?${query({ ...filter, ...after })}`)
+  fill('inbox', page, 'No message is parked.', parkedRow)
+  byId('inbox-next').disabled = !page.more
+  byId('inbox-first').disabled = after === undefined
+  setText(byId('inbox-page'), `${page.rows.length} shown${page.more ? ', more follow' : ''}`)
+}
+
+async function showOutbox() {
+  const filter = { topic: byId('outbox-topic').value, key: byId('outbox-key').value, state: checked('held') }
+  const page = await fetched(`/api/outbox?${query(filter)}`)
+  fill('outbox', page, 'There is no such row.', letterRow)
+  byId('outbox-status').replaceChildren(...(page.status ? facts(statusPairs(page.status)) : []))
+  if (!page.more) return
+  byId('outbox-none').hidden = false
+  setText(byId('outbox-none'), 'There are more. Search for a topic or a key, or type onceonly outbox list.')
+}
+
+/** A store that has no messages says why, in `missing`. */
+async function fetched(path) {
+  try {
+    return { rows: [], more: false, ...(await dashboard.ask(path)) }
+  } catch (error) {
+    return { rows: [], more: false, missing: error.message }
+  }
+}
+
+function fill(place, { rows, missing }, none, row) {
+  byId(`${place}-rows`).replaceChildren(...rows.map(row))
+  byId(`${place}-none`).hidden = rows.length > 0
+  setText(byId(`${place}-none`), missing ?? none)
+}
+
+function parkedRow(parked) {
+  const { scope, id, fingerprint, code, attempts, parkedAtMs, isRedriven, bytes: size } = parked
+  const badge = make('span', { className: isRedriven ? 'badge good' : 'badge parked' }, codeWords[code] ?? code)
+  return make(
+    'tr',
+    { data: { scope, id, fingerprint } },
+    make(
+      'td',
+      {},
+      link(id, () => showMessage(parked)),
+      make('span', { className: 'scope' }, scope),
+    ),
+    make('td', { className: 'state' }, badge, isRedriven ? make('span', { className: 'scope' }, 'redriven') : ''),
+    make('td', { data: { label: 'Attempts' } }, String(attempts)),
+    make('td', {}, timeElement(parkedAtMs, ago(parkedAtMs))),
+    make('td', {}, bytes(size)),
+  )
+}
+
+function letterRow(letter) {
+  const { id, topic, key, type, state, tries, failedAtMs } = letter
+  return make(
+    'tr',
+    {},
+    make(
+      'td',
+      {},
+      link(id, () => showLetter(letter)),
+      make('span', { className: 'scope' }, `${topic}, ${type}`),
+    ),
+    make('td', { className: 'state' }, stateBadge(state)),
+    make('td', { data: { label: 'Key' } }, key ?? 'none'),
+    make('td', { data: { label: 'Tries' } }, String(tries)),
+    make('td', {}, failedAtMs === undefined ? '' : timeElement(failedAtMs, ago(failedAtMs))),
+  )
+}
+
+function stateBadge(state) {
+  return make('span', { className: `badge ${{ parked: 'parked', dead: 'bad' }[state] ?? ''}` }, state)
+}
+
+function link(words, open) {
+  const opened = () => void open().then(() => byId('message').focus())
+  return make('button', { type: 'button', className: 'link mono', onclick: opened }, words)
+}
+
+// ── one message ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+async function showMessage(parked) {
+  const { scope, id, fingerprint, code, attempts, parkedAtMs, isRedriven, bytes: size } = parked
+  showAgain = () => showMessage(parked)
+  const name = { scope, id, fingerprint }
+  const pairs = [
+    ['Consumer', scope],
+    ['Why', codeWords[code] ?? code],
+    ['Attempts', String(attempts)],
+    ['Parked', timeElement(parkedAtMs, ago(parkedAtMs))],
+    ['Size', bytes(size)],
+    ['Redriven', isRedriven ? 'yes: the next inbox.runRedriven of its consumer runs it' : 'no'],
+  ]
+  const redrive = {
+    title: 'Redrive this message?',
+    words: 'The next inbox.runRedriven of its consumer runs it once, and marks it. Mend what made it fail first.',
+    path: '/api/redrive',
+    given: () => name,
+    after: () => redriven(() => showMessage({ ...parked, isRedriven: true })),
+  }
+  await showOne({ scope, id }, pairs, isRedriven ? undefined : redrive, `/api/parked-message?${query(name)}`)
+}
+
+async function showLetter(letter) {
+  const { id, topic, key, type, state, tries, addedAtMs, failedAtMs } = letter
+  showAgain = () => showLetter(letter)
+  const pairs = [
+    ['Topic', topic],
+    ['Key', key ?? 'none'],
+    ['Type', type],
+    ['State', stateBadge(state)],
+    ['Tries', String(tries)],
+    ['Added', timeElement(addedAtMs, ago(addedAtMs))],
+    ...(failedAtMs === undefined ? [] : [['Failed', timeElement(failedAtMs, ago(failedAtMs))]]),
+  ]
+  const order = 'A parked key leaves in its order. A dead row arrives after those that overtook it.'
+  const redrive = {
+    title: 'Redrive this row?',
+    words: `A relay that runs tries it again within about a second, with its tries forgotten. ${order}`,
+    path: '/api/redrive-letter',
+    given: () => ({ id }),
+    after: () => redriven(() => showLetter({ ...letter, state: 'waiting', tries: 0 })),
+  }
+  await showOne(
+    { scope: topic, id },
+    pairs,
+    state === 'waiting' ? undefined : redrive,
+    `/api/dead-letter?${query({ id, state })}`,
+  )
+}
+
+async function showOne(key, pairs, redrive, revealed) {
+  shown = key
+  setText(byId('message-title'), key.id)
+  const place = make('div', { className: 'actions' })
+  if (dashboard.isUnlocked()) {
+    const again = () => dashboard.askReason({ ...redrive, name: key.id, confirm: 'Redrive' })
+    if (redrive) place.append(make('button', { type: 'button', className: 'danger', onclick: again }, 'Redrive…'))
+    const open = () => void reveal(revealed, place)
+    place.append(make('button', { type: 'button', onclick: open }, 'Show what it says'))
+  }
+  const life = await dashboard.ask(`/api/entry?${query(key)}`).catch(() => ({ timeline: [] }))
+  if (shown !== key) return
+  // Of the key there is no entry. What is left of its life is what people did, and what this process has seen.
+  const moments = life.timeline.filter(({ witness }) => witness !== 'store')
+  byId('message-body').replaceChildren(
+    make('dl', { className: 'facts' }, ...facts(pairs)),
+    make('h3', { className: 'visually-hidden' }, 'Timeline'),
+    timelineList(moments),
+    place,
+  )
+}
+
+async function reveal(path, place) {
+  try {
+    const { detail = 'It is gone.', text, cut } = await dashboard.ask(path)
+    const show = (label, words) => place.append(make('pre', { tabIndex: 0, 'aria-label': label }, words))
+    show('Why it failed', detail === '' ? 'It waits behind another row.' : detail)
+    if (text !== undefined) show('The message', cut ? `${text}\n… cut` : text)
+  } catch (error) {
+    place.append(make('p', { className: 'problem' }, error.message))
+  }
+}
+
+async function redriven(showOnce) {
+  showAgain = showOnce
+  await showMessages()
+  byId('message').focus()
+}
+
+// ── together ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+export async function showMessages() {
+  await Promise.all([showParked(), showOutbox(), showAgain?.()])
+  setText(byId('messages-at'), `As of ${timeOfDay(Date.now())}`)
+}
+
+function firstPage(event) {
+  event?.preventDefault()
+  after = undefined
+  void showParked()
+}
+
+function nextPage() {
+  const last = byId('inbox-rows').lastElementChild
+  if (!last) return
+  const { scope, id, fingerprint } = last.dataset
+  after = { afterScope: scope, afterId: id, afterFingerprint: fingerprint }
+  void showParked().then(() => byId('inbox').focus())
+}
+
+export function startMessages(given) {
+  dashboard = given
+  byId('inbox-codes').addEventListener('change', firstPage)
+  byId('inbox-filters').addEventListener('submit', firstPage)
+  byId('inbox-first').addEventListener('click', firstPage)
+  byId('inbox-next').addEventListener('click', nextPage)
+  byId('outbox-states').addEventListener('change', () => void showOutbox())
+  byId('outbox-filters').addEventListener('submit', (event) => {
+    event.preventDefault()
+    void showOutbox()
+  })
+  byId('messages-again').addEventListener('click', () => void showMessages())
+}
+
+function statusPairs({ unsent, lagMs, blockedKeys, headOfLineMs, waiting, parked, dead, shards, shardsIdle }) {
+  const aged = (count, ageMs) =>
+    ageMs === undefined ? String(count) : `${count.toLocaleString()}, the oldest added ${age(ageMs)} ago`
+  const idle = shardsIdle === 0 ? '' : `, no relay works on ${shardsIdle} of them`
+  return [
+    ['Unsent', aged(unsent, lagMs)],
+    ['Blocked keys', aged(blockedKeys, headOfLineMs)],
+    ['Waiting', `${waiting.toLocaleString()} rows, to be tried again or behind one that is`],
+    ['Parked', parked.toLocaleString()],
+    ['Dead', dead.toLocaleString()],
+    ['Shards', `${shards}${idle}`],
+  ]
+}
+
+const age = (ms) => duration(Math.round(ms / 1000))
