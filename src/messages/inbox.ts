@@ -130,7 +130,7 @@ export function createInbox<S extends Store, M = Message>(
 export function createInbox(once: OnceRunner, options: InboxOptions<never>): Inbox<unknown, never> {
   checkOptions('createInbox', options, rules)
   const found = databaseOf(once.store)
-  const database = found && withCure(found, 'inbox.migrate()')
+  const database = found && withCure(found, 'inbox')
   const given = options as InboxOptions<unknown>
   if (!database && given.versionOf) {
     throw new OnceError('UNSUPPORTED', {
@@ -196,7 +196,7 @@ export interface InboxByHand {
  */
 export function inboxByHand(store: Store): InboxByHand {
   const database = databaseOf(store)
-  const parking = parkingOf(database && withCure(database, 'inbox.migrate()'), { store })
+  const parking = parkingOf(database && withCure(database, 'inbox'), { store })
   return {
     migrate: () => database!.migrate(inboxSchema(database!)),
     parked: (filter = {}) => parking.list(filter),

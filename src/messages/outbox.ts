@@ -34,8 +34,9 @@ import { retainCalls } from './outbox/retention.ts'
 import { mysqlOutbox, postgresOutbox, sqliteOutbox } from './outbox/schema.sql.ts'
 import { shardCalls } from './outbox/shards.ts'
 import { statusCalls } from './outbox/status.ts'
-import { outboxTables, withCure } from './outbox/tables.ts'
+import { outboxTables } from './outbox/tables.ts'
 import type { OutboxTables } from './outbox/tables.ts'
+import { orMissingTable } from './missing-tables.ts'
 import type { RelayOutbox, RelaySource, RelayStatus } from './relay.ts'
 
 export { createRelay, functionPublisher } from './relay.ts'
@@ -139,14 +140,14 @@ export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
     try {
       if (rows.length > 0) await addRows({ tables, periodMs }, session, rows)
     } catch (error) {
-      throw withCure(error, tables)
+      throw orMissingTable(error, 'outbox')
     }
     wake(rows.map(({ lane }) => lane))
     return isOne ? rows[0]!.id : rows.map(({ id }) => id)
   }
 
   const cure = (error: unknown): never => {
-    throw withCure(error, tables)
+    throw orMissingTable(error, 'outbox')
   }
   const held = heldCalls(tables)
   const rows: RelaySource = {

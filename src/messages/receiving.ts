@@ -5,12 +5,8 @@ import { backoffMs, backoffs, pausesMs } from '../core/backoff.ts'
 import type { Backoff } from '../core/backoff.ts'
 import { sleep } from '../core/clock.ts'
 import type { Clock, Random } from '../core/clock.ts'
-import { publish } from '../core/events.ts'
-import type { Events } from '../core/events.ts'
 import type { Consuming } from './broker.ts'
-
-/** What is being asked of the broker. */
-export type FailedDuring = Events['consumer-failed']['during']
+import { reportFailed } from './failures.ts'
 
 /** A broker as the loop asks it. */
 export interface Source<Item> {
@@ -166,23 +162,4 @@ function heartbeatOf<Item>(source: Source<Item>, held: ReadonlySet<Item>): Heart
     },
     quiet: () => beating,
   }
-}
-
-/** The library never logs: it publishes what failed, with the client's code for it. */
-export function reportFailed(
-  { broker, consumer }: Pick<Source<never>, 'broker' | 'consumer'>,
-  during: FailedDuring,
-  error: unknown,
-): void {
-  publish('consumer-failed', undefined, { broker, consumer, during, ...causeOf(error) })
-}
-
-/** Codes and names of errors only, whatever a client may have put in their place. */
-function causeOf(error: unknown): { cause?: string } {
-  const name = error instanceof Error ? ((error as { code?: unknown }).code ?? error.name) : undefined
-  return typeof name === 'string' && /^[\w.]{1,60}$/.test(name) ? { cause: name } : {}
-}
-
-export function asError(error: unknown): Error {
-  return error instanceof Error ? error : new Error(String(error))
 }

@@ -9,6 +9,8 @@ import type { Clock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
 import { describeKey } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
+import type { SqlDatabase, SqlTransaction } from '../clients/sql-database.ts'
+import type { SqlStatement } from '../clients/sql-statement.ts'
 import type { Advanced, Claim, ClaimRequest, Fenced, Mending, Retention, Verdict } from '../core/store.ts'
 
 /** What the wrappers below need of a store. */
@@ -282,4 +284,40 @@ export function messageOf(error: unknown): string {
   // A refused connection is an AggregateError without a message.
   const inner = error instanceof AggregateError ? (error.errors[0] as unknown) : undefined
   return error.message || (inner instanceof Error ? inner.message : '') || error.name
+}
+
+/** A database behind a store: what its two servers do in their own ways. */
+export interface SqlCalls<Tx> extends SqlServer {
+  /** Refuses a server on which the promise would not hold. */
+  ready(): Promise<unknown>
+  isConflict(error: unknown): boolean
+  /** A statement in a transaction of its own. */
+  alone(statement: SqlStatement): Promise<readonly string[]>
+  open(key: Key): Promise<SqlTransaction<Tx>>
+  create(statements: readonly string[]): Promise<unknown>
+}
+
+/** `query`, `migrate` and `begin` of a database, with the errors of its store. */
+export function databaseCalls<Tx>(calls: SqlCalls<Tx>): Pick<SqlDatabase<Tx>, 'query' | 'migrate' | 'begin'> {
+  const { clock, storeError } = calls
+  const asked = async <T>(what: string, executed: 'no' | 'unknown', ask: () => Promise<T>): Promise<T> => {
+    try {
+      return await ask()
+    } catch (error) {
+      throw storeError(error, what, executed)
+    }
+  }
+  return {
+    query: (statement) =>
+      asked('read or write its messages', 'unknown', async () => {
+        await calls.ready()
+        return retried(clock, calls.isConflict, () => calls.alone(statement))
+      }),
+    migrate: (statements) => asked('migrate', 'no', async () => void (await calls.create(statements))),
+    begin: (key) =>
+      asked(`begin the transaction for ${describeKey(key)}`, 'no', async () => {
+        await calls.ready()
+        return calls.open(key)
+      }),
+  }
 }

@@ -3,8 +3,8 @@
 import { backoffMs, backoffs } from '../../core/backoff.ts'
 import { sleep, systemClock, systemRandom } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
-import { publish } from '../../core/events.ts'
 import type { Consuming } from '../broker.ts'
+import { reportFailed } from '../failures.ts'
 
 interface Stoppable {
   stop(): Promise<void>
@@ -29,8 +29,7 @@ export function consuming(consumer: string, open: (hooks: Hooks) => Promise<Stop
       failure ??= { error }
       stopping.abort()
     },
-    onError: (error) =>
-      publish('consumer-failed', undefined, { broker: 'kafka', consumer, during: 'receive', cause: causeOf(error) }),
+    onError: (error) => reportFailed({ broker: 'kafka', consumer }, 'receive', error),
   }
   const openUntilItIs = async (): Promise<Stoppable | undefined> => {
     for (let tries = 0; !stopping.signal.aborted; tries++) {
@@ -60,10 +59,4 @@ export function consuming(consumer: string, open: (hooks: Hooks) => Promise<Stop
       await ended.catch(() => {})
     },
   }
-}
-
-/** The code of the client or of the broker, which holds no data. */
-function causeOf(error: unknown): string {
-  const { code, type, apiId, name } = error as { readonly [field: string]: unknown }
-  return String(apiId ?? type ?? code ?? name)
 }

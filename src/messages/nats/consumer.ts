@@ -5,9 +5,9 @@ import type { NatsMessage, NatsMessages, NatsPullConsumer } from '../../clients/
 import { backoffMs, backoffs, pausesMs } from '../../core/backoff.ts'
 import { sleep } from '../../core/clock.ts'
 import type { Clock, Random } from '../../core/clock.ts'
-import { publish } from '../../core/events.ts'
 import type { Events } from '../../core/events.ts'
 import type { Consuming, MessageHandler, Receiver } from '../broker.ts'
+import { reportFailed } from '../failures.ts'
 import { handling } from '../in-hand.ts'
 import type { HeldMessage, InHand } from '../in-hand.ts'
 import { checkConsumer, isHopeless } from './fitness.ts'
@@ -43,7 +43,7 @@ export function startConsumer<Tx>(options: NatsConsumption<Tx>): Consuming {
 async function consumeUntil<Tx>(stop: AbortSignal, options: NatsConsumption<Tx>): Promise<void> {
   const { consumer, inbox, inFlight, clock, random } = options
   const failed = (during: During, error: unknown): void =>
-    publish('consumer-failed', undefined, { broker: 'nats', consumer: inbox.consumer, during, ...causeOf(error) })
+    reportFailed({ broker: 'nats', consumer: inbox.consumer }, during, error)
   const inHand = handling({ ...options, atOnce: inFlight, stop })
   const heartbeat = heartbeatOf(clock, (error) => failed('extend', error))
   let failures = 0
@@ -161,11 +161,4 @@ function heartbeatOf(clock: Clock, failed: (error: unknown) => void): Heartbeat 
     letGo: (raw) => void held.delete(raw),
     stop: () => cancel?.(),
   }
-}
-
-/** The client's names of errors are codes, and the server's codes are numbers. */
-function causeOf(error: unknown): { cause?: string } {
-  if (!(error instanceof Error)) return {}
-  const { code } = error as { readonly code?: unknown }
-  return { cause: typeof code === 'number' || typeof code === 'string' ? `${code}` : error.name }
 }

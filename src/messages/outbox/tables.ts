@@ -2,7 +2,6 @@
 
 import type { SqlDatabase } from '../../clients/sql-database.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
-import { OnceError } from '../../core/errors.ts'
 import type { OutboxNames } from './schema.sql.ts'
 
 export interface OutboxTables {
@@ -50,21 +49,4 @@ export function jsonRow({ dialect }: SqlDatabase, columns: string): SqlStatement
   return piece(
     dialect === 'mysql' ? `cast(json_array(${columns}) as char) as answer` : `json_array(${columns}) as answer`,
   )
-}
-
-const missing = /no such table|relation .* does not exist|doesn't exist/
-
-/** The same error, or one that names the cure where the tables are missing. */
-export function withCure(error: unknown, { names }: OutboxTables): unknown {
-  let current = error
-  for (let depth = 0; depth < 5 && current instanceof Error; depth++) {
-    if (missing.test(current.message) && current.message.includes('outbox')) {
-      return new OnceError('SCHEMA_MISSING', {
-        message: `The tables of the outbox (${names.outbox}, …) are missing. Run outbox.migrate().`,
-        cause: error,
-      })
-    }
-    current = current.cause
-  }
-  return error
 }

@@ -6,11 +6,11 @@ import type { AmqpChannel, AmqpConnection, AmqpMessage } from '../../clients/rab
 import { backoffMs, backoffs, pausesMs } from '../../core/backoff.ts'
 import { sleep } from '../../core/clock.ts'
 import type { Clock, Random } from '../../core/clock.ts'
-import { publish } from '../../core/events.ts'
 import type { Consuming, MessageHandler, Receiver } from '../broker.ts'
+import { asError, reportFailed } from '../failures.ts'
 import { handling } from '../in-hand.ts'
 import type { HeldMessage, InHand } from '../in-hand.ts'
-import { asError, causeOf, isHopeless } from './errors.ts'
+import { isHopeless } from './errors.ts'
 import { messageOf } from './message.ts'
 import { openSession } from './session.ts'
 import type { Session } from './session.ts'
@@ -45,12 +45,7 @@ async function consumeUntil<Tx>(stop: AbortSignal, options: RabbitmqConsumption<
     while (!stop.aborted) {
       const error = await consumeOnce(stop, options, inHand, () => (failures = 0)).catch(asError)
       if (stop.aborted || error === undefined) break
-      publish('consumer-failed', undefined, {
-        broker: 'rabbitmq',
-        consumer: options.inbox.consumer,
-        during: 'receive',
-        ...causeOf(error),
-      })
+      reportFailed({ broker: 'rabbitmq', consumer: options.inbox.consumer }, 'receive', error)
       if (isHopeless(error)) throw hopeless(options, error)
       await sleep(options.clock, backoffMs(backoffs.broker, failures++, options.random), { signal: stop })
     }

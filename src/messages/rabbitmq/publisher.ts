@@ -5,7 +5,7 @@ import type { AmqpConfirmChannel, AmqpConnection, AmqpMessage } from '../../clie
 import type { Clock } from '../../core/clock.ts'
 import { inOrderOfKeys } from '../broker.ts'
 import type { Outgoing, Publisher } from '../broker.ts'
-import { asError } from './errors.ts'
+import { asError } from '../failures.ts'
 import { propertiesOf } from './message.ts'
 import { openSession } from './session.ts'
 import type { Session } from './session.ts'

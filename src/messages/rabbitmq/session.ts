@@ -2,7 +2,7 @@
 // heard, once, with the reason.
 
 import type { AmqpConnection, AmqpEnding } from '../../clients/rabbitmq.ts'
-import { asError } from './errors.ts'
+import { asError } from '../failures.ts'
 
 export interface Session<Channel> {
   readonly channel: Channel

@@ -3,6 +3,7 @@
 
 import type { RedisArgument } from '../../clients/redis.ts'
 import type { Message, Outgoing } from '../broker.ts'
+import { unpackedHeaders } from '../packed-headers.ts'
 
 /** An entry as Redis has it. A field that comes twice has the last value. */
 export interface StreamEntry {
@@ -19,7 +20,7 @@ export function messageOf(entry: StreamEntry, stream: string, delivery: number |
   const { body, key, headers: packed, ...rest } = entry.fields
   const headers: Record<string, string> = {}
   for (const [name, value] of Object.entries(rest)) headers[name.toLowerCase()] = value.toString()
-  Object.assign(headers, unpacked(packed?.toString()))
+  Object.assign(headers, unpackedHeaders('headers', packed?.toString()))
   return {
     // The id of an entry names a send, not a message. It is better than none.
     id: headers['ce-id'] ?? entry.id,
@@ -31,19 +32,6 @@ export function messageOf(entry: StreamEntry, stream: string, delivery: number |
     ...(key !== undefined && { key: key.toString() }),
     ...(delivery !== undefined && { delivery }),
   }
-}
-
-/** Another sender may have a field of the same name: then it is a header like any other. */
-function unpacked(text: string | undefined): Record<string, string> {
-  if (text === undefined) return {}
-  try {
-    const entries = Object.entries(JSON.parse(text) as object)
-    if (entries.every(([, value]) => typeof value === 'string'))
-      return Object.fromEntries(entries) as Record<string, string>
-  } catch {
-    // It is no JSON.
-  }
-  return { headers: text }
 }
 
 /** Names and values, one after another, as XADD takes them. */

@@ -5,7 +5,7 @@ import type { RedisArgument, RedisLink } from '../../clients/redis.ts'
 import type { Clock } from '../../core/clock.ts'
 import { lane } from '../../core/lane.ts'
 import { bounded } from '../../core/timed-call.ts'
-import { asError } from '../receiving.ts'
+import { asError } from '../failures.ts'
 import type { StreamEntry } from './entry.ts'
 
 export interface StreamPlace {

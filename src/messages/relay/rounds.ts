@@ -6,6 +6,7 @@ import { sleep } from '../../core/clock.ts'
 import type { Clock, Random } from '../../core/clock.ts'
 import { publish } from '../../core/events.ts'
 import type { Published, Publisher } from '../broker.ts'
+import { asError, codeOf } from '../failures.ts'
 import { orderKeyOf } from './source.ts'
 import type { HeldRow, HeldShard, RelayMark, RelayRow, RelaySource } from './source.ts'
 import { behind, isOutage, judge } from './verdicts.ts'
@@ -159,14 +160,9 @@ async function publishInTime(context: RelayContext, rows: readonly RelayRow[]): 
   return new Error(`Bug! ${publisher.name} was given ${rows.length} messages and answered for ${published.length}.`)
 }
 
-function asError(error: unknown): Error {
-  return error instanceof Error ? error : new Error(String(error))
-}
-
 /** For an event: no message, which could name a key. */
 export function reasonIn(error: unknown): string {
-  const { name, code } = asError(error) as Error & { readonly code?: unknown }
-  return typeof code === 'string' ? code : name
+  return codeOf(asError(error)) ?? 'Error'
 }
 
 function told(

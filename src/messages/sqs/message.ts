@@ -4,6 +4,7 @@
 import { createHash } from 'node:crypto'
 import type { SqsEntryToSend, SqsReceived } from '../../clients/sqs.ts'
 import type { Message, Outgoing } from '../broker.ts'
+import { unpackedHeaders } from '../packed-headers.ts'
 
 export type SqsMessage = Message<SqsReceived>
 
@@ -49,20 +50,7 @@ function headersOf({ MessageAttributes = {} }: SqsReceived): Record<string, stri
   for (const [name, { StringValue }] of Object.entries(MessageAttributes)) {
     if (StringValue !== undefined && name !== packedAttribute) headers[name.toLowerCase()] = StringValue
   }
-  return { ...headers, ...unpacked(MessageAttributes[packedAttribute]?.StringValue) }
-}
-
-/** Another sender may have an attribute of the same name: then it is a header like any other. */
-function unpacked(text: string | undefined): Record<string, string> {
-  if (text === undefined) return {}
-  try {
-    const entries = Object.entries(JSON.parse(text) as object)
-    if (entries.every(([, value]) => typeof value === 'string'))
-      return Object.fromEntries(entries) as Record<string, string>
-  } catch {
-    // It is no JSON.
-  }
-  return { [packedAttribute]: text }
+  return { ...headers, ...unpackedHeaders(packedAttribute, MessageAttributes[packedAttribute]?.StringValue) }
 }
 
 /** What a relay publishes, as one entry of a batch. `Id` is only for the reply. */

@@ -8,8 +8,7 @@ import { textOf } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
-import { commitUnknown, endedByEffect } from '../sql-answers.ts'
-import { retried } from './context.ts'
+import { commitUnknown, databaseCalls, endedByEffect } from '../sql-answers.ts'
 import type { MysqlContext } from './context.ts'
 import { isConflict, isSavepointMissing, saysRolledBack, storeError } from './errors.ts'
 import { clockSql } from './pieces.sql.ts'
@@ -25,29 +24,17 @@ export function mysqlDatabase<Client>(context: MysqlContext<Client>): SqlDatabas
     table: (suffix) => text(tableName(suffix)),
     nowMs: () => text(`(${clockSql} div 1000)`),
     isConflict,
-    async query(statement) {
-      try {
-        await ready(connections)
-        return await retried(clock, () => alone(context, statement))
-      } catch (error) {
-        throw storeError(error, 'read or write its messages', 'unknown')
-      }
-    },
-    async migrate(statements) {
-      try {
+    ...databaseCalls({
+      clock,
+      storeError,
+      isConflict,
+      ready: () => ready(connections),
+      alone: (statement) => alone(context, statement),
+      open: (key) => begin(context, key),
+      async create(statements) {
         for (const statement of statements) await connections.run(statement)
-      } catch (error) {
-        throw storeError(error, 'migrate', 'no')
-      }
-    },
-    async begin(key) {
-      try {
-        await ready(connections)
-        return await begin(context, key)
-      } catch (error) {
-        throw storeError(error, `begin the transaction for ${describeKey(key)}`, 'no')
-      }
-    },
+      },
+    }),
     join: (tx, caller) => session(senderOf(tx, caller)),
   }
 }

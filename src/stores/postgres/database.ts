@@ -6,9 +6,8 @@ import type { PostgresConnection, PostgresOpenTransaction } from '../../clients/
 import type { SqlDatabase, SqlSession, SqlTransaction } from '../../clients/sql-database.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { systemRandom } from '../../core/clock.ts'
-import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
-import { retried } from '../sql-answers.ts'
+import { databaseCalls } from '../sql-answers.ts'
 import type { PostgresContext } from './context.ts'
 import { endedState, isConflict, storeError } from './errors.ts'
 import { clockMs, qualified } from './names.ts'
@@ -25,29 +24,15 @@ export function postgresDatabase<Client>(context: PostgresContext<Client>): SqlD
     table: (suffix) => text(tableName(suffix)),
     nowMs: () => text(clockMs),
     isConflict,
-    async query(statement) {
-      try {
-        await ready(connections)
-        return await retried(clock, isConflict, () => alone(context, statement))
-      } catch (error) {
-        throw storeError(error, 'read or write its messages', 'unknown')
-      }
-    },
-    async migrate(statements) {
-      try {
-        await connections.run([migrationLock, ...statements])
-      } catch (error) {
-        throw storeError(error, 'migrate', 'no')
-      }
-    },
-    async begin(key) {
-      try {
-        await ready(connections)
-        return await begin(context, key)
-      } catch (error) {
-        throw storeError(error, `begin the transaction for ${describeKey(key)}`, 'no')
-      }
-    },
+    ...databaseCalls({
+      clock,
+      storeError,
+      isConflict,
+      ready: () => ready(connections),
+      alone: (statement) => alone(context, statement),
+      open: (key) => begin(context, key),
+      create: (statements) => connections.run([migrationLock, ...statements]),
+    }),
     join: (tx, caller) => session(postgresTransactionOf(tx, caller)),
   }
 }
