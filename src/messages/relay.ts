@@ -20,6 +20,7 @@ import type { ShardKeeper } from './relay/keeper.ts'
 import { roundOf, stateOf } from './relay/rounds.ts'
 import type { RelayContext } from './relay/rounds.ts'
 import type { RelayOutbox } from './relay/source.ts'
+import { timedSource } from './relay/timed-source.ts'
 import type { FailurePolicy } from './relay/verdicts.ts'
 
 export { orderKeyOf } from './relay/source.ts'
@@ -110,17 +111,17 @@ export function createRelay(options: RelayOptions): Relay {
     random: optional(withMethods('uuid', 'fraction')),
   })
   const { outbox } = options
-  const random = options.random ?? systemRandom
+  const { clock = systemClock, random = systemRandom, leaseMs = 30_000 } = options
   const context: RelayContext = {
-    source: outbox.rows,
+    source: timedSource(outbox.rows, clock, leaseMs),
     publisher: options.publisher,
     owner: random.uuid(),
     batch: options.batch ?? 100,
     shardsMax: options.shardsMax ?? Number.MAX_SAFE_INTEGER,
-    leaseMs: options.leaseMs ?? 30_000,
+    leaseMs,
     publishMs: options.publishMs ?? 30_000,
     onFailure: options.onFailure ?? 'block',
-    clock: options.clock ?? systemClock,
+    clock,
     random,
     transport: { confirmedAt: -Infinity },
   }
@@ -163,7 +164,7 @@ export function functionPublisher(send: (message: Outgoing) => unknown, name = '
 async function runOnce(context: RelayContext): Promise<RelayRun> {
   const { source, owner, leaseMs, shardsMax } = context
   const total = { sent: 0, held: 0, dead: 0 }
-  const { shards } = await source.attend(owner, leaseMs)
+  const { shards } = await source.attend(owner, leaseMs, [])
   const free = shards.filter((each) => each.isFree || each.owner === owner).slice(0, shardsMax)
   let failed: unknown
   try {

@@ -120,6 +120,25 @@ for (const { name, server, start } of grounds) {
       expect(broker.firsts()).toEqual([good, bad1, bad2])
     })
 
+    test('a row behind a parked one does not leave before it, though it was due when it was next', async () => {
+      const [bad1, bad2, bad3] = await addAll(['bad', 'bad', 'bad'])
+      let refused = bad1
+      const broker = listBroker(({ id }) => (id === refused ? new Error('refused') : undefined))
+      const relay = open.relay({ publisher: broker, onFailure: { parkAfter: 2 } })
+      await relay.runOnce()
+      refused = bad2
+      for (let tries = 0; tries < 3; tries++) {
+        await makeDue(ground)
+        await relay.runOnce()
+      }
+      expect(await open.outbox.deadLetters()).toMatchObject([{ id: bad2, state: 'parked', tries: 2 }])
+      expect(broker.firsts()).toEqual([bad1])
+      refused = undefined
+      await open.outbox.redrive({ id: bad2! })
+      await relay.runOnce()
+      expect(broker.firsts()).toEqual([bad1, bad2, bad3])
+    })
+
     test('a broker that takes nothing holds nothing: rows stay where they are and leave in order when it is back', async () => {
       const [a, b] = keysOfOneShard(2) as [string, string]
       const ids = await addAll([a, b, a, b])
@@ -177,7 +196,7 @@ for (const { name, server, start } of grounds) {
       const current = (await rows.take(shard, 'current', 60_000))!
       expect(current.epoch).toBe(old.epoch + 1)
       const cursors = new Map([[row!.lane, row!.position]])
-      const nothing = { cursors, hold: [], again: [], sent: [], due: [] }
+      const nothing = { cursors, hold: [], again: [], sent: [] }
       const held = { row: row!, state: 'dead', tries: 1, dueInMs: undefined, reason: 'zombie' } as const
       expect(await rows.mark(old, nothing, 60_000)).toBe('lost')
       expect(await rows.mark(old, { ...nothing, hold: [held] }, 60_000)).toBe('lost')

@@ -15,7 +15,7 @@ type Holding = Pick<HeldShard, 'shard' | 'epoch' | 'cursors'>
 export function markCalls(tables: OutboxTables): Pick<RelaySource, 'mark'> {
   return {
     async mark(holding, mark, leaseMs) {
-      if (mark.hold.length + mark.again.length + mark.sent.length + mark.due.length === 0) {
+      if (mark.hold.length + mark.again.length + mark.sent.length === 0) {
         return moveCursors(tables, tables.database, holding, mark, leaseMs)
       }
       const transaction = await tables.database.begin({ scope: 'outbox', id: `shard ${holding.shard} ${newId()}` })
@@ -57,7 +57,7 @@ async function moveCursors(
 }
 
 async function writeHeld(tables: OutboxTables, session: SqlSession, shard: number, mark: RelayMark): Promise<void> {
-  const { database, held } = tables
+  const { held } = tables
   if (mark.sent.length > 0) {
     const ids = join(
       mark.sent.map((id) => sql`${id}`),
@@ -75,10 +75,6 @@ async function writeHeld(tables: OutboxTables, session: SqlSession, shard: numbe
   // Those that wait behind another are all alike, and go together.
   for (const alike of Map.groupBy(mark.hold, ({ reason, row }) => (reason === undefined ? '' : row.id)).values()) {
     await session.query(hold(tables, shard, alike))
-  }
-  for (const key of mark.due) {
-    const waiting = sql`shard = ${integer(shard)} and order_key = ${key} and state = 'waiting'`
-    await session.query(sql`update ${held} set due_at_ms = ${database.nowMs()} where ${waiting}`)
   }
 }
 

@@ -32,10 +32,12 @@ export function readCalls(tables: OutboxTables): Pick<RelaySource, 'read' | 'rea
     },
     async readDue(shard, limit) {
       const { held } = tables
-      const own = sql`shard = ${integer(shard)} and state = 'waiting'`
+      const isDue = sql`state = 'waiting' and due_at_ms <= ${database.nowMs()}`
       const answers = await database.query(sql`select ${row(tables, 'h.tries')} from (
-  select o.*, ${database.nowMs()} as now_ms from ${held} o where ${own}
-    and order_key in (select order_key from ${held} where ${own} and due_at_ms <= ${database.nowMs()})
+  select o.*, ${database.nowMs()} as now_ms from ${held} o where shard = ${integer(shard)} and state = 'waiting' and order_key in (
+    select order_key from ${held} where shard = ${integer(shard)} and state in ('waiting', 'parked')
+    group by order_key having min(position) = min(case when ${isDue} then position end)
+  )
 ) h order by position limit ${integer(limit)}`)
       return answers.map(rowIn)
     },

@@ -25,10 +25,12 @@ export function shardCalls(tables: OutboxTables): ShardCalls {
     return new Set(await database.query(sql`select distinct ${orderKey(tables)} as answer from ${held} where ${own}`))
   }
   return {
-    async attend(owner, leaseMs, hanging = []) {
+    async attend(owner, leaseMs, working) {
       await announce(owner, leaseMs)
-      const but = hanging.length === 0 ? sql`` : sql` and shard not in (${join(hanging.map(integer), ', ')})`
-      await database.query(sql`update ${shards} set lease_until_ms = ${until(leaseMs)} where owner = ${owner}${but}`)
+      if (working.length > 0) {
+        const own = sql`owner = ${owner} and shard in (${join(working.map(integer), ', ')})`
+        await database.query(sql`update ${shards} set lease_until_ms = ${until(leaseMs)} where ${own}`)
+      }
       const row = jsonRow(database, 'shard, owner, case when lease_until_ms <= now_ms then 1 else 0 end')
       const answers = await database.query(
         sql`select ${row} from (select s.*, ${database.nowMs()} as now_ms from ${shards} s) s order by shard`,

@@ -31,15 +31,9 @@ export function keepShards(context: RelayContext, onAdded: RelayOutbox['onAdded'
   let upkeepAt = clock.elapsed()
 
   const attend = async (): Promise<void> => {
-    // What hangs in a call for longer than any call may take must not keep its shard: its lease ends, and another relay takes it.
-    const hanging = [...workers.values()].filter(({ worker }) => worker.busyMs() > context.publishMs + leaseMs)
-    const { shards, relays } = await source.attend(
-      owner,
-      leaseMs,
-      hanging.map(({ worker }) => worker.shard),
-    )
-    shardsCount = shards.length
     const ours = [...workers.keys()]
+    const { shards, relays } = await source.attend(owner, leaseMs, ours)
+    shardsCount = shards.length
     const shares = sharesOf({ owner, ours, shards, relays, shardsMax, fraction: random.fraction() })
     await end(source, workers, [...shares.lost, ...shares.give])
     for (const shard of shares.take) if (!stopping.signal.aborted) await begin(context, workers, shard, stopping.signal)

@@ -54,7 +54,7 @@ export interface Round {
 
 export const nothing: Round = { is: 'done', found: 0, sent: 0, held: 0, dead: 0 }
 const lost: Round = { ...nothing, is: 'lost' }
-const noMark: RelayMark = { cursors: new Map(), hold: [], again: [], sent: [], due: [] }
+const noMark: RelayMark = { cursors: new Map(), hold: [], again: [], sent: [] }
 
 export function stateOf({ shard, epoch, cursors, blocked }: HeldShard): ShardState {
   return { shard, epoch, cursors: new Map(cursors), blocked, from: 0, heldCheckAt: 0, failingSince: undefined }
@@ -87,11 +87,9 @@ async function heldRound(context: RelayContext, state: ShardState): Promise<Roun
   }
   const published = await send(context, state, rows)
   if (published instanceof Error) return { ...nothing, error: published }
-  const { sent, held, due } = judge(rows, published, onFailure, random)
+  const { sent, held } = judge(rows, published, onFailure, random)
   const again = held.filter(({ reason }) => reason !== undefined)
-  const failed = new Set(again.map(({ row }) => orderKeyOf(row)))
-  const next = sent.map(orderKeyOf).filter((key) => !failed.has(key))
-  const mark = { ...noMark, again, sent: sent.map(({ id }) => id), due: [...new Set([...due, ...next])] }
+  const mark = { ...noMark, again, sent: sent.map(({ id }) => id) }
   if ((await source.mark(state, mark, context.leaseMs)) === 'lost') return lost
   state.blocked = await source.blocked(state.shard)
   // There may be more of the same keys.
@@ -108,14 +106,15 @@ async function freshRound(context: RelayContext, state: ShardState): Promise<Rou
   const free = rows.filter((row) => !state.blocked.has(orderKeyOf(row)))
   const published = free.length === 0 ? [] : await send(context, state, free)
   if (published instanceof Error) return { ...nothing, error: published }
-  const { sent, held, due } = judge(free, published, onFailure, random)
+  const { sent, held } = judge(free, published, onFailure, random)
   const hold = [...held, ...stuck.map(behind)]
   const cursors = new Map(rows.map(({ lane, position }) => [lane, position]))
-  if ((await source.mark(state, { ...noMark, cursors, hold, due }, context.leaseMs)) === 'lost') return lost
+  if ((await source.mark(state, { ...noMark, cursors, hold }, context.leaseMs)) === 'lost') return lost
   for (const [lane, position] of cursors) state.cursors.set(lane, position)
   const blocked = hold.filter(({ state: is }) => is !== 'dead').map(({ row }) => orderKeyOf(row))
   if (blocked.length > 0) state.blocked = new Set([...state.blocked, ...blocked])
-  if (due.length > 0) state.heldCheckAt = 0
+  // What was behind a row that was given up is due.
+  if (hold.some(({ state: is }) => is === 'dead')) state.heldCheckAt = 0
   return told(context, state.shard, rows, sent, hold)
 }
 

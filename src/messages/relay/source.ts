@@ -39,7 +39,7 @@ export interface HeldRow {
   readonly row: RelayRow
   readonly state: HeldState
   readonly tries: number
-  /** Undefined for a row that waits for the one before it. */
+  /** When it is tried again, once it is the first of its key. Undefined for a row that waits for a person, or for nothing. */
   readonly dueInMs: number | undefined
   readonly reason: string | undefined
 }
@@ -54,8 +54,6 @@ export interface RelayMark {
   readonly again: readonly HeldRow[]
   /** Held rows that are sent now. */
   readonly sent: readonly string[]
-  /** Order keys whose first held row is due at once. */
-  readonly due: readonly string[]
 }
 
 export interface ShardLease {
@@ -65,11 +63,14 @@ export interface ShardLease {
 }
 
 export interface RelaySource {
-  /** Says that this relay lives, extends the leases of its shards but those that hang, and returns all shards and how many relays live. */
+  /**
+   * Says that this relay lives, extends the leases of the shards that it works on, and returns all shards and how many relays live. A
+   * shard that is ours without being worked on must become free: nobody else could take it.
+   */
   attend(
     owner: string,
     leaseMs: number,
-    hanging?: readonly number[],
+    working: readonly number[],
   ): Promise<{ readonly shards: readonly ShardLease[]; readonly relays: number }>
   /** Takes a shard that is free or ours, under the next epoch. Undefined when another relay has it. */
   take(shard: number, owner: string, leaseMs: number): Promise<HeldShard | undefined>
@@ -81,7 +82,7 @@ export interface RelaySource {
   read(held: HeldShard, from: number, limit: number): Promise<readonly RelayRow[]>
   /** The order keys that have a held row in front. */
   blocked(shard: number): Promise<ReadonlySet<string>>
-  /** The waiting rows of order keys whose first row is due, in their order. */
+  /** The waiting rows of order keys whose first row (waiting or parked) is waiting and due, in their order. */
   readDue(shard: number, limit: number): Promise<readonly RelayRow[]>
   /** Writes, if the epoch is still the shard's. 'lost' when it is not: then nothing is written. */
   mark(held: Pick<HeldShard, 'shard' | 'epoch' | 'cursors'>, mark: RelayMark, leaseMs: number): Promise<'done' | 'lost'>

@@ -19,8 +19,6 @@ export type FailurePolicy = 'block' | 'park' | { readonly skipAfter: number } | 
 export interface Verdicts {
   readonly sent: readonly RelayRow[]
   readonly held: readonly HeldRow[]
-  /** The order keys whose next row may be tried at once, as the one before it was given up. */
-  readonly due: readonly string[]
 }
 
 /**
@@ -40,7 +38,6 @@ export function judge(
 ): Verdicts {
   const sent: RelayRow[] = []
   const held: HeldRow[] = []
-  const due: string[] = []
   const failed = new Set<string>()
   rows.forEach((row, index) => {
     const key = orderKeyOf(row)
@@ -49,17 +46,15 @@ export function judge(
     else if (error === undefined) sent.push(row)
     else {
       failed.add(key)
-      const verdict = failedRow(row, error, policy, random)
-      held.push(verdict)
-      if (verdict.state === 'dead') due.push(key)
+      held.push(failedRow(row, error, policy, random))
     }
   })
-  return { sent, held, due }
+  return { sent, held }
 }
 
-/** A row whose key has a held row in front. */
+/** A row whose key has a held row in front. It is due as soon as it is the first. */
 export function behind(row: RelayRow): HeldRow {
-  return { row, state: 'waiting', tries: row.tries, dueInMs: undefined, reason: undefined }
+  return { row, state: 'waiting', tries: row.tries, dueInMs: 0, reason: undefined }
 }
 
 function failedRow(row: RelayRow, error: Error, policy: FailurePolicy, random: Random): HeldRow {

@@ -15,8 +15,6 @@ export interface ShardWorker {
   run(): Promise<'stopped' | 'lost'>
   /** Look 'now', or 'soon': a transaction that has added events is about to commit. */
   wake(when: 'now' | 'soon'): void
-  /** For how long the round that runs has been running. 0 between two rounds. */
-  busyMs(): number
   /** Ends after the batch that is being published. */
   stop(): void
 }
@@ -27,7 +25,6 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
   const stopping = new AbortController()
   let resting: AbortController | undefined
   let lookAt = 0
-  let roundBeganAt: number | undefined
   let state = stateOf(taken)
   let idle = 0
   let failures = 0
@@ -60,9 +57,7 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
 
   async function run(): Promise<'stopped' | 'lost'> {
     while (!stopping.signal.aborted) {
-      roundBeganAt = clock.elapsed()
       const round = await roundOf(context, state).catch((error: unknown): Round => ({ ...nothing, error }))
-      roundBeganAt = undefined
       if (round.is === 'lost') return 'lost'
       if (round.error !== undefined) {
         if ((await recover(round.error)) === 'lost') return 'lost'
@@ -88,7 +83,6 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
       lookAt = wantedAt
       resting?.abort()
     },
-    busyMs: () => (roundBeganAt === undefined ? 0 : clock.elapsed() - roundBeganAt),
     stop() {
       stopping.abort()
       resting?.abort()

@@ -5,6 +5,10 @@ import type { CaughtBy, SeededBug } from '../bug.ts'
 
 const inOutbox = (test: string): CaughtBy => byTest('test/messages/outbox.test.ts', test, 'postgres')
 const inRelay = (test: string): CaughtBy => byTest('test/messages/relay.test.ts', test, 'postgres')
+const inSimulation: CaughtBy = byTest(
+  'test/messages/relay-simulation.test.ts',
+  'fixed seeds: every committed event arrives, in the order of commits per key',
+)
 const inVerdicts = (test: string): CaughtBy => byTest('src/messages/relay/verdicts.test.ts', test)
 
 const late = 'a transaction that commits late is not lost behind one that commits before it'
@@ -65,6 +69,12 @@ export const outboxBugs: readonly SeededBug[] = [
       find: 'lanes.map((lane) => [lane, cursors.get(lane) ?? 0])',
       replace: 'lanes.map((lane) => [lane, Math.max(0, ...cursors.values())])',
       caughtBy: inOutbox(late),
+    },
+    {
+      id: 'outbox: a held row is due though the one before it is parked',
+      find: 'having min(position) = min(case when ${isDue} then position end)',
+      replace: 'having min(case when ${isDue} then position end) is not null',
+      caughtBy: inRelay('a row behind a parked one does not leave before it, though it was due when it was next'),
     },
   ]),
   ...bugsIn('src/messages/outbox/marking.ts', 'messages', [
@@ -137,9 +147,9 @@ export const outboxBugs: readonly SeededBug[] = [
     },
     {
       id: 'relay: a batch that the broker did not take is marked',
-      find: 'if (published instanceof Error) return { ...nothing, error: published }\n  const { sent, held, due } = judge(free',
+      find: 'if (published instanceof Error) return { ...nothing, error: published }\n  const { sent, held } = judge(free',
       replace:
-        'if (published instanceof Error) return (await source.mark(state, { ...noMark, cursors: new Map(rows.map(({ lane, position }) => [lane, position])) }, context.leaseMs), nothing)\n  const { sent, held, due } = judge(free',
+        'if (published instanceof Error) return (await source.mark(state, { ...noMark, cursors: new Map(rows.map(({ lane, position }) => [lane, position])) }, context.leaseMs), nothing)\n  const { sent, held } = judge(free',
       caughtBy: inRelay(
         'a broker that takes nothing holds nothing: rows stay where they are and leave in order when it is back',
       ),
@@ -173,6 +183,22 @@ export const outboxBugs: readonly SeededBug[] = [
       find: 'for (const { worker } of workers.values()) worker.stop()\n',
       replace: '',
       caughtBy: inRelay('stop marks what is being published, and publishes no more'),
+    },
+  ]),
+  ...bugsIn('src/messages/relay/keeper.ts', 'messages', [
+    {
+      id: 'relay: the lease of a shard that nobody works on is extended',
+      find: 'await source.attend(owner, leaseMs, ours)',
+      replace: 'await source.attend(owner, leaseMs, [0, 1])',
+      caughtBy: inSimulation,
+    },
+  ]),
+  ...bugsIn('src/messages/relay/timed-source.ts', 'messages', [
+    {
+      id: 'relay: a read that is never answered keeps its shard',
+      find: 'read: (...given) => bounded(calls, () => source.read(...given))',
+      replace: 'read: (...given) => source.read(...given)',
+      caughtBy: inSimulation,
     },
   ]),
   ...bugsIn('src/messages/relay/shares.ts', 'messages', [
