@@ -129,7 +129,6 @@ export const pausesMs: {
   readonly databaseDown: number
   readonly quarantineSpread: number
   readonly lastReceive: number
-  readonly heldMessage: number
   readonly heldRows: number
   readonly relayUpkeep: number
   readonly lastFetch: number
@@ -154,8 +153,6 @@ export const pausesMs: {
   quarantineSpread: 60_000,
   /** A consumer that is stopped gives its last question this long. A broker that has messages answers within milliseconds. */
   lastReceive: 500,
-  /** How long a message that failed is held before it goes back, at most. RabbitMQ ends a channel after 30 minutes without its acknowledgement. */
-  heldMessage: 60_000,
   /** A relay looks for held rows that are due, or that a person has redriven. */
   heldRows: 1_000,
   /** One relay removes old rows and says how far behind the relays are. */

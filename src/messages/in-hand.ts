@@ -1,6 +1,9 @@
 // What a consumer has in hand. Invariants: at most so many messages are handled at once, also while the work of a connection that has
 // ended still runs; messages of one key are handled one after another, in the order in which they came; and one that failed is tried
 // again before a later one of its key, as long as it is ours.
+//
+// A message that failed is tried again in place. To give it back would cost one of the deliveries that a broker allows, and a database
+// that is down for some seconds would cost all of them: the broker would drop messages that the inbox has not seen.
 
 import { sleep } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
@@ -12,8 +15,10 @@ export interface HeldMessage {
   /** False when its connection has ended: the broker takes no acknowledgement any more, and delivers it again. */
   isOurs(): boolean
   acknowledge(): Promise<void>
-  /** Resolves when the broker may deliver it again. Never throws. */
-  giveBack(afterMs: number): Promise<void>
+  /** The broker can keep it until its next try, and delivers it as often as it takes. Then it takes no room here meanwhile. */
+  readonly canWaitAtBroker: boolean
+  /** Lets the broker deliver it again after this time. Never throws. */
+  giveBack(afterMs: number): void
 }
 
 export interface HandlingOptions<Tx> {
@@ -47,9 +52,10 @@ export function handling<Tx>(options: HandlingOptions<Tx>): InHand {
       if (stop.aborted || !held.isOurs()) return held.giveBack(0)
       const delivered = await permitted(() => inbox.deliver(held.message, handler, () => held.acknowledge()))
       if (delivered.acknowledged) return
-      // Without a key any consumer may have it. With one it stays here, and keeps the later ones of its key waiting.
-      if (held.message.key === undefined || !held.isOurs()) return held.giveBack(delivered.retryAfterMs)
-      await sleep(clock, delivered.retryAfterMs, { signal: stop })
+      const { retryAfterMs } = delivered
+      // With a key it stays here, and keeps the later ones of its key waiting.
+      if (held.canWaitAtBroker && held.message.key === undefined) return held.giveBack(retryAfterMs)
+      await sleep(clock, retryAfterMs, { signal: stop })
     }
   }
 

@@ -8,6 +8,7 @@
 // - a message is acknowledged after the inbox has committed, and the acknowledgement is confirmed by the server: one round trip more.
 // - while a message is in hand the server is told so at a third of `ack_wait`. A process that stands still for longer loses the message
 //   to another consumer, and both may handle it: the inbox lets one of them through.
+// - a message that failed goes back with a delay when it has no key and `max_deliver` is -1. Otherwise it is tried again here.
 // - after `max_deliver` JetStream leaves a message behind in silence. A consumer that would do so before the inbox has parked it is
 //   refused.
 

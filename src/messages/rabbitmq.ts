@@ -6,8 +6,9 @@
 // How it keeps the invariants, and what that costs:
 // - a message is acknowledged after the inbox has committed. An acknowledgement that is lost costs a second delivery, and the inbox
 //   refuses the second effect.
-// - `prefetch` bounds what is in memory and what is handled. A message that waits for its next try keeps its place in it.
-// - a message of a key that failed is tried again here, before later ones of its key. One without a key goes back to the queue.
+// - `prefetch` bounds what is in memory and what is handled.
+// - a message that failed keeps its place and is tried again here, before later ones of its key. To requeue it would count against the
+//   delivery limit of its queue, 20 unless set: a database that is down for seconds would use it up, and RabbitMQ would drop the message.
 // - publishing waits for confirms. RabbitMQ also confirms a message that no queue takes: it is published as mandatory, comes back,
 //   and counts as failed.
 

@@ -119,6 +119,22 @@ needs('nats').describe('NATS', () => {
     expect(await left()).toEqual({ waiting: 0, inHand: 0 })
   })
 
+  test('where deliveries are limited, a message that fails is tried again in place and not left behind', async () => {
+    const { subject, consumer, left } = await place({ max_deliver: 2 })
+    const inbox = rememberingReceiver(20)
+    await put(subject, ['m0'])
+    const counts: (number | undefined)[] = []
+    const consuming = natsConsumer({ consumer, inbox }, (tx, { id, delivery }) => {
+      counts.push(delivery)
+      if (counts.length < 6) throw new Error('not yet')
+      tx.push(id!)
+    })
+    await eventually('the sixth try', () => inbox.effects.length === 1)
+    await consuming.stop()
+    expect(counts).toEqual([1, 1, 1, 1, 1, 1])
+    expect(await left()).toEqual({ waiting: 0, inHand: 0 })
+  })
+
   test('a message that waits for its next try does not keep the others waiting', async () => {
     const { subject, consumer } = await place()
     const inbox = rememberingReceiver(600_000)

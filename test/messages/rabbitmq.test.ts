@@ -175,19 +175,19 @@ needs('rabbitmq').describe('RabbitMQ', () => {
     expect(await takeAll(url, queue)).toEqual([])
   })
 
-  test('a message whose handler fails comes again, and the broker has counted', async () => {
-    const queue = await declareQueue(url)
+  test('a message that fails more often than its queue delivers it is tried again all the same, and is not dropped', async () => {
+    const queue = await declareQueue(url, { 'x-delivery-limit': 1 })
     const inbox = rememberingReceiver(20)
     await put(url, queue, ['m0'])
     const counts: (number | undefined)[] = []
     const consuming = rabbitmqConsumer({ connect: () => connect(url), queue, inbox }, (tx, { id, delivery }) => {
       counts.push(delivery)
-      if (counts.length < 3) throw new Error('not yet')
+      if (counts.length < 6) throw new Error('not yet')
       tx.push(id!)
     })
-    await eventually('the third try', () => inbox.effects.length === 1)
+    await eventually('the sixth try', () => inbox.effects.length === 1)
     await consuming.stop()
-    expect(counts).toEqual([undefined, 2, 3])
+    expect(counts).toEqual(Array.from({ length: 6 }, () => undefined))
     expect(await takeAll(url, queue)).toEqual([])
   })
 
@@ -206,20 +206,24 @@ needs('rabbitmq').describe('RabbitMQ', () => {
     expect(await takeAll(url, queue)).toEqual(['bad'])
   })
 
-  test('past the delivery limit of its queue a message goes to the dead letters', async () => {
+  test('a message that ends its consumer more often than the delivery limit goes to the dead letters', async () => {
     const dead = await declareQueue(url)
     const limits = { 'x-delivery-limit': 2, 'x-dead-letter-exchange': '', 'x-dead-letter-routing-key': dead }
     const queue = await declareQueue(url, limits)
     const inbox = rememberingReceiver(20)
+    const watched = watching(url)
     await put(url, queue, ['bad'])
-    const consuming = rabbitmqConsumer({ connect: () => connect(url), queue, inbox }, () => {
-      throw new Error('never')
+    const counts: (number | undefined)[] = []
+    const consuming = rabbitmqConsumer({ connect: watched.connect, queue, inbox }, async (_tx, { delivery }) => {
+      counts.push(delivery)
+      await watched.connections.at(-1)!.close()
+      throw new Error('gone')
     })
     const letters: string[] = []
     await eventually('the dead letter', async () => letters.push(...(await takeAll(url, dead))) > 0)
     await consuming.stop()
     expect(letters).toEqual(['bad'])
-    expect(inbox.deliveries).toHaveLength(3)
+    expect(counts).toEqual([undefined, 2, 3])
   })
 
   test('messages of one key are handled in their order, also when one of them fails', async () => {

@@ -9,8 +9,9 @@ import type { Events } from '../../core/events.ts'
 import type { Consuming, MessageHandler, Receiver } from '../broker.ts'
 import { reportFailed } from '../failures.ts'
 import { handling } from '../in-hand.ts'
-import type { HeldMessage, InHand } from '../in-hand.ts'
+import type { HeldMessage } from '../in-hand.ts'
 import { checkConsumer, isHopeless } from './fitness.ts'
+import type { Fit } from './fitness.ts'
 import { messageOf } from './message.ts'
 
 export interface NatsConsumption<Tx> {
@@ -41,26 +42,29 @@ export function startConsumer<Tx>(options: NatsConsumption<Tx>): Consuming {
 }
 
 async function consumeUntil<Tx>(stop: AbortSignal, options: NatsConsumption<Tx>): Promise<void> {
-  const { consumer, inbox, inFlight, clock, random } = options
+  const { consumer, inbox, inFlight, timeoutMs, clock, random } = options
   const failed = (during: During, error: unknown): void =>
     reportFailed({ broker: 'nats', consumer: inbox.consumer }, during, error)
   const inHand = handling({ ...options, atOnce: inFlight, stop })
   const heartbeat = heartbeatOf(clock, (error) => failed('extend', error))
   let failures = 0
-  let isFit = false
+  let fit: Fit | undefined
   try {
     while (!stop.aborted) {
       try {
-        if (!isFit) heartbeat.every(checkConsumer(await consumer.info(), inbox.attempts).ackWaitMs / 3)
-        isFit = true
+        fit ??= checkConsumer(await consumer.info(), inbox.attempts)
+        const { ackWaitMs, hasNoLimit } = fit
+        heartbeat.every(ackWaitMs / 3)
         await inHand.below(inFlight)
         if (stop.aborted) break
         const messages = await consumer.fetch({ max_messages: inFlight - inHand.size, expires: expiresMs })
-        await untilEnd(stop, clock, messages, (raw) => take(options, inHand, heartbeat, raw, failed))
+        await untilEnd(stop, clock, messages, (raw) =>
+          inHand.take(heldOf({ raw, timeoutMs, heartbeat, failed, canWaitAtBroker: hasNoLimit })),
+        )
         failures = 0
       } catch (error) {
         if (stop.aborted) break
-        isFit = false
+        fit = undefined
         failed('receive', error)
         if (isHopeless(error)) throw error
         await sleep(clock, backoffMs(backoffs.broker, failures++, random), { signal: stop })
@@ -93,30 +97,33 @@ async function untilEnd(
   }
 }
 
-function take<Tx>(
-  { timeoutMs }: NatsConsumption<Tx>,
-  inHand: InHand,
-  heartbeat: Heartbeat,
-  raw: NatsMessage,
-  failed: (during: During, error: unknown) => void,
-): void {
+interface Holding {
+  readonly raw: NatsMessage
+  readonly timeoutMs: number
+  readonly heartbeat: Heartbeat
+  readonly canWaitAtBroker: boolean
+  failed(during: During, error: unknown): void
+}
+
+function heldOf({ raw, timeoutMs, heartbeat, canWaitAtBroker, failed }: Holding): HeldMessage {
   let isOurs = true
   const letGo = (): void => {
     isOurs = false
     heartbeat.letGo(raw)
   }
-  const held: HeldMessage = {
+  heartbeat.hold(raw)
+  return {
     message: messageOf(raw),
     isOurs: () => isOurs,
+    canWaitAtBroker,
     async acknowledge() {
       // The client sends one acknowledgement only. When its answer is lost, the message comes again, or has been acknowledged.
       letGo()
       if (!(await raw.ackAck({ timeout: timeoutMs }))) throw new Error(`${raw.subject} was acknowledged before`)
     },
-    async giveBack(afterMs) {
-      const wasOurs = isOurs
+    giveBack(afterMs) {
+      if (!isOurs) return
       letGo()
-      if (!wasOurs) return
       try {
         raw.nak(afterMs)
       } catch (error) {
@@ -125,8 +132,6 @@ function take<Tx>(
       }
     },
   }
-  heartbeat.hold(raw)
-  inHand.take(held)
 }
 
 interface Heartbeat {

@@ -6,6 +6,8 @@ import type { NatsConsumerInfo } from '../../clients/nats.ts'
 export interface Fit {
   /** How long the server waits for a word about a message before it delivers it again. */
   readonly ackWaitMs: number
+  /** It delivers a message as often as it takes. */
+  readonly hasNoLimit: boolean
 }
 
 /** The server's own default. */
@@ -29,7 +31,7 @@ export function checkConsumer({ stream_name, name, config }: NatsConsumerInfo, a
   }
   // Where there is a backoff, the server goes by it and not by ack_wait.
   const waits = config.backoff?.length ? config.backoff : [config.ack_wait ?? ackWaitMsUsual * 1e6]
-  return { ackWaitMs: Math.min(...waits) / 1e6 }
+  return { ackWaitMs: Math.min(...waits) / 1e6, hasNoLimit: deliveries <= 0 }
 }
 
 export class UnfitConsumer extends Error {

@@ -76,7 +76,7 @@ async function consumeOnce<Tx>(
     const { consumerTag } = await channel.consume(queue, (raw) => {
       if (raw === null)
         goneBy(new Error(`RabbitMQ has ended the consumer of ${queue}: the queue was deleted, or moved`))
-      else inHand.take(heldOf(options, stop, session, raw))
+      else inHand.take(heldOf(queue, session, raw))
     })
     begun()
     const why = await orAborted(stop, Promise.race([session.ended, gone]))
@@ -99,22 +99,21 @@ async function lastWord(clock: Clock, word: Promise<unknown>): Promise<void> {
   await Promise.race([said, sleep(clock, pausesMs.lastWord, { signal: late.signal })])
 }
 
-function heldOf<Tx>(
-  { queue, clock }: RabbitmqConsumption<Tx>,
-  stop: AbortSignal,
-  { channel, ending }: Session<AmqpChannel>,
-  raw: AmqpMessage,
-): HeldMessage {
+function heldOf(queue: string, { channel, ending }: Session<AmqpChannel>, raw: AmqpMessage): HeldMessage {
   const isOurs = (): boolean => ending() === undefined
   return {
     message: messageOf(raw, queue),
     isOurs,
     // Throws when the channel has ended. The message then comes again, and the inbox knows it.
     acknowledge: async () => channel.ack(raw),
-    async giveBack(afterMs) {
-      await sleep(clock, Math.min(afterMs, pausesMs.heldMessage), { signal: stop })
-      // Messages of a channel that has ended are back in the queue already.
-      if (isOurs()) channel.nack(raw, false, true)
+    // A quorum queue counts, and drops a message beyond its limit.
+    canWaitAtBroker: false,
+    giveBack() {
+      try {
+        if (isOurs()) channel.nack(raw, false, true)
+      } catch {
+        // Messages of a channel that has ended are back in the queue already.
+      }
     },
   }
 }

@@ -38,6 +38,14 @@ export const natsBugs: readonly SeededBug[] = [
       caughtBy: caught('a message whose handler fails comes again after its pause, and the server has counted'),
     },
     {
+      id: 'nats: a message that failed costs one of its last deliveries',
+      find: 'canWaitAtBroker: hasNoLimit',
+      replace: 'canWaitAtBroker: hasNoLimit || true',
+      caughtBy: caught(
+        'where deliveries are limited, a message that fails is tried again in place and not left behind',
+      ),
+    },
+    {
       id: 'nats: more is asked for than fits',
       find: 'max_messages: inFlight - inHand.size',
       replace: 'max_messages: inFlight * 2',
