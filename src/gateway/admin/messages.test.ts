@@ -2,8 +2,8 @@
 
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { dashboardCases } from '../../../test/messages/dashboard-cases.ts'
-import { dashboardSubject, scope, token, withToken } from '../../../test/messages/dashboard-subject.ts'
+import { dashboardCases, expectNoMessages } from '../../../test/messages/dashboard-cases.ts'
+import { dashboardSubject, scope } from '../../../test/messages/dashboard-subject.ts'
 import { startSqliteMessages } from '../../../test/messages/grounds.ts'
 import type { MessagesGround, SqlStore } from '../../../test/messages/grounds.ts'
 import { databaseOf, offerDatabase } from '../../clients/sql-database.ts'
@@ -11,7 +11,6 @@ import { key } from '../../core/key.ts'
 import { createOnce } from '../../core/once.ts'
 import type { Inspectable, Store } from '../../core/store.ts'
 import { memoryStore } from '../../stores/memory.ts'
-import { startAdmin } from '../admin.ts'
 
 const reason = 'the address was mended'
 
@@ -42,6 +41,28 @@ describe('on SQLite', () => {
     const [id] = await refuse({ parkAfter: 1 }, {})
     expect((await post('/api/redrive-letter', { id, reason })).status).toBe(503)
     expect(await open.outbox.deadLetters()).toHaveLength(1)
+  })
+
+  test('a message that its consumer ran in the meantime is not told as redriven', async () => {
+    // Between the look at the message and the redrive, as a second person and a consumer would.
+    const runMeanwhile = (store: SqlStore): SqlStore => {
+      const mend = async (...given: Parameters<SqlStore['mend']>): ReturnType<SqlStore['mend']> => {
+        await subject.inbox.redrive({ id: 'meanwhile' })
+        await subject.inbox.runRedriven(() => {})
+        return store.mend(...given)
+      }
+      return offerDatabase({ ...store, mend }, databaseOf(store)!) as SqlStore
+    }
+    await using subject = await dashboardSubject(ground, runMeanwhile)
+    const { park, parked, post } = subject
+    await park('meanwhile')
+    const [{ fingerprint } = { fingerprint: '' }] = (await parked()).rows
+    const told: unknown[] = []
+    const hear = (event: unknown): void => void told.push(event)
+    subscribe('onceonly:mended', hear)
+    const { status, text } = await post('/api/redrive', { scope, id: 'meanwhile', fingerprint, reason })
+    unsubscribe('onceonly:mended', hear)
+    expect([status, text, told]).toEqual([400, expect.stringContaining('nothing was changed'), []])
   })
 
   test('an entry that has the key of a message is left as it is', async () => {
@@ -76,30 +97,9 @@ describe.each<[name: string, open: () => Promise<Place>, words: string]>([
 ])('on %s', (_name, open, words) => {
   test('the view says so, and nothing is logged', async () => {
     const { store, close } = await open()
-    const once = createOnce({ store, scope: 'shop', sweepEveryMs: false })
-    const listen = { host: '127.0.0.1', port: 0 }
-    const metrics = { text: () => '' }
-    const admin = await startAdmin({ once, store, metrics, listen, token, notReady: () => undefined })
-    const told: unknown[] = []
-    const hear = (event: unknown): void => void told.push(event)
-    for (const name of ['store-failed', 'store-unfit']) subscribe(`onceonly:${name}`, hear)
-    process.on('warning', hear)
     try {
-      for (const path of ['/api/parked', '/api/outbox']) {
-        const response = await fetch(`${admin.url}${path}`)
-        expect([response.status, await response.json()]).toEqual([200, { missing: expect.stringContaining(words) }])
-      }
-      const query = new URLSearchParams({ scope, id: 'order-1', fingerprint: 'x' })
-      for (const path of ['/api/parked-message', '/api/dead-letter']) {
-        expect((await fetch(`${admin.url}${path}?${query}`, { headers: withToken })).status).toBe(501)
-      }
-      await new Promise(setImmediate)
-      expect(told).toEqual([])
+      await expectNoMessages(store, words)
     } finally {
-      for (const name of ['store-failed', 'store-unfit']) unsubscribe(`onceonly:${name}`, hear)
-      process.off('warning', hear)
-      await admin.close()
-      await once.close()
       await close()
     }
   })

@@ -90,7 +90,7 @@ export function messagesOf(once: Once, store: InspectedStore): MessagesView {
       if (found.isRedriven) throw invalidArgument('It is redriven already: its consumer has not run it yet.')
       const key = checkKey({ scope: found.scope, id: found.id })
       await ask(() => note(store, key, reason))
-      await ask(() => inboxByHand(store).redrive(name))
+      refuseUnchanged(await ask(() => inboxByHand(store).redrive(name)))
       publish('mended', key, { action: 'redrive' })
     },
     async outbox(filter) {
@@ -111,7 +111,7 @@ export function messagesOf(once: Once, store: InspectedStore): MessagesView {
       if (!found) throw invalidArgument('There is no such parked or dead row: nothing was changed.')
       const key = checkKey({ scope: found.topic, id: found.id })
       await ask(() => note(store, key, reason))
-      await ask(() => outboxOn(store).redrive({ id }))
+      refuseUnchanged(await ask(() => outboxOn(store).redrive({ id })))
       publish('mended', key, { action: 'redrive' })
     },
   }
@@ -129,6 +129,11 @@ function noDatabase({ name }: Store): NoMessages {
 function missingTables(error: unknown): NoMessages {
   if (!(error instanceof OnceError) || error.code !== 'SCHEMA_MISSING') throw error
   return { missing: 'This store has no tables for messages. onceonly migrate --messages --store URL creates them.' }
+}
+
+/** Another person, or a relay, was faster. */
+function refuseUnchanged(redriven: number): void {
+  if (redriven === 0) throw invalidArgument('It is not parked any more: nothing was changed.')
 }
 
 function thereOf<T extends object>(found: T | NoMessages): T {

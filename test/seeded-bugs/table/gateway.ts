@@ -378,8 +378,8 @@ export const messagesViewBugs: readonly SeededBug[] = [
     },
     {
       id: 'a message is redriven before that is on record',
-      find: `      await ask(() => note(store, key, reason))\n      await ask(() => inboxByHand(store).redrive(name))\n`,
-      replace: `      await ask(() => inboxByHand(store).redrive(name))\n      await ask(() => note(store, key, reason))\n`,
+      find: `await ask(() => note(store, key, reason))\n      refuseUnchanged(await ask(() => inboxByHand(store).redrive(name)))\n`,
+      replace: `refuseUnchanged(await ask(() => inboxByHand(store).redrive(name)))\n      await ask(() => note(store, key, reason))\n`,
       caughtBy: byTest(inMessages, 'a redrive that cannot be put on record does not take place'),
     },
     {
