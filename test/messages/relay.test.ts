@@ -54,7 +54,9 @@ for (const { name, server, start } of grounds) {
       expect(await open.outbox.status()).toMatchObject({ unsent: 0, blockedKeys: 1, waiting: 3, parked: 0, dead: 0 })
       expect(await open.outbox.deadLetters()).toEqual([])
       const [head] = await open.outbox.deadLetters({ state: 'waiting' })
-      expect(head).toMatchObject({ id: bad1, key: 'bad', tries: 2, reason: 'Error: refused' })
+      expect(head).toMatchObject({ id: bad1, key: 'bad', reason: 'Error: refused' })
+      // More often when the machine is slow: it is due again after a second.
+      expect(head!.tries).toBeGreaterThanOrEqual(2)
       isBroken = false
       await makeDue(ground)
       // It is there before the held ones leave, and must not be held behind nothing.
