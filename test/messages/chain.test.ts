@@ -8,8 +8,8 @@ import { runChain } from './chain/campaign.ts'
 const kills = process.env['ONCEONLY_LONG'] ? 200 : 20
 
 for (const [name, broker] of Object.entries<ChainBroker>(brokers)) {
-  const { server, noOrder } = broker
-  needs(['postgres', server], { ours: true }).describe(`outbox, ${name}, inbox`, () => {
+  const { noOrder } = broker
+  needs(['postgres', ...broker.needs], { ours: true }).describe(`outbox, ${name}, inbox`, () => {
     const order = noOrder === undefined ? ', in the order of its key' : ` (in no order: ${noOrder})`
     test(`every committed event has one effect, whatever is killed${order}`, async () => {
       const report = await runChain(name as BrokerName, kills)

@@ -6,6 +6,7 @@ import { connect as connectNats, headers, nanos, type NatsConnection } from '@na
 import { connect } from 'amqplib'
 import { createClient } from 'redis'
 import type { Consuming, MessageHandler, Publisher, Receiver } from '../../../src/messages/broker.ts'
+import { kafkaConsumer, kafkaPublisher } from '../../../src/messages/kafka.ts'
 import { natsConsumer, natsPublisher } from '../../../src/messages/nats.ts'
 import { rabbitmqConsumer, rabbitmqPublisher } from '../../../src/messages/rabbitmq.ts'
 import { type RedisClient, redisStreamConsumer, redisStreamPublisher } from '../../../src/messages/redis-streams.ts'
@@ -13,12 +14,14 @@ import { sqsConsumer, sqsPublisher } from '../../../src/messages/sqs.ts'
 import { startElasticmq } from '../../servers/elasticmq.ts'
 import { startFaultProxy } from '../../servers/fault-proxy.ts'
 import type { ServerName } from '../../servers/index.ts'
+import { startKafka } from '../../servers/kafka.ts'
 import { startNats } from '../../servers/nats.ts'
 import { pollUntil } from '../../servers/poll.ts'
 import { startRabbitmq } from '../../servers/rabbitmq.ts'
 import { startRedis } from '../../servers/redis.ts'
 import type { Running } from '../../servers/server.ts'
 import { connectSqs, createQueue } from '../../subjects/sqs.ts'
+import { confluentOn, withAdmin } from '../kafka/world.ts'
 
 export const topic = 'orders'
 
@@ -29,15 +32,22 @@ export interface Started extends AsyncDisposable {
   strike(): Promise<void>
 }
 
+export interface Consumer<Tx> {
+  readonly place: string
+  readonly inbox: Receiver<Tx>
+  // The same for a process and for the one that is started in its place.
+  readonly name: string
+}
+
 export interface ChainBroker {
-  readonly server: ServerName
+  readonly needs: readonly ServerName[]
   // Consumers at once: more than one only where the broker itself keeps the order of a key among them.
   readonly consumers: number
   // Why no order can be asked for.
   readonly noOrder?: string
   start(): Promise<Started>
   publisher(place: string): Promise<Publisher>
-  consume<Tx>(place: string, inbox: Receiver<Tx>, handler: MessageHandler<Tx>): Promise<Consuming>
+  consume<Tx>(as: Consumer<Tx>, handler: MessageHandler<Tx>): Promise<Consuming>
 }
 
 function killed(server: Running, place: string): Started {
@@ -52,7 +62,7 @@ function killed(server: Running, place: string): Started {
 }
 
 const rabbitmq: ChainBroker = {
-  server: 'rabbitmq',
+  needs: ['rabbitmq'],
   consumers: 2,
   async start() {
     const server = await startRabbitmq()
@@ -65,12 +75,12 @@ const rabbitmq: ChainBroker = {
     return killed(server, server.url)
   },
   publisher: async (place) => rabbitmqPublisher({ connect: () => connect(place), timeoutMs: 5_000 }),
-  consume: async (place, inbox, handler) =>
+  consume: async ({ place, inbox }, handler) =>
     rabbitmqConsumer({ connect: () => connect(place), queue: topic, inbox }, handler),
 }
 
 const nats: ChainBroker = {
-  server: 'nats',
+  needs: ['nats'],
   consumers: 2,
   async start() {
     const server = await startNats()
@@ -88,7 +98,7 @@ const nats: ChainBroker = {
     const publisher = natsPublisher({ jetstream: jetstream(connection), headers, stream: topic, timeoutMs: 2_000 })
     return { ...publisher, close: () => connection.close() }
   },
-  async consume(place, inbox, handler) {
+  async consume({ place, inbox }, handler) {
     const found = jetstream(await natsAt(place)).consumers
     // A server that has just come back may not have its streams yet.
     const consumer = await pollUntil('the consumer', () => found.get(topic, 'chain').catch(() => undefined))
@@ -100,10 +110,10 @@ const natsAt = (url: string): Promise<NatsConnection> =>
   connectNats({ servers: url, waitOnFirstConnect: true, maxReconnectAttempts: -1, reconnectTimeWait: 100 })
 
 const sqs = {
-  server: 'elasticmq',
+  needs: ['elasticmq'],
   consumers: 2,
   publisher: async (place) => sqsPublisher({ client: sqsAt(place), queueUrl: place, timeoutMs: 5_000 }),
-  consume: async (place, inbox, handler) => {
+  consume: async ({ place, inbox }, handler) => {
     const settings = { waitMs: 1_000, visibilityMs: 2_000, timeoutMs: 5_000 }
     return sqsConsumer({ client: sqsAt(place), queueUrl: place, inbox, ...settings }, handler)
   },
@@ -149,15 +159,15 @@ const sqsKilled: ChainBroker = {
 const sqsAt = (queueUrl: string): ReturnType<typeof connectSqs> => connectSqs(new URL(queueUrl).origin)
 
 const redisStreams: ChainBroker = {
-  server: 'redis',
+  needs: ['redis'],
   consumers: 1,
   async start() {
     const server = await startRedis({ config: { appendonly: 'yes', appendfsync: 'always' } })
     return killed(server, server.url)
   },
   publisher: async (place) => redisStreamPublisher({ client: await redisAt(place), timeoutMs: 1_000 }),
-  consume: async (place, inbox, handler) => {
-    const at = { stream: topic, group: 'chain', consumerName: 'one', timeoutMs: 1_000, claimAfterMs: 5_000 }
+  consume: async ({ place, inbox, name }, handler) => {
+    const at = { stream: topic, group: 'chain', consumerName: name, timeoutMs: 1_000, claimAfterMs: 5_000 }
     return redisStreamConsumer({ client: await redisAt(place), ...at, inbox }, handler)
   },
 }
@@ -169,9 +179,27 @@ async function redisAt(url: string): Promise<RedisClient> {
   return client
 }
 
+const kafka: ChainBroker = {
+  needs: ['kafka', 'confluent'],
+  consumers: 2,
+  async start() {
+    const server = await startKafka()
+    const topics = [{ topic, numPartitions: 4 }]
+    await withAdmin(server.url, (admin) => admin.createTopics({ topics, waitForLeaders: true }))
+    return killed(server, server.url)
+  },
+  publisher: async (place) => kafkaPublisher({ client: confluentOn(place), timeoutMs: 5_000 }),
+  consume: async ({ place, inbox, name }, handler) => {
+    // Static members: the one that is started again has the partitions of the one that was killed, without a rebalance.
+    const settings = { topics: [topic], group: 'chain', instanceId: name }
+    return kafkaConsumer({ client: confluentOn(place), ...settings, inbox }, handler)
+  },
+}
+
 export const brokers = {
-  rabbitmq,
+  kafka,
   nats,
+  rabbitmq,
   'redis-streams': redisStreams,
   'sqs, cut off': sqsCutOff,
   'sqs, killed': sqsKilled,

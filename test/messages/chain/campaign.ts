@@ -79,8 +79,10 @@ interface Battlefield {
 async function underFire(field: Battlefield, kills: ChainReport['kills']): Promise<Omit<ChainReport, 'tookMs'>> {
   const beganMs = performance.now()
   const writing = startWriting(field)
-  const relays = [0, 1].map(() => keepRunning(field, 'relay'))
-  const consumers = Array.from({ length: brokers[field.broker].consumers }, () => keepRunning(field, 'consumer'))
+  const relays = [0, 1].map((number) => keepRunning(field, 'relay', `relay-${number}`))
+  const consumers = Array.from({ length: brokers[field.broker].consumers }, (_, number) =>
+    keepRunning(field, 'consumer', `consumer-${number}`),
+  )
   try {
     await Promise.all([
       killAll(relays, relayPoints, kills.relay),
@@ -178,10 +180,10 @@ interface Kept {
 }
 
 /** A process that is started again whenever it has been killed. */
-function keepRunning({ broker, started, database }: Battlefield, role: Role): Kept {
+function keepRunning({ broker, started, database }: Battlefield, role: Role, name: string): Kept {
   const launch = (): { child: ChildProcess; ended: Promise<number | string>; hasWorked: boolean } => {
     const program = join(import.meta.dirname, 'process.ts')
-    const child = fork(program, [role, broker, started.place, database], { execArgv: [] })
+    const child = fork(program, [role, broker, started.place, database, name], { execArgv: [] })
     const ended = once(child, 'exit').then(([code, signal]) => (code ?? signal) as number | string)
     const launched = { child, ended, hasWorked: false }
     child.on('message', (said) => {
@@ -197,14 +199,14 @@ function keepRunning({ broker, started, database }: Battlefield, role: Role): Ke
       if (point === undefined) child.kill('SIGKILL')
       else child.send({ dieAt: point } satisfies Order)
       const how = await ended
-      if (how !== 'SIGKILL') throw new Error(`a ${role} that was to be killed ended by itself, with ${how}`)
+      if (how !== 'SIGKILL') throw new Error(`${name} that was to be killed ended by itself, with ${how}`)
       current = launch()
     },
     async stop() {
       const { child, ended } = current
       if (child.connected) child.send('stop' satisfies Order)
       const how = await ended
-      if (how !== 0) throw new Error(`a ${role} that was asked to stop ended with ${how}`)
+      if (how !== 0) throw new Error(`${name} that was asked to stop ended with ${how}`)
     },
     kill: () => void current.child.kill('SIGKILL'),
   }
@@ -216,6 +218,7 @@ async function killAll(processes: readonly Kept[], points: readonly Point[], kil
   for (let kill = 0; kill < kills; kill++) {
     const turned = processes.map((_, at) => processes[(kill + at) % processes.length]!)
     const one = await pollUntil('a process to work', () => turned.find((each) => each.hasWorked()))
+    process.stdout.write(`${Math.round(performance.now())} ${points[0]} ${kill}\n`)
     await one.killAt(ways[kill % ways.length])
   }
 }

@@ -1,4 +1,4 @@
-// A relay or a consumer of the chain, as a process that can be killed: `process.ts relay BROKER PLACE DATABASE`. Asked to, it kills
+// A relay or a consumer of the chain, as a process that can be killed: `process.ts relay BROKER PLACE DATABASE NAME`. Asked to, it kills
 // itself (-9) at a point that a kill from outside would rarely hit.
 import pg from 'pg'
 import { createOnce } from '../../../src/core/once.ts'
@@ -27,7 +27,14 @@ async function pass(point: Point): Promise<void> {
 
 const isWorking = (): void => void process.send?.('working')
 
-async function relay(broker: BrokerName, place: string, pool: pg.Pool): Promise<() => Promise<void>> {
+interface Post {
+  readonly broker: BrokerName
+  readonly place: string
+  readonly name: string
+  readonly pool: pg.Pool
+}
+
+async function relay({ broker, place, pool }: Post): Promise<() => Promise<void>> {
   const outbox = createOutbox({ store: postgresStore({ pool }), source: 'chain', shards: 4 })
   const publisher = await brokers[broker].publisher(place)
   const running = createRelay({
@@ -59,7 +66,7 @@ async function relay(broker: BrokerName, place: string, pool: pg.Pool): Promise<
   }
 }
 
-async function consumer(broker: BrokerName, place: string, pool: pg.Pool): Promise<() => Promise<void>> {
+async function consumer({ broker, place, name, pool }: Post): Promise<() => Promise<void>> {
   const once = createOnce({ store: postgresStore({ pool }), scope: 'chain' })
   // Every kill counts as an attempt, and none of these messages is to blame.
   const inbox = createInbox(once, { consumer: 'ledger', attempts: 1_000 })
@@ -75,7 +82,7 @@ async function consumer(broker: BrokerName, place: string, pool: pg.Pool): Promi
       })
     },
   }
-  const consuming = await brokers[broker].consume(place, watched, async (tx, message) => {
+  const consuming = await brokers[broker].consume({ place, inbox: watched, name }, async (tx, message) => {
     const { seq } = JSON.parse(Buffer.from(message.body).toString()) as { seq: number }
     await tx.query('insert into ledger (id, key, seq) values ($1, $2, $3)', [message.id, message.key, seq])
     await pass('between an effect and its commit')
@@ -87,12 +94,12 @@ async function consumer(broker: BrokerName, place: string, pool: pg.Pool): Promi
 }
 
 if (process.argv[1] === import.meta.filename) {
-  const [role, broker, place, database] = process.argv.slice(2) as [Role, BrokerName, string, string]
+  const [role, broker, place, database, name] = process.argv.slice(2) as [Role, BrokerName, string, string, string]
   // The supervisor is gone.
   process.on('disconnect', () => process.exit(1))
   const pool = new pg.Pool({ connectionString: database, max: 12 })
   pool.on('error', () => {})
-  const stop = await { relay, consumer }[role](broker, place, pool)
+  const stop = await { relay, consumer }[role]({ broker, place, name, pool })
   process.on('message', (order: Order) => {
     if (order !== 'stop') return void (dieAt = order.dieAt)
     void stop().then(() => process.exit(0))
