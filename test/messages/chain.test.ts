@@ -2,12 +2,12 @@
 // an aborted one none, and the effects of a key are in the order of its commits. ONCEONLY_LONG=1 kills ten times as often.
 import { expect, test } from 'vitest'
 import { needs } from '../servers/needs.ts'
-import { type BrokerName, brokers, type ChainBroker } from './chain/brokers.ts'
+import { type BrokerName, brokers, type BrokerRow } from './chain/brokers.ts'
 import { runChain } from './chain/campaign.ts'
 
 const kills = process.env['ONCEONLY_LONG'] ? 200 : 20
 
-for (const [name, broker] of Object.entries<ChainBroker>(brokers)) {
+for (const [name, broker] of Object.entries<BrokerRow>(brokers)) {
   const { noOrder } = broker
   needs(['postgres', ...broker.needs], { ours: true }).describe(`outbox, ${name}, inbox`, () => {
     const order = noOrder === undefined ? ', in the order of its key' : ` (in no order: ${noOrder})`

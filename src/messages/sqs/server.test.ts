@@ -7,10 +7,10 @@ import type { SQS } from '@aws-sdk/client-sqs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { numbered, outgoing } from '../../../test/messages/outgoing.ts'
 import { rememberingReceiver } from '../../../test/messages/remembering-receiver.ts'
-import { startElasticmq } from '../../../test/servers/elasticmq.ts'
+import { elasticmq, startElasticmq } from '../../../test/servers/elasticmq.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { pollUntil } from '../../../test/servers/poll.ts'
-import type { Running } from '../../../test/servers/server.ts'
+import { sharedUrl } from '../../../test/servers/shared.ts'
 import { connectSqs, countIn, createQueue } from '../../../test/subjects/sqs.ts'
 import type { Outgoing } from '../broker.ts'
 import { sqsBatchConsumer, sqsConsumer, sqsPublisher } from '../sqs.ts'
@@ -28,16 +28,13 @@ function gate(): { readonly opened: Promise<void>; open(): void } {
 }
 
 needs('elasticmq').describe('SQS', () => {
-  let server: Running
+  let serverUrl: string
   let client: SQS
   beforeAll(async () => {
-    server = await startElasticmq()
-    client = connectSqs(server.url)
+    serverUrl = await sharedUrl(elasticmq)
+    client = connectSqs(serverUrl)
   })
-  afterAll(async () => {
-    client.destroy()
-    await server.stop()
-  })
+  afterAll(() => client.destroy())
 
   async function send(queueUrl: string, messages: readonly Outgoing[]): Promise<void> {
     const published = await sqsPublisher({ client, queueUrl }).publish(messages)
@@ -279,7 +276,7 @@ needs('elasticmq').describe('SQS', () => {
     const queueUrl = await createQueue(client)
     await send(queueUrl, numbered(4))
     const program = join(import.meta.dirname, '../../../test/messages/hanging-sqs-consumer.ts')
-    const child = fork(program, [server.url, queueUrl], { execArgv: [] })
+    const child = fork(program, [serverUrl, queueUrl], { execArgv: [] })
     const [taken] = (await once(child, 'message')) as [string]
     const exited = once(child, 'exit')
     child.kill('SIGKILL')
@@ -294,7 +291,7 @@ needs('elasticmq').describe('SQS', () => {
 
   test('a queue that is not there ends the consumer with what to do', async () => {
     const inbox = rememberingReceiver()
-    const queueUrl = `${server.url}/000000000000/nowhere`
+    const queueUrl = `${serverUrl}/000000000000/nowhere`
     const consuming = sqsConsumer({ client, queueUrl, inbox, ...quick }, noteId)
     await expect(consuming.ended).rejects.toThrow(/remembering cannot receive from .*nowhere .*Check the URL/)
     await consuming.stop()
@@ -305,7 +302,7 @@ needs('elasticmq').describe('SQS', () => {
     const other = await createQueue(client)
     const queueUrlOf = (topic: string): string => {
       if (topic === 'unknown') throw new Error('no queue for unknown')
-      return topic === 'nowhere' ? `${server.url}/000000000000/nowhere` : topic === 'other' ? other : queueUrl
+      return topic === 'nowhere' ? `${serverUrl}/000000000000/nowhere` : topic === 'other' ? other : queueUrl
     }
     const large = new Uint8Array(1_048_577).fill(97)
     const published = await sqsPublisher({ client, queueUrlOf }).publish([

@@ -1,8 +1,9 @@
 // The programs of docs/messaging.md about SQS run as written, on a queue of a real server.
 
 import { afterAll, expect, test } from 'vitest'
-import { startElasticmq } from '../../servers/elasticmq.ts'
+import { elasticmq } from '../../servers/elasticmq.ts'
 import { needs } from '../../servers/needs.ts'
+import { sharedUrl } from '../../servers/shared.ts'
 import { connectSqs, createQueue } from '../../subjects/sqs.ts'
 import { take } from '../blocks.ts'
 import { openPrograms } from '../programs.ts'
@@ -40,11 +41,11 @@ test('there are two programs, a consumer and a function of Lambda', () => {
 })
 
 needs('elasticmq').test('SQS: the consumer and the publisher run as written', async () => {
-  await using server = await startElasticmq()
-  const client = connectSqs(server.url)
+  const url = await sharedUrl(elasticmq)
+  const client = connectSqs(url)
   const env = {
     QUEUE_URL: await createQueue(client),
-    AWS_ENDPOINT_URL_SQS: server.url,
+    AWS_ENDPOINT_URL_SQS: url,
     AWS_ACCESS_KEY_ID: 'onceonly',
     AWS_SECRET_ACCESS_KEY: 'onceonly',
   }

@@ -11,7 +11,8 @@ import { createOutbox, type Outbox } from '../../../src/messages/outbox.ts'
 import { postgresStore } from '../../../src/stores/postgres.ts'
 import { pollUntil } from '../../servers/poll.ts'
 import { startPostgres } from '../../servers/postgres.ts'
-import { type BrokerName, brokers, type Started, topic } from './brokers.ts'
+import { type Started, topic } from './broker.ts'
+import { type BrokerName, brokers } from './brokers.ts'
 import { consumerPoints, type Order, type Point, relayPoints, type Role } from './process.ts'
 
 export interface ChainReport {
@@ -44,7 +45,7 @@ export async function runChain(broker: BrokerName, killsTotal: number): Promise<
   await using postgres = await startPostgres()
   const database = await postgres.createDatabase()
   const pool = new pg.Pool({ connectionString: database, max: keys.length + 2 })
-  await using started = await brokers[broker].start()
+  await using started = await (await brokers[broker].load()).start()
   try {
     const outbox = await createTables(pool)
     const report = await underFire({ pool, outbox, broker, started, database }, killsOf(killsTotal))
@@ -91,9 +92,13 @@ async function underFire(field: Battlefield, kills: ChainReport['kills']): Promi
     ])
     const killedMs = performance.now() - beganMs
     const { committed, aborted } = await writing.end()
-    await pollUntil('every event to have its effect', async () => {
-      return (await count(field.pool, 'select count(distinct id) from ledger')) >= committed.size
-    })
+    await pollUntil(
+      'every event to have its effect',
+      async () => {
+        return (await count(field.pool, 'select count(distinct id) from ledger')) >= committed.size
+      },
+      patience,
+    )
     await Promise.all([...relays, ...consumers].map((each) => each.stop()))
     return { kills, aborted, killedMs, ...(await judged(field.pool, committed)) }
   } finally {
@@ -146,9 +151,7 @@ function startWriting({ pool, outbox }: Battlefield): Writing {
   }
   const write = async (key: string): Promise<void> => {
     for (let seq = 1; !isOver; seq++) {
-      await pollUntil('the queue to shorten', () => isOver || committed.size - effects < backlogMax, {
-        timeoutMs: 600_000,
-      })
+      await pollUntil('the queue to shorten', () => isOver || committed.size - effects < backlogMax, patience)
       const client = await pool.connect()
       await client.query('begin')
       const id = await outbox.add(client, { topic, key, type: 'order.placed', data: { seq } })
@@ -169,6 +172,11 @@ function startWriting({ pool, outbox }: Battlefield): Writing {
   }
 }
 
+// What a process does before it is killed: or else the chain would go nowhere.
+const worksMin = { relay: 1, consumer: 5 }
+// A machine that is busy with other work must not look like a chain that is broken.
+const patience = { timeoutMs: 300_000, intervalMs: 50 }
+
 interface Kept {
   /** Whether it has done some work since it was started. */
   hasWorked(): boolean
@@ -181,19 +189,19 @@ interface Kept {
 
 /** A process that is started again whenever it has been killed. */
 function keepRunning({ broker, started, database }: Battlefield, role: Role, name: string): Kept {
-  const launch = (): { child: ChildProcess; ended: Promise<number | string>; hasWorked: boolean } => {
+  const launch = (): { child: ChildProcess; ended: Promise<number | string>; works: number } => {
     const program = join(import.meta.dirname, 'process.ts')
     const child = fork(program, [role, broker, started.place, database, name], { execArgv: [] })
     const ended = once(child, 'exit').then(([code, signal]) => (code ?? signal) as number | string)
-    const launched = { child, ended, hasWorked: false }
+    const launched = { child, ended, works: 0 }
     child.on('message', (said) => {
-      launched.hasWorked ||= said === 'working'
+      if (said === 'working') launched.works += 1
     })
     return launched
   }
   let current = launch()
   return {
-    hasWorked: () => current.hasWorked,
+    hasWorked: () => current.works >= worksMin[role],
     async killAt(point) {
       const { child, ended } = current
       if (point === undefined) child.kill('SIGKILL')
@@ -217,8 +225,7 @@ async function killAll(processes: readonly Kept[], points: readonly Point[], kil
   const ways = [...points, undefined]
   for (let kill = 0; kill < kills; kill++) {
     const turned = processes.map((_, at) => processes[(kill + at) % processes.length]!)
-    const one = await pollUntil('a process to work', () => turned.find((each) => each.hasWorked()))
-    process.stdout.write(`${Math.round(performance.now())} ${points[0]} ${kill}\n`)
+    const one = await pollUntil('a process to work', () => turned.find((each) => each.hasWorked()), patience)
     await one.killAt(ways[kill % ways.length])
   }
 }
@@ -226,9 +233,13 @@ async function killAll(processes: readonly Kept[], points: readonly Point[], kil
 async function strikeBroker({ pool, started }: Battlefield, kills: number): Promise<void> {
   for (let kill = 0; kill < kills; kill++) {
     const before = await count(pool, 'select count(*) from ledger')
-    await pollUntil('the chain to work', async () => {
-      return (await count(pool, 'select count(*) from ledger')) >= before + 30
-    })
+    await pollUntil(
+      'the chain to work',
+      async () => {
+        return (await count(pool, 'select count(*) from ledger')) >= before + 10
+      },
+      patience,
+    )
     await started.strike()
   }
 }

@@ -36,7 +36,7 @@ interface Post {
 
 async function relay({ broker, place, pool }: Post): Promise<() => Promise<void>> {
   const outbox = createOutbox({ store: postgresStore({ pool }), source: 'chain', shards: 4 })
-  const publisher = await brokers[broker].publisher(place)
+  const publisher = await (await brokers[broker].load()).publisher(place)
   const running = createRelay({
     outbox,
     // A killed relay keeps its shards for this long.
@@ -82,7 +82,8 @@ async function consumer({ broker, place, name, pool }: Post): Promise<() => Prom
       })
     },
   }
-  const consuming = await brokers[broker].consume({ place, inbox: watched, name }, async (tx, message) => {
+  const { consume } = await brokers[broker].load()
+  const consuming = await consume({ place, inbox: watched, name }, async (tx, message) => {
     const { seq } = JSON.parse(Buffer.from(message.body).toString()) as { seq: number }
     await tx.query('insert into ledger (id, key, seq) values ($1, $2, $3)', [message.id, message.key, seq])
     await pass('between an effect and its commit')
