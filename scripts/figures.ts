@@ -13,6 +13,7 @@ export const measuredPages: Readonly<Record<string, readonly string[]>> = {
   'stores.md': ['postgres', 'redis', 'sqlite'],
   'operating.md': ['retention'],
   'http.md': ['http'],
+  'messaging.md': ['outbox'],
 }
 
 /** The page with its figures as the results have them. */
