@@ -14,6 +14,7 @@ export {
   produce,
 } from './kafka/confluent.ts'
 export { kafkajsClient, type KafkajsKafka } from './kafka/kafkajs.ts'
+export { type Halts, watchHalts } from './kafka/member.ts'
 export { platformaticClient, type PlatformaticLibrary } from './kafka/platformatic.ts'
 export type { KafkaBatch } from './kafka/partition-lanes.ts'
 

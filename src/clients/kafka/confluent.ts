@@ -1,86 +1,28 @@
 // @confluentinc/kafka-javascript through its callback API, which is librdkafka's: the caller polls, and a partition leaves only when the
 // caller lets it go. Its errors are known by `code`; `isFatal` is false even for a producer that was fenced.
 
-import { backoffMs, backoffs } from '../../core/backoff.ts'
-import { sleep, systemClock, systemRandom } from '../../core/clock.ts'
+import { sleep, systemClock } from '../../core/clock.ts'
 import { invalidArgument } from '../../core/errors.ts'
-import type { KafkaClient, KafkaGroupOptions, KafkaMember, KafkaOutput, KafkaProducer, KafkaRecord } from '../kafka.ts'
-import { createLanes, type PartitionLanes, type PartitionName } from './partition-lanes.ts'
+import type { KafkaClient, KafkaGroupOptions, KafkaOutput, KafkaProducer, KafkaRecord } from '../kafka.ts'
+import {
+  called,
+  type ConfluentConsumer,
+  type ConfluentError,
+  type ConfluentMessage,
+  type ConfluentProducer,
+  type Connection,
+  type PolledConsumer,
+} from './confluent/library.ts'
+import { serveMember } from './confluent/member.ts'
+import { openMember } from './member.ts'
+import type { PartitionName } from './partition-lanes.ts'
+
+export { called, type ConfluentError, type ConfluentProducer, type PolledConsumer } from './confluent/library.ts'
 
 /** `import confluent from '@confluentinc/kafka-javascript'`. */
 export interface ConfluentLibrary {
   readonly Producer: new (settings: never) => object
   readonly KafkaConsumer: new (settings: never) => object
-}
-
-type Callback<T = unknown> = (error: ConfluentError | null | undefined, answer: T) => void
-
-export interface ConfluentError extends Error {
-  readonly code: number
-  readonly isTxnRequiresAbort?: boolean
-}
-
-interface Connection {
-  connect(options: { readonly timeout: number }, done: Callback): unknown
-  on(event: string, listener: (...given: never[]) => void): unknown
-}
-
-export interface ConfluentProducer extends Connection {
-  produce(
-    topic: string,
-    partition: null,
-    value: Buffer,
-    key: string | null,
-    timestamp: null,
-    opaque: unknown,
-    headers: readonly Record<string, string>[],
-  ): unknown
-  setPollInBackground(on: boolean): unknown
-  disconnect(flushMs: number, done: Callback): unknown
-  initTransactions(timeoutMs: number, done: Callback): void
-  beginTransaction(done: Callback): void
-  commitTransaction(timeoutMs: number, done: Callback): void
-  abortTransaction(timeoutMs: number, done: Callback): void
-  sendOffsetsToTransaction(
-    offsets: readonly ConfluentOffset[],
-    consumer: ConfluentConsumer,
-    timeoutMs: number,
-    done: Callback,
-  ): void
-}
-
-export interface ConfluentOffset extends PartitionName {
-  readonly offset: number
-}
-
-interface ConfluentMessage extends ConfluentOffset {
-  readonly value: Buffer | null
-  readonly key?: Buffer | string | null
-  readonly timestamp?: number
-  readonly headers?: readonly Readonly<Record<string, Buffer | string>>[]
-}
-
-export interface ConfluentConsumer extends Connection {
-  subscribe(topics: readonly string[]): unknown
-  setDefaultConsumeTimeout(timeoutMs: number): void
-  setDefaultIsTimeoutOnlyForFirstMessage(on: boolean): void
-  consume(max: number, done: Callback<ConfluentMessage[]>): void
-  commitCb(offsets: readonly ConfluentOffset[], done: Callback): unknown
-  committed(
-    partitions: readonly PartitionName[],
-    timeoutMs: number,
-    done: Callback<(PartitionName & { offset?: number })[]>,
-  ): unknown
-  seek(to: ConfluentOffset, timeoutMs: number, done: Callback): unknown
-  pause(partitions: readonly PartitionName[]): unknown
-  resume(partitions: readonly PartitionName[]): unknown
-  assign(partitions: readonly PartitionName[]): unknown
-  unassign(): unknown
-  incrementalAssign(partitions: readonly PartitionName[]): unknown
-  incrementalUnassign(partitions: readonly PartitionName[]): unknown
-  rebalanceProtocol(): string
-  assignmentLost(): boolean
-  disconnect(done: Callback): unknown
 }
 
 export type ConfluentSettings = Readonly<Record<string, unknown>>
@@ -133,7 +75,8 @@ export function confluentClient(library: ConfluentLibrary, settings: ConfluentSe
       const producer = newProducer(producerSettings(settings))
       return sending(await connected(producer))
     },
-    join: async (options) => joined(await openConsumer(options), options),
+    join: async (options) =>
+      openMember((stopping) => serveMember(() => openConsumer(options), options, stopping), options),
     async transactionalProducer(transactionalId, { transactionMs, callMs }) {
       // A message cannot wait for longer than its transaction.
       const times = { 'transaction.timeout.ms': transactionMs, 'message.timeout.ms': transactionMs }
@@ -161,11 +104,6 @@ const connectMs = 30_000
 async function connected<C extends Connection>(connection: C): Promise<C> {
   await called((done) => connection.connect({ timeout: connectMs }, done))
   return connection
-}
-
-/** A call with a callback as a promise. */
-export function called<T>(call: (done: Callback<T>) => unknown): Promise<T> {
-  return new Promise((resolve, reject) => call((error, answer) => (error ? reject(error) : resolve(answer))))
 }
 
 /** Settings of the user that would break a promise, by name. */
@@ -276,20 +214,6 @@ function asBuffer(bytes: Uint8Array): Buffer {
 
 type RebalanceCallback = (error: { readonly code: number }, partitions: readonly PartitionName[]) => void
 
-/** A consumer between whose polls, and only there, partitions come and go. */
-export interface PolledConsumer {
-  readonly consumer: ConfluentConsumer
-  /**
-   * Lets partitions come and go, then returns what is there now, at most `max` records. `revoked` is awaited before a partition goes.
-   * `lost` partitions are another member's already.
-   */
-  poll(
-    max: number,
-    revoked: (partitions: readonly PartitionName[], lost: boolean) => Promise<void>,
-  ): Promise<readonly KafkaRecord[]>
-  close(): Promise<void>
-}
-
 const assignCode = -175
 const closeMs = 10_000
 
@@ -351,66 +275,3 @@ function recordOf(message: ConfluentMessage): KafkaRecord {
     raw: message,
   }
 }
-
-// A lane that holds this many records takes no more until half of them are done with. Pausing costs what was fetched ahead.
-const laneMax = 1_000
-const pollMax = 500
-
-/** The loop of a member whose records go through lanes. */
-function joined(polled: PolledConsumer, options: KafkaGroupOptions): KafkaMember {
-  const { consumer } = polled
-  const paused = new Map<string, PartitionName>()
-  const nameOf = ({ topic, partition }: PartitionName): string => `${partition} ${topic}`
-  let stopping = false
-  const lanes: PartitionLanes = createLanes({
-    ...options,
-    clock: systemClock,
-    commit: async ({ topic, partition }, next) => {
-      await called((done) => consumer.commitCb([{ topic, partition, offset: Number(next) }], done))
-    },
-    onProgress(of) {
-      if (!paused.has(nameOf(of)) || lanes.waiting(of) > laneMax / 2) return
-      paused.delete(nameOf(of))
-      consumer.resume([of])
-    },
-  })
-  const revoked = async (partitions: readonly PartitionName[], lost: boolean): Promise<void> => {
-    for (const of of partitions) paused.delete(nameOf(of))
-    await lanes.drop(lost ? 0 : options.handoverMs, partitions)
-  }
-  const takeSome = async (): Promise<number> => {
-    const records = await polled.poll(pollMax, revoked)
-    for (const record of records) lanes.push(record)
-    for (const { topic, partition } of records) {
-      const of = { topic, partition }
-      if (lanes.waiting(of) < laneMax || paused.has(nameOf(of))) continue
-      paused.set(nameOf(of), of)
-      consumer.pause([of])
-    }
-    return records.length
-  }
-  const loop = async (): Promise<void> => {
-    for (let idle = 0; !stopping;) {
-      try {
-        idle = (await takeSome()) > 0 ? 0 : idle + 1
-      } catch (error) {
-        if ((error as ConfluentError).code === fatalCode) return options.onEnd(error)
-        options.onError(error)
-        idle += 1
-      }
-      if (idle > 0) await sleep(systemClock, backoffMs(backoffs.kafkaPoll, idle, systemRandom))
-    }
-  }
-  const running = loop()
-  let stopped: Promise<void> | undefined
-  const stop = async (): Promise<void> => {
-    stopping = true
-    await running
-    await lanes.drop(Infinity)
-    await polled.close()
-  }
-  return { stop: () => (stopped ??= stop()) }
-}
-
-// ERR__FATAL.
-const fatalCode = -150

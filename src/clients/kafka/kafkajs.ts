@@ -4,6 +4,7 @@
 import { systemClock } from '../../core/clock.ts'
 import { invalidArgument } from '../../core/errors.ts'
 import type { KafkaClient, KafkaGroupOptions, KafkaMember, KafkaProducer, KafkaRecord } from '../kafka.ts'
+import { watchHalts } from './member.ts'
 import { createLanes } from './partition-lanes.ts'
 
 /** `new Kafka({ brokers })` of kafkajs. */
@@ -190,6 +191,7 @@ async function handleBatch({ payload, consumer, options, underWay, heartbeatInte
       if (left === 0) settle()
     },
     commit: async (_, next) => {
+      halts.check()
       await consumer.commitOffsets([{ topic, partition, offset: String(next) }])
       // Where kafkajs reads on.
       payload.resolveOffset(String(next - 1n))
@@ -205,6 +207,7 @@ async function handleBatch({ payload, consumer, options, underWay, heartbeatInte
     settle()
   }
   underWay.add(end)
+  const halts = watchHalts(options.sessionMs, () => void end(0))
   const beats = beating(payload, heartbeatInterval)
   beats.failed.catch(() => end(options.handoverMs))
   try {
@@ -212,6 +215,7 @@ async function handleBatch({ payload, consumer, options, underWay, heartbeatInte
     await done
   } finally {
     underWay.delete(end)
+    halts.stop()
     beats.stop()
   }
   // A rebalance: kafkajs must hear of it to join again.

@@ -52,7 +52,7 @@ interface Lane extends PartitionName {
   running: Promise<void> | undefined
 }
 
-const nameOf = ({ topic, partition }: PartitionName): string => `${partition} ${topic}`
+export const nameOf = ({ topic, partition }: PartitionName): string => `${partition} ${topic}`
 
 export function createLanes(options: LanesOptions): PartitionLanes {
   const lanes = new Map<string, Lane>()

@@ -1,10 +1,10 @@
 // @platformatic/kafka. Concurrent sends of its idempotent producer are lost without an error, so there is one send at a time. Its
 // read_committed consumer hands out aborted records, so it is for topics without transactions, and the handler needs an inbox.
 
-import { backoffMs, backoffs } from '../../core/backoff.ts'
-import { sleep, systemClock, systemRandom } from '../../core/clock.ts'
+import { systemClock } from '../../core/clock.ts'
 import { invalidArgument } from '../../core/errors.ts'
-import type { KafkaClient, KafkaGroupOptions, KafkaMember, KafkaProducer, KafkaRecord } from '../kafka.ts'
+import type { KafkaClient, KafkaGroupOptions, KafkaProducer, KafkaRecord } from '../kafka.ts'
+import { watchHalts, openMember } from './member.ts'
 import { createLanes, type PartitionLanes } from './partition-lanes.ts'
 
 /** `import * as platformatic from '@platformatic/kafka'`. */
@@ -24,12 +24,13 @@ interface PlatformaticProducer {
       readonly headers: Map<Buffer, Buffer>
     }[]
   }): Promise<unknown>
+  on(event: 'error', listener: () => void): unknown
   close(force?: boolean): Promise<void>
 }
 
 interface PlatformaticConsumer {
   readonly generationId: number
-  on(event: string, listener: () => void): unknown
+  on(event: string, listener: (given: unknown) => void): unknown
   consume(options: object): Promise<PlatformaticStream>
   commit(options: {
     readonly offsets: { topic: string; partition: number; offset: bigint; leaderEpoch: number }[]
@@ -95,7 +96,8 @@ export function platformaticClient(library: PlatformaticLibrary, settings: Platf
       return sending(new newProducer({ ...retries, partitioner, ...settings, ...promised }))
     },
     async join(options) {
-      return joined((more) => new newConsumer({ ...retries, ...settings, ...more }), options)
+      const create = (more: object): PlatformaticConsumer => new newConsumer({ ...retries, ...settings, ...more })
+      return openMember((stopping) => serve(create, options, stopping), options)
     },
   }
 }
@@ -122,6 +124,8 @@ function codesIn(error: unknown): string[] {
 }
 
 function sending(producer: PlatformaticProducer): KafkaProducer {
+  // A send that fails says so itself.
+  producer.on('error', () => {})
   return {
     async send(outputs) {
       const messages = outputs.map(({ topic, key, value, headers }) => ({
@@ -144,31 +148,8 @@ function sending(producer: PlatformaticProducer): KafkaProducer {
 // Of all partitions together: its stream can be paused, a partition of it cannot.
 const waitingMax = 2_000
 
-function joined(create: (more: object) => PlatformaticConsumer, options: KafkaGroupOptions): KafkaMember {
-  const stopping = new AbortController()
-  const { signal } = stopping
-  const loop = async (): Promise<void> => {
-    for (let tries = 0; !signal.aborted; tries++) {
-      try {
-        await consumeUntilItFails(create, options, signal)
-        return
-      } catch (error) {
-        options.onError(error)
-      }
-      await sleep(systemClock, backoffMs(backoffs.broker, tries, systemRandom), { signal })
-    }
-  }
-  const running = loop()
-  return {
-    async stop() {
-      stopping.abort()
-      await running
-    },
-  }
-}
-
 /** Resolves after `stopping`. Rejects when the stream has ended for another reason: it does not survive the end of a connection. */
-async function consumeUntilItFails(
+async function serve(
   create: (more: object) => PlatformaticConsumer,
   options: KafkaGroupOptions,
   stopping: AbortSignal,
@@ -185,10 +166,20 @@ async function consumeUntilItFails(
   const lanes: PartitionLanes = createLanes({
     ...options,
     clock: systemClock,
-    commit: ({ topic, partition }, next) =>
-      consumer.commit({ offsets: [{ topic, partition, offset: next, leaderEpoch: -1 }] }),
+    commit: async ({ topic, partition }, next) => {
+      halts.check()
+      await consumer.commit({ offsets: [{ topic, partition, offset: next, leaderEpoch: -1 }] })
+    },
     onProgress: () => void (lanes.waiting() <= waitingMax / 2 && stream?.resume()),
   })
+  const failed = Promise.withResolvers<never>()
+  const halts = watchHalts(options.sessionMs, () => {
+    void lanes.drop(0)
+    failed.reject(new Error('the process stood still'))
+  })
+  failed.promise.catch(() => {})
+  // Without a listener it would end the process.
+  consumer.on('error', failed.reject)
   // It does not wait for us, and reads on from the committed offsets: what is in the lanes comes again.
   for (const event of ['consumer:group:rebalance', 'consumer:group:join']) consumer.on(event, () => void lanes.drop(0))
   try {
@@ -200,9 +191,13 @@ async function consumeUntilItFails(
       isolationLevel: readUncommitted,
       maxWaitTime: 500,
     })
-    await flowUntilEnd(stream, consumer, lanes, stopping)
+    const flowing = flowUntilEnd(stream, consumer, lanes, stopping)
+    // It may fail after the other has.
+    flowing.catch(() => {})
+    await Promise.race([flowing, failed.promise])
     await lanes.drop(Infinity)
   } finally {
+    halts.stop()
     await lanes.drop(0)
     await consumer.close(true)
   }

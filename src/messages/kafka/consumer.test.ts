@@ -99,17 +99,22 @@ needs(['kafka', 'confluent']).describe('kafkaConsumer', () => {
         ['a', 'first'],
         ['a', 'second'],
       ])
+      let begun = false
       let release = (): void => {}
       const held = new Promise<void>((resolve) => (release = resolve))
       const consuming = stoppedAfterwards(
         kafkaConsumer(
           { client, topics: [topic], group, inbox, sessionMs, ...isolationOf(client) },
           async (_, message) => {
-            if (message.id === 'second') await held
+            if (message.id !== 'second') return
+            begun = true
+            await held
           },
         ),
       )
-      await pollUntil('the first to be committed', async () => (await committedOffsets(url, group, topic))[0]! >= 1)
+      // Also when the test fails: a stop waits for the handler.
+      onTestFinished(() => release())
+      await pollUntil('the second to be begun', () => begun)
       let stopped = false
       const stop = consuming.stop().then(() => (stopped = true))
       expect((await committedOffsets(url, group, topic))[0]).toBe(1)

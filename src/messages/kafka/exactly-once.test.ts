@@ -35,53 +35,57 @@ function byPartition(read: readonly Judged[]): Map<number, string[]> {
 const long = process.env['ONCEONLY_LONG'] === '1'
 
 needs(['kafka', 'confluent'], { ours: true }).describe('exactlyOnce', () => {
-  test(`${long ? '100,000' : '10,000'} messages, workers killed and the broker bounced: a reader that is not ours sees each once, in the order of its partition`, async () => {
-    const [count, rounds, killsMin] = long ? [100_000, 30, 30] : [10_000, 5, 5]
-    await using server = await startKafka()
-    const [from, to] = [await createTopic(server.url, 4, 'from'), await createTopic(server.url, 4, 'to')]
-    const group = randomUUID()
-    const start = (name: string): Worker =>
-      startWorker('exactly-once-worker.ts', {
-        url: server.url,
-        from,
-        to,
-        group,
-        transactionalId: name,
-        batchMax: 750,
-        transactionMs: 60_000,
-        pauseEvery: 50,
-        failEvery: 997,
-      } satisfies ExactlyOnceWorker)
-    const names = ['worker-1', 'worker-2']
-    const workers = names.map(start)
-    await using judge = startJudge(server.url, to, 'read_committed')
-    let kills = 0
-    for (let round = 0; round < rounds; round++) {
-      const [begin, end] = [(count * round) / rounds, (count * (round + 1)) / rounds].map(Math.floor)
-      await sendTexts(server.url, from, numbers(begin!, end!))
-      const before = judge.read.length
-      await pollUntil(`output in round ${round}`, () => judge.read.length > before || judge.read.length >= end!)
-      if (round % 3 === 1) {
-        await server.crash()
-        await server.restart()
+  test(
+    `${long ? '100,000' : '10,000'} messages, workers killed and the broker bounced: a reader that is not ours sees each once, in the order of its partition`,
+    { timeout: long ? 1_800_000 : 400_000 },
+    async () => {
+      const [count, rounds, killsMin] = long ? [100_000, 30, 30] : [10_000, 5, 5]
+      await using server = await startKafka()
+      const [from, to] = [await createTopic(server.url, 4, 'from'), await createTopic(server.url, 4, 'to')]
+      const group = randomUUID()
+      const start = (name: string): Worker =>
+        startWorker('exactly-once-worker.ts', {
+          url: server.url,
+          from,
+          to,
+          group,
+          transactionalId: name,
+          batchMax: 750,
+          transactionMs: 60_000,
+          pauseEvery: 50,
+          failEvery: 997,
+        } satisfies ExactlyOnceWorker)
+      const names = ['worker-1', 'worker-2']
+      const workers = names.map(start)
+      await using judge = startJudge(server.url, to, 'read_committed')
+      let kills = 0
+      for (let round = 0; round < rounds; round++) {
+        const [begin, end] = [(count * round) / rounds, (count * (round + 1)) / rounds].map(Math.floor)
+        await sendTexts(server.url, from, numbers(begin!, end!))
+        const before = judge.read.length
+        await pollUntil(`output in round ${round}`, () => judge.read.length > before || judge.read.length >= end!)
+        if (round % 3 === 1) {
+          await server.crash()
+          await server.restart()
+        }
+        const victim = round % 2
+        if ((await workers[victim]!.end('SIGKILL')) === 'SIGKILL') kills++
+        workers[victim] = start(names[victim]!)
       }
-      const victim = round % 2
-      if ((await workers[victim]!.end('SIGKILL')) === 'SIGKILL') kills++
-      workers[victim] = start(names[victim]!)
-    }
-    await pollUntil('all output', () => judge.read.length >= count, { timeoutMs: long ? 600_000 : 60_000 })
-    for (const worker of workers) expect(await worker.end('SIGTERM')).toBe(0)
-    const read = await judge.end()
-    await using input = startJudge(server.url, from, 'read_committed')
-    await using raw = startJudge(server.url, to, 'read_uncommitted')
-    expect(read.length).toBe(count)
-    expect(new Set(read.map(({ value }) => value)).size).toBe(count)
-    expect(byPartition(read)).toEqual(byPartition(await input.end()))
-    expect(kills).toBeGreaterThanOrEqual(killsMin)
-    // Records of transactions that were aborted, by a transform that failed or by a kill.
-    expect((await raw.end()).length - count).toBeGreaterThan(100)
-    expect((await committedOffsets(server.url, group, from)).every((offset) => offset > 0)).toBe(true)
-  })
+      await pollUntil('all output', () => judge.read.length >= count, { timeoutMs: long ? 600_000 : 120_000 })
+      for (const worker of workers) expect(await worker.end('SIGTERM')).toBe(0)
+      const read = await judge.end()
+      await using input = startJudge(server.url, from, 'read_committed')
+      await using raw = startJudge(server.url, to, 'read_uncommitted')
+      expect(read.length).toBe(count)
+      expect(new Set(read.map(({ value }) => value)).size).toBe(count)
+      expect(byPartition(read)).toEqual(byPartition(await input.end()))
+      expect(kills).toBeGreaterThanOrEqual(killsMin)
+      // Records of transactions that were aborted, by a transform that failed or by a kill.
+      expect((await raw.end()).length - count).toBeGreaterThan(100)
+      expect((await committedOffsets(server.url, group, from)).every((offset) => offset > 0)).toBe(true)
+    },
+  )
 })
 
 /** A worker in this process, and what `read_committed` shows of its output. */
@@ -262,6 +266,38 @@ needs(['kafka', 'confluent']).describe('a worker of exactlyOnce', () => {
       { ...soon, intervalMs: 200 },
     )
     expect(end).toMatchObject({ code: 'CLAIM_LOST', message: expect.stringContaining('was fenced') as string })
+  })
+
+  test('a zombie that comes back after its session commits nothing', { timeout: 120_000 }, async () => {
+    const { url, from, to, options, output } = await openWorld()
+    const worker = { url, from, to, group: options.group, batchMax: 750, transactionMs: 60_000, failEvery: 1e9 }
+    await sendTexts(url, from, numbers(0, 100))
+    await using zombie = startWorker('exactly-once-worker.ts', {
+      ...worker,
+      transactionalId: `${options.group}-zombie`,
+      pauseEvery: 1,
+    } satisfies ExactlyOnceWorker)
+    await pollUntil('the zombie to begin', () => zombie.said.includes('begun'))
+    zombie.signal('SIGSTOP')
+    await using heir = startWorker('exactly-once-worker.ts', {
+      ...worker,
+      transactionalId: `${options.group}-heir`,
+      pauseEvery: 1e9,
+    } satisfies ExactlyOnceWorker)
+    // Before the zombie comes back the heir has done all and left: a group without members would take any offset.
+    await pollUntil('the heir to commit', async () => (await committedOffsets(url, options.group, from))[0] === 100)
+    expect(await heir.end('SIGTERM')).toBe(0)
+    zombie.signal('SIGCONT')
+    await pollUntil('the zombie to notice', () => zombie.said.includes('survived') || zombie.hasEnded)
+    await sendTexts(url, from, numbers(100, 110))
+    await using successor = startWorker('exactly-once-worker.ts', {
+      ...worker,
+      transactionalId: `${options.group}-successor`,
+      pauseEvery: 1e9,
+    } satisfies ExactlyOnceWorker)
+    await pollUntil('all output', () => output.includes('109'))
+    for (const each of [zombie, successor]) if (!each.hasEnded) await each.end('SIGTERM')
+    expect(output).toEqual(valuesOf(numbers(0, 110)))
   })
 
   test('static membership and the new group protocol work', timed, async () => {

@@ -8,10 +8,12 @@ import {
   type ConfluentClient,
   type ConfluentError,
   type ConfluentProducer,
+  type Halts,
   type KafkaClient,
   type KafkaRecord,
   type PolledConsumer,
   produce,
+  watchHalts,
 } from '../../clients/kafka.ts'
 import { backoffMs, backoffs } from '../../core/backoff.ts'
 import { sleep, systemClock, systemRandom } from '../../core/clock.ts'
@@ -169,11 +171,13 @@ async function session(work: Work, transactions: { committed: number }): Promise
       begin: work.begin ?? 'earliest',
       instanceId: work.instanceId,
       protocol: work.protocol ?? 'classic',
-      sessionMs: work.sessionMs ?? 45_000,
+      sessionMs: work.sessionMs ?? sessionMsDefault,
     })
+    const halts = watchHalts(work.sessionMs ?? sessionMsDefault, () => {})
     try {
-      await transact({ work, producer, polled, transactions })
+      await transact({ work, producer, polled, transactions, halts })
     } finally {
+      halts.stop()
       await polled.close()
     }
   } finally {
@@ -184,14 +188,17 @@ async function session(work: Work, transactions: { committed: number }): Promise
 /** A call to the coordinator that takes longer says nothing certain. */
 const callMs = 30_000
 
+const sessionMsDefault = 45_000
+
 interface Open {
   readonly work: Work
+  readonly halts: Halts
   readonly producer: ConfluentProducer
   readonly polled: PolledConsumer
   readonly transactions: { committed: number }
 }
 
-async function transact({ work, producer, polled, transactions }: Open): Promise<void> {
+async function transact({ work, producer, polled, transactions, halts }: Open): Promise<void> {
   let idle = 0
   let failures = 0
   while (!work.signal.aborted) {
@@ -202,7 +209,7 @@ async function transact({ work, producer, polled, transactions }: Open): Promise
     }
     idle = 0
     try {
-      await transaction({ work, producer, polled }, records)
+      await transaction({ work, producer, polled, halts }, records)
       transactions.committed++
       failures = 0
     } catch (error) {
@@ -233,7 +240,7 @@ async function gather(polled: PolledConsumer, max: number): Promise<readonly Kaf
 class TransformFailed extends Error {}
 
 async function transaction(
-  { work, producer, polled }: Omit<Open, 'transactions'>,
+  { work, producer, polled, halts }: Omit<Open, 'transactions'>,
   records: readonly KafkaRecord[],
 ): Promise<void> {
   await called((done) => producer.beginTransaction(done))
@@ -246,6 +253,8 @@ async function transaction(
   }
   // A record that the client itself refuses (too large) is no part of the transaction, which would commit without it.
   if (failed) throw failed
+  // The broker refuses the offsets of a generation that is over. A process that stood still does not even ask.
+  halts.check()
   await called((done) => producer.sendOffsetsToTransaction(offsetsBehind(records), polled.consumer, callMs, done))
   await called((done) => producer.commitTransaction(callMs, done))
   // The commit has waited for every record that the client took, and refuses when the broker has not taken one.

@@ -1,4 +1,5 @@
-// A worker of exactlyOnce, to be killed. It prints "begun" at the first message of a transform, and fails some messages once.
+// A worker of exactlyOnce, to be killed and halted. It prints "begun" at the first message of a transform, and fails some messages once.
+import { subscribe } from 'node:diagnostics_channel'
 import { exactlyOnce } from '../../../src/messages/kafka.ts'
 import { confluentOn } from './world.ts'
 
@@ -19,6 +20,8 @@ export interface ExactlyOnceWorker {
 }
 
 const { url, from, failEvery, pauseEvery, ...options } = JSON.parse(process.argv[2]!) as ExactlyOnceWorker
+// What it survives.
+subscribe('onceonly:consumer-failed', () => process.stdout.write('survived\n'))
 const failed = new Set<string>()
 let seen = 0
 
@@ -26,7 +29,7 @@ const working = exactlyOnce({
   ...options,
   client: confluentOn(url),
   from: [from],
-  sessionMs: 1_500,
+  sessionMs: 3_000,
   transform: async (message) => {
     if (seen++ === 0) process.stdout.write('begun\n')
     const text = Buffer.from(message.body).toString()

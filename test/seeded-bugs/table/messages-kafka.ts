@@ -140,6 +140,18 @@ export const kafkaBugs: readonly SeededBug[] = [
       caughtBy: consumed('a promise that a client cannot keep is refused by name'),
     },
   ]),
+  ...bugsIn('src/clients/kafka/member.ts', 'messages', [
+    {
+      id: 'kafka: a process that stood still commits what it has handled',
+      find: 'nowMs - lastMs > limitMs',
+      replace: 'nowMs - lastMs > 1e9 * limitMs',
+      caughtBy: byTest(
+        'src/messages/kafka/faults.test.ts',
+        '@platformatic/kafka: a zombie that comes back after its session commits nothing, and joins again',
+        'kafka',
+      ),
+    },
+  ]),
   ...bugsIn('src/clients/kafka/partition-lanes.ts', 'messages', [
     {
       id: 'kafka: a partition that is gone is still committed',
