@@ -1,7 +1,7 @@
 // The smallest honest receiver, for the tests of a broker's file: it remembers in memory which messages are done. `effects` is what
 // its handlers wrote, in their order, and has no constraint: an effect that ran twice is there twice.
 
-import type { BatchHandler, Delivered, Message, MessageHandler, Receiver } from '../../src/messages/broker.ts'
+import type { Delivered, Message, MessageHandler, Receiver } from '../../src/messages/broker.ts'
 
 export interface Remembering extends Receiver<string[]> {
   readonly effects: string[]
@@ -51,30 +51,6 @@ export function rememberingReceiver(retryAfterMs = 0): Remembering {
     }
   }
 
-  async function deliverBatch(
-    messages: readonly Message[],
-    handler: BatchHandler<string[]>,
-    acknowledge: (positions: readonly number[]) => Promise<void>,
-  ): Promise<readonly Delivered[]> {
-    const done: number[] = []
-    const delivered: Delivered[] = []
-    for (const [position, message] of messages.entries()) {
-      const one = await deliver(
-        message,
-        (tx, each) => handler(tx, [each]),
-        async () => {},
-      )
-      if (one.acknowledged) done.push(position)
-      delivered.push(one)
-    }
-    try {
-      if (done.length > 0) await acknowledge(done)
-      return delivered
-    } catch (error) {
-      return delivered.map(() => refused(error))
-    }
-  }
-
   return {
     consumer: 'remembering',
     effects,
@@ -89,6 +65,30 @@ export function rememberingReceiver(retryAfterMs = 0): Remembering {
       return runningMax
     },
     deliver,
-    deliverBatch,
+    deliverBatch: (messages, handler, acknowledge) => oneByOne(deliver, refused, messages, handler, acknowledge),
+  }
+}
+
+async function oneByOne(
+  deliver: Remembering['deliver'],
+  refused: (error: unknown) => Delivered,
+  ...[messages, handler, acknowledge]: Parameters<Remembering['deliverBatch']>
+): Promise<readonly Delivered[]> {
+  const done: number[] = []
+  const delivered: Delivered[] = []
+  for (const [position, message] of messages.entries()) {
+    const one = await deliver(
+      message,
+      (tx, each) => handler(tx, [each]),
+      async () => {},
+    )
+    if (one.acknowledged) done.push(position)
+    delivered.push(one)
+  }
+  try {
+    if (done.length > 0) await acknowledge(done)
+    return delivered
+  } catch (error) {
+    return delivered.map(() => refused(error))
   }
 }
