@@ -259,6 +259,26 @@ for (const { name, server, start } of grounds) {
       expect(broker.arrived).toHaveLength(3)
     })
 
+    test('a relay that is stopped while it attends to its leases publishes no more', async () => {
+      const broker = listBroker()
+      const slow = gated(broker)
+      const attending = Promise.withResolvers<void>()
+      await addAll(['a', 'a', 'a'])
+      const { rows, onAdded } = open.outbox
+      const outbox = { rows: { ...rows, retain: () => attending.promise }, onAdded }
+      const relay = createRelay({ outbox, publisher: slow, batch: 1 })
+      relay.start()
+      await slow.reached
+      const stopping = relay.stop()
+      slow.open()
+      await expect.poll(async () => (await open.outbox.status()).unsent, { timeout: 30_000 }).toBeLessThan(3)
+      // Time for a worker that was not told.
+      for (let asked = 0; asked < 20 && broker.arrived.length < 2; asked++) await open.outbox.status()
+      attending.resolve()
+      await stopping
+      expect(broker.arrived).toHaveLength(1)
+    })
+
     test('a relay that dies at any call loses nothing, repeats only what was not marked, and keeps the order', async () => {
       let crashes = 0
       const [a, b, bad] = keysOfOneShard(3) as [string, string, string]

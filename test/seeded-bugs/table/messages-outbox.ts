@@ -140,12 +140,6 @@ export const outboxBugs: readonly SeededBug[] = [
       caughtBy: inRelay(blocks),
     },
     {
-      id: 'relay: a key stays blocked after its held rows are sent',
-      find: '  state.blocked = await source.blocked(state.shard)\n  // There may',
-      replace: '  // There may',
-      caughtBy: inRelay(blocks),
-    },
-    {
       id: 'relay: a batch that the broker did not take is marked',
       find: 'if (published instanceof Error) return { ...nothing, error: published }\n  const { sent, held } = judge(free',
       replace:
@@ -182,7 +176,7 @@ export const outboxBugs: readonly SeededBug[] = [
       id: 'relay: stop goes on publishing while it waits for its turn',
       find: 'for (const { worker } of workers.values()) worker.stop()\n',
       replace: '',
-      caughtBy: inRelay('stop marks what is being published, and publishes no more'),
+      caughtBy: inRelay('a relay that is stopped while it attends to its leases publishes no more'),
     },
   ]),
   ...bugsIn('src/messages/relay/keeper.ts', 'messages', [
