@@ -29,7 +29,8 @@ const classArchive = join(folder, 'kafka.jsa')
 export const kafka: Server<KafkaOptions> = {
   name: 'kafka',
   get aptPackages() {
-    return [...(findProgram('java') ? [] : ['openjdk-17-jdk-headless']), ...(findProgram('mvn') ? [] : ['maven'])]
+    // With the compiler, which a program that is one source file needs (kafkaJava).
+    return [...(findProgram('javac') ? [] : ['openjdk-17-jdk-headless']), ...(findProgram('mvn') ? [] : ['maven'])]
   },
   mavenArtefacts,
   urlVariable,
@@ -89,6 +90,7 @@ function startBroker(options: KafkaOptions, archive: string[]): Promise<Running>
 
 function whatIsMissing(): string | undefined {
   if (!findProgram('java')) return 'java was not found'
+  if (!findProgram('javac')) return 'javac was not found'
   return existsSync(folder) ? undefined : 'Kafka was not found in .servers'
 }
 
