@@ -27,7 +27,8 @@ const numbers = (begin: number, end: number): (readonly [string, string])[] =>
 function byPartition(read: readonly Judged[]): Map<number, string[]> {
   const found = new Map<number, string[]>()
   for (const { partition, value } of read.toSorted((a, b) => a.offset - b.offset)) {
-    found.set(partition, [...(found.get(partition) ?? []), value])
+    if (!found.has(partition)) found.set(partition, [])
+    found.get(partition)!.push(value)
   }
   return new Map([...found].sort(([a], [b]) => a - b))
 }
