@@ -6,8 +6,9 @@ import { freshSeed, isThorough } from '../fresh-seed.ts'
 import { type Counts, createRelayWorld, noCounts, type RelayProcess, type RelayWorld } from './relay-world.ts'
 
 const schedulesFixed = 60
-// A shard that its relay owned without working on it; rows behind a parked one that were due before it.
-const found = [1364274397, 1239410333, 1440834133, 1742045338]
+// A shard that its relay owned without working on it; rows behind a parked one that were due before it; a relay that went on with what it
+// knew when taking its shard anew had failed.
+const found = [1364274397, 1239410333, 1440834133, 1742045338, 1017912388]
 const schedulesFresh = 1_000
 const total = noCounts()
 

@@ -39,20 +39,25 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
     resting = undefined
   }
 
-  /** After an error nothing is known of what was written. The shard is taken anew, with what is in the database. */
+  /**
+   * After an error nothing is known of what was written. The shard is taken anew, with what is in the database, and nothing is read,
+   * published or marked before that: what the relay knew may be from before its own last write.
+   */
   async function recover(error: unknown): Promise<'ours' | 'lost'> {
-    publish('relay-failed', undefined, { shard, publisher: publisher.name, reason: reasonIn(error) })
-    await rest(backoffMs(backoffs.relayOutage, failures++, random))
-    if (stopping.signal.aborted) return 'ours'
-    try {
-      const again = await source.take(shard, owner, leaseMs)
-      if (!again) return 'lost'
-      const { failingSince } = state
-      state = { ...stateOf(again), failingSince, from: state.from }
-    } catch {
-      // The database is still down, and the next round says so.
+    for (let failure = error; ;) {
+      publish('relay-failed', undefined, { shard, publisher: publisher.name, reason: reasonIn(failure) })
+      await rest(backoffMs(backoffs.relayOutage, failures++, random))
+      if (stopping.signal.aborted) return 'ours'
+      try {
+        const again = await source.take(shard, owner, leaseMs)
+        if (!again) return 'lost'
+        const { failingSince } = state
+        state = { ...stateOf(again), failingSince, from: state.from }
+        return 'ours'
+      } catch (next) {
+        failure = next
+      }
     }
-    return 'ours'
   }
 
   async function run(): Promise<'stopped' | 'lost'> {

@@ -149,6 +149,14 @@ export const outboxBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/messages/relay/worker.ts', 'messages', [
+    {
+      id: 'relay: a relay that could not take its shard anew goes on with what it knew',
+      find: '        failure = next\n',
+      replace: "        failure = next\n        return 'ours'\n",
+      caughtBy: inSimulation,
+    },
+  ]),
   ...bugsIn('src/messages/relay/verdicts.ts', 'messages', [
     {
       id: 'relay: a row behind a failed one counts as sent',
