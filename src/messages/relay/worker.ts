@@ -3,6 +3,7 @@
 
 import { backoffMs, backoffs } from '../../core/backoff.ts'
 import { sleep } from '../../core/clock.ts'
+import type { Clock } from '../../core/clock.ts'
 import { publish } from '../../core/events.ts'
 import { nothing, reasonIn, roundOf, stateOf } from './rounds.ts'
 import type { RelayContext, Round } from './rounds.ts'
@@ -23,21 +24,10 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
   const { source, owner, leaseMs, clock, random, publisher } = context
   const { shard } = taken
   const stopping = new AbortController()
-  let resting: AbortController | undefined
-  let lookAt = 0
+  const resting = restingOn(clock, stopping.signal)
   let state = stateOf(taken)
   let idle = 0
   let failures = 0
-
-  /** A wake-up can bring `lookAt` forward meanwhile. */
-  async function rest(delayMs: number): Promise<void> {
-    lookAt = clock.elapsed() + delayMs
-    while (!stopping.signal.aborted && clock.elapsed() < lookAt) {
-      resting = new AbortController()
-      await sleep(clock, lookAt - clock.elapsed(), { signal: resting.signal })
-    }
-    resting = undefined
-  }
 
   /**
    * After an error nothing is known of what was written. The shard is taken anew, with what is in the database, and nothing is read,
@@ -46,7 +36,7 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
   async function recover(error: unknown): Promise<'ours' | 'lost'> {
     for (let failure = error; ;) {
       publish('relay-failed', undefined, { shard, publisher: publisher.name, reason: reasonIn(failure) })
-      await rest(backoffMs(backoffs.relayOutage, failures++, random))
+      await resting.rest(backoffMs(backoffs.relayOutage, failures++, random))
       if (stopping.signal.aborted) return 'ours'
       try {
         const again = await source.take(shard, owner, leaseMs)
@@ -70,7 +60,7 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
       }
       failures = 0
       if (round.found > 0) idle = 0
-      else await rest(backoffMs(backoffs.relayPoll, idle++, random))
+      else await resting.rest(backoffMs(backoffs.relayPoll, idle++, random))
     }
     return 'stopped'
   }
@@ -83,13 +73,36 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
       // A relay that rests because its broker is down is not woken by more rows for it.
       if (failures > 0) return
       idle = 0
-      const wantedAt = clock.elapsed() + (when === 'now' ? 0 : backoffs.relayPoll.firstMs)
-      if (wantedAt >= lookAt) return
-      lookAt = wantedAt
-      resting?.abort()
+      resting.wakeAt(clock.elapsed() + (when === 'now' ? 0 : backoffs.relayPoll.firstMs))
     },
     stop() {
       stopping.abort()
+      resting.wakeAt(0)
+    },
+  }
+}
+
+interface Resting {
+  rest(delayMs: number): Promise<void>
+  /** Ends a rest at this moment, if it would last longer. */
+  wakeAt(atMs: number): void
+}
+
+function restingOn(clock: Clock, stopping: AbortSignal): Resting {
+  let resting: AbortController | undefined
+  let lookAt = 0
+  return {
+    async rest(delayMs) {
+      lookAt = clock.elapsed() + delayMs
+      while (!stopping.aborted && clock.elapsed() < lookAt) {
+        resting = new AbortController()
+        await sleep(clock, lookAt - clock.elapsed(), { signal: resting.signal })
+      }
+      resting = undefined
+    },
+    wakeAt(atMs) {
+      if (atMs >= lookAt) return
+      lookAt = atMs
       resting?.abort()
     },
   }
