@@ -230,8 +230,14 @@ async function openPolled(
     if (cooperative) consumer.incrementalUnassign(partitions)
     else consumer.unassign()
   }
+  /** Librdkafka refuses an assignment to a consumer that is leaving. What is thrown in its callback would end the process. */
+  const carryOutWhileClosing = (coming: boolean, partitions: readonly PartitionName[]): void => {
+    try {
+      carryOut(coming, partitions)
+    } catch {}
+  }
   const consumer: ConfluentConsumer = create(({ code }, partitions) => {
-    if (closing) carryOut(code === assignCode, partitions)
+    if (closing) carryOutWhileClosing(code === assignCode, partitions)
     else rebalances.push([code === assignCode, partitions])
   })
   consumer.on('event.error', () => {})
@@ -251,7 +257,7 @@ async function openPolled(
     },
     async close() {
       closing = true
-      for (const [coming, partitions] of rebalances.splice(0)) carryOut(coming, partitions)
+      for (const [coming, partitions] of rebalances.splice(0)) carryOutWhileClosing(coming, partitions)
       const left = called((done) => consumer.disconnect(done))
       // Without a coordinator there is no one to say goodbye to.
       await Promise.race([left, sleep(systemClock, closeMs, { background: 'background' })])
