@@ -48,6 +48,39 @@ describe('on SQLite', () => {
     await subject.close()
   })
 
+  test('a consumer that remembers for a short time forgets nothing of one that remembers for longer', async () => {
+    const subject = await inboxSubject(ground)
+    const ledger = await subject.consumer({ consumer: 'ledger', windowMs: 7 * 86_400_000 })
+    await ledger.inbox.handle(message('m-1'), () => {})
+    const table = ledger.open.database.tableName('inbox')
+    await ground.ask(`update ${table} set at_ms = at_ms - 7200000 where id = 'm-1'`)
+    const brief = await subject.consumer({ consumer: 'brief', windowMs: 60_000 })
+    await brief.inbox.handle(message('old'), () => {})
+    await ground.ask(`update ${table} set at_ms = at_ms - 7200000 where id = 'old'`)
+    const next = await subject.consumer({ consumer: 'brief', windowMs: 60_000 })
+    await next.inbox.handle(message('new'), () => {})
+    await expect.poll(() => ground.ask(`select id from ${table} where id = 'old'`)).toEqual([])
+    expect(await ledger.inbox.handle(message('m-1'), () => {})).toEqual({ is: 'duplicate' })
+    await subject.close()
+  })
+
+  test('at-most-once acknowledges nothing that idOf could not read', async () => {
+    const subject = await inboxSubject(ground)
+    const idOf = ({ id }: Message): string => {
+      if (id === 'odd') throw new Error('no such field')
+      return id!
+    }
+    const { inbox } = await subject.consumer({ delivery: 'at-most-once', idOf })
+    const acknowledged: (readonly number[])[] = []
+    const acknowledge = async (positions: readonly number[]): Promise<void> => void acknowledged.push(positions)
+    const odd = await inbox.deliverBatch([message('odd')], () => {}, acknowledge)
+    expect(odd).toMatchObject([{ acknowledged: false, error: new Error('no such field') }])
+    const both = await inbox.deliverBatch([message('odd'), message('m-1')], () => {}, acknowledge)
+    expect(both).toMatchObject([{ acknowledged: false }, { acknowledged: true }])
+    expect(acknowledged).toEqual([[1]])
+    await subject.close()
+  })
+
   test('what became of each message is told, with a hash and never with the id or the body', async () => {
     expect(eventNames).toContain('message')
     const told: unknown[] = []

@@ -1,7 +1,7 @@
 // The idempotent consumer: a message that comes twice has its effect once. The mark and what the handler writes commit in one
 // transaction of the database, so neither a crash nor a second consumer nor a redelivery can come between them.
 //
-// MessageDelivery is a choice, and each is what its name says:
+// Delivery is a choice, and each is what its name says:
 //   effectively-once  mark and effect together, then acknowledge (the default)
 //   at-most-once      mark, acknowledge, then run: a crash loses the effect, and never repeats it
 //   at-least-once     run, then acknowledge: no mark, so a redelivery runs again

@@ -152,15 +152,29 @@ async function deliverAtMostOnce<M>(
   run: Run<M>,
   acknowledge: (positions: readonly number[]) => Promise<void>,
 ): Promise<readonly Delivered[]> {
+  // What the user's own functions cannot read is not run, so it must come again.
+  const positions = messages.flatMap((message, position) => (canRead(delivering, message) ? [position] : []))
   let isAcknowledged = false
   const handled = await handleMany(delivering, messages, async (tx, fresh) => {
     isAcknowledged = true
-    await acknowledge(messages.map((_message, position) => position))
+    await acknowledge(positions)
     await run(tx, fresh)
   })
   const isBusy = handled.some(({ is }) => is === 'busy')
-  if (!isAcknowledged && !isBusy) await acknowledge(messages.map((_message, position) => position))
-  return handled.map((each) => (each.is === 'busy' && !isAcknowledged ? deliveredOf(each) : { acknowledged: true }))
+  if (!isAcknowledged && !isBusy && positions.length > 0) await acknowledge(positions)
+  return handled.map((each, position) => {
+    const isLeft = !positions.includes(position) || (each.is === 'busy' && !isAcknowledged)
+    return isLeft ? deliveredOf(each) : { acknowledged: true }
+  })
+}
+
+function canRead<M>({ settings, reading }: Delivering<M>, message: M): boolean {
+  try {
+    readMessage(message, settings.scope, reading)
+    return true
+  } catch {
+    return false
+  }
 }
 
 function deliveredOf(handled: Handled): Delivered {

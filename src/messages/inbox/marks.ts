@@ -37,7 +37,7 @@ export interface Marks {
   put(session: SqlSession, id: string, state: MarkState): Promise<void>
   /** Writes a mark that is done, whatever is there. */
   complete(session: SqlSession, message: Identified): Promise<void>
-  /** Deletes up to `limit` marks of messages that came before. Parked ones stay. */
+  /** Deletes up to `limit` marks of this consumer's messages that came before. Parked ones stay. */
   sweep(beforeMs: number, limit: number): Promise<void>
 }
 
@@ -70,7 +70,8 @@ export function marksOn(database: SqlDatabase, scope: string): Marks {
       await session.query(sql`update ${table} set state = 'd' where ${one(on, id)}`)
     },
     async sweep(beforeMs, limit) {
-      const old = sql`at_ms < ${String(beforeMs)} and state <> 'p'`
+      // Of this consumer only: another one may remember for longer.
+      const old = sql`at_ms < ${String(beforeMs)} and scope = ${bound(scope)} and state <> 'p'`
       const some = integer(limit)
       await database.query(
         dialect === 'mysql'

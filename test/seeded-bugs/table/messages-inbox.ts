@@ -87,6 +87,12 @@ export const inboxBugs: readonly SeededBug[] = [
       caughtBy: caught(counted),
     },
     {
+      id: 'inbox: a consumer sweeps the marks of others by its own window',
+      find: ' and scope = ${bound(scope)} and state <>',
+      replace: ' and state <>',
+      caughtBy: caught('a consumer that remembers for a short time forgets nothing of one that remembers for longer'),
+    },
+    {
       id: 'inbox: sweeping forgets parked messages',
       find: `and state <> 'p'`,
       replace: `and state <> 'x'`,
@@ -123,8 +129,8 @@ export const inboxBugs: readonly SeededBug[] = [
     },
     {
       id: 'inbox: at-most-once runs before it acknowledges',
-      find: '    await acknowledge(messages.map((_message, position) => position))\n    await run(tx, fresh)',
-      replace: '    await run(tx, fresh)\n    await acknowledge(messages.map((_message, position) => position))',
+      find: '    await acknowledge(positions)\n    await run(tx, fresh)',
+      replace: '    await run(tx, fresh)\n    await acknowledge(positions)',
       caughtBy: caught(deliveries),
     },
     {
