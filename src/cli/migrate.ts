@@ -2,7 +2,7 @@
 // migrations.
 
 import { inboxByHand } from '../messages/inbox.ts'
-import { outboxByHand } from './outbox.ts'
+import { outboxByHand } from '../messages/outbox.ts'
 import { flag, parseCommand } from './arguments.ts'
 import { printSchema } from './open-store.ts'
 import { storeHelp, storeOptions, storeUrl, withStore } from './with-store.ts'

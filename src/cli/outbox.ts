@@ -2,9 +2,8 @@
 // nothing itself: that is for a relay, which has the broker.
 
 import { systemClock } from '../core/clock.ts'
-import { createOutbox } from '../messages/outbox.ts'
-import type { DeadLetter, DeadLetterFilter, HeldState, Outbox, RelayStatus } from '../messages/outbox.ts'
-import type { Store } from '../core/store.ts'
+import { outboxByHand } from '../messages/outbox.ts'
+import type { DeadLetter, DeadLetterFilter, HeldState, RelayStatus } from '../messages/outbox.ts'
 import { chosen, choice, count, flag, parseCommand, text, wrong } from './arguments.ts'
 import { moment, oneLine, paint, span, table } from './words.ts'
 import { storeHelp, storeOptions, withStore } from './with-store.ts'
@@ -40,11 +39,6 @@ export async function outbox(args: readonly string[]): Promise<number> {
     return 0
   }
   return parts[chosen('outbox', Object.keys(parts) as (keyof typeof parts)[], part)](rest)
-}
-
-/** Adds nothing, so its source is never seen. */
-export function outboxByHand(store: Store): Outbox<never> {
-  return createOutbox<never>({ store: store as Store & { within(tx: never): unknown }, source: 'onceonly' })
 }
 
 const states = ['waiting', 'parked', 'dead'] as const satisfies readonly HeldState[]

@@ -177,6 +177,23 @@ export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
   }
 }
 
+/** What a person can do with an outbox. */
+export type OutboxByHand = Pick<Outbox<never>, 'migrate' | 'status' | 'deadLetters' | 'redrive'>
+
+/**
+ * The outbox of a store, for tools: how far behind its relays are, and what they could not publish. It adds nothing.
+ *
+ * @example
+ * import { outboxByHand } from 'onceonly/outbox'
+ * import { sqliteStore } from 'onceonly/sqlite'
+ *
+ * const { unsent, parked } = await outboxByHand(sqliteStore({ path: 'once.db' })).status()
+ */
+export function outboxByHand(store: Store): OutboxByHand {
+  // Nothing is added, so nobody sees its source.
+  return createOutbox<never>({ store: store as Store & { within(tx: never): unknown }, source: 'onceonly' })
+}
+
 // Every statement leaves alone what is there. Two processes that insert the same rows can meet in a deadlock on MySQL.
 async function migrate({ database }: OutboxTables, statements: readonly string[], clock: Clock): Promise<void> {
   for (let tries = 1; ; tries++) {

@@ -14,8 +14,8 @@ import type { Inspectable, Store } from '../../core/store.ts'
 import { callStore } from '../../core/timed-call.ts'
 import { inboxByHand } from '../../messages/inbox.ts'
 import type { ParkedFilter, ParkedMessage } from '../../messages/inbox.ts'
-import { createOutbox } from '../../messages/outbox.ts'
-import type { DeadLetter, DeadLetterFilter, Outbox, RelayStatus } from '../../messages/outbox.ts'
+import { outboxByHand } from '../../messages/outbox.ts'
+import type { DeadLetter, DeadLetterFilter, RelayStatus } from '../../messages/outbox.ts'
 import { checkReason, cut, pageRows } from './entries.ts'
 
 /** Why this store has no messages to show. */
@@ -69,7 +69,7 @@ export function messagesOf(once: Once, store: InspectedStore): MessagesView {
   }
   const letterAt = async (filter: Pick<DeadLetterFilter, 'id' | 'state'>): Promise<DeadLetter | undefined> => {
     checkFilter({ id: '', ...filter })
-    const [found] = thereOf(await where(() => outboxOn(store).deadLetters({ ...filter, limit: 1 })))
+    const [found] = thereOf(await where(() => outboxByHand(store).deadLetters({ ...filter, limit: 1 })))
     return found
   }
   return {
@@ -96,8 +96,8 @@ export function messagesOf(once: Once, store: InspectedStore): MessagesView {
     async outbox(filter) {
       checkFilter(filter)
       return where(async () => {
-        const status = await outboxOn(store).status()
-        const letters = await outboxOn(store).deadLetters({ ...filter, limit: pageRows + 1 })
+        const status = await outboxByHand(store).status()
+        const letters = await outboxByHand(store).deadLetters({ ...filter, limit: pageRows + 1 })
         return { status, ...pageOf(letters, letterRow) }
       })
     },
@@ -111,15 +111,10 @@ export function messagesOf(once: Once, store: InspectedStore): MessagesView {
       if (!found) throw invalidArgument('There is no such parked or dead row: nothing was changed.')
       const key = checkKey({ scope: found.topic, id: found.id })
       await ask(() => note(store, key, reason))
-      refuseUnchanged(await ask(() => outboxOn(store).redrive({ id })))
+      refuseUnchanged(await ask(() => outboxByHand(store).redrive({ id })))
       publish('mended', key, { action: 'redrive' })
     },
   }
-}
-
-/** It adds nothing, so its source is never seen. */
-function outboxOn(store: Store): Outbox<never> {
-  return createOutbox<never>({ store: store as Store & { within(tx: never): unknown }, source: 'onceonly' })
 }
 
 function noDatabase({ name }: Store): NoMessages {

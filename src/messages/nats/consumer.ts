@@ -147,10 +147,13 @@ function heartbeatOf(clock: Clock, failed: (error: unknown) => void): Heartbeat 
   let periodMs = 0
   let cancel: (() => void) | undefined
   const beat = (): void => {
-    try {
-      for (const raw of held) raw.working()
-    } catch (error) {
-      failed(error)
+    for (const raw of held) {
+      // One that cannot be told leaves the others as they are.
+      try {
+        raw.working()
+      } catch (error) {
+        failed(error)
+      }
     }
     schedule()
   }

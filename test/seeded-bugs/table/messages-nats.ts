@@ -15,8 +15,8 @@ export const natsBugs: readonly SeededBug[] = [
     },
     {
       id: 'nats: the server is not told that a message is worked on',
-      find: 'for (const raw of held) raw.working()',
-      replace: 'void held',
+      find: '        raw.working()\n',
+      replace: '        void raw\n',
       caughtBy: caught('a message in hand for longer than ack_wait is not delivered again'),
     },
     {
