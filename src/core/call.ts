@@ -9,7 +9,7 @@ import { publish } from './events.ts'
 import { fingerprint } from './fingerprint.ts'
 import { checkKey, describeKey, key, keyString } from './key.ts'
 import type { Key } from './key.ts'
-import { decodeOutcome, encodeOutcome } from './outcome.ts'
+import { decodeOutcome, encodeOutcome, versionOf } from './outcome.ts'
 import type { Outcome } from './outcome.ts'
 import { readRunOptions } from './settings.ts'
 import type { OnceOptions, RunOptions, Settings } from './settings.ts'
@@ -53,12 +53,14 @@ export interface Calls {
 
 export function createCalls(options: OnceOptions, settings: Settings, context: RunContext): Calls {
   const { clock } = context
+  const once = { options, settings }
   const waiting = createWaiting(clock, context.random)
 
   function replay<T>(call: Call, verdict: Verdict & { is: 'settled' }, startedMs: number): Result<T> {
     const outcome = decodeOutcome(verdict.outcome, options.codec, call.key)
     publish('replayed', call.key, { attempt: verdict.attempt, durationMs: clock.elapsed() - startedMs })
-    const value = upgraded(options, call.key, valueOf(call.key, outcome), verdict.version)
+    const version = versionOf(verdict.outcome, verdict.version)
+    const value = upgraded(options, call.key, valueOf(call.key, outcome), version)
     return { value: value as T, replayed: true, attempt: verdict.attempt }
   }
 
@@ -69,7 +71,7 @@ export function createCalls(options: OnceOptions, settings: Settings, context: R
       const subject = keyFrom(options.scope, id)
       if (typeof effect !== 'function')
         throw invalidArgument(`${what}: expected the effect to be a function, got ${typeof effect}`)
-      return callOf(subject, readRunOptions(what, settings, runOptions), fingerprint(runOptions.fingerprint))
+      return callOf(subject, readRunOptions(what, once, runOptions), fingerprint(runOptions.fingerprint))
     },
     wake: (call) => waiting.wake(call.group),
     answer(call, verdict, startedMs) {
@@ -132,8 +134,8 @@ function refusal(subject: Key, verdict: Exclude<Verdict, { is: 'granted' } | { i
   }
 }
 
-function upgraded(options: OnceOptions, subject: Key, value: unknown, version: number): unknown {
-  if (!options.upgrade || version === (options.version ?? 0)) return value
+function upgraded(options: OnceOptions, subject: Key, value: unknown, version: number | 'any'): unknown {
+  if (!options.upgrade || version === 'any' || version === (options.version ?? 0)) return value
   try {
     return options.upgrade(value, version)
   } catch (cause) {

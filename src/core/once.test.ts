@@ -244,6 +244,22 @@ describe('outcomes', () => {
     expect(again).not.toHaveBeenCalled()
   })
 
+  test('a result that a person gave has the version of the code that gave it, not that of the attempt in doubt', async () => {
+    const { process } = world()
+    const lost = (): never => {
+      throw new InDoubtError('lost')
+    }
+    await expect(process({ version: 1 }).run('42', lost)).rejects.toThrow('lost')
+    const upgrade = (value: unknown, version: number): unknown => ({ upgraded: value, version })
+    const current = process({ version: 2, upgrade })
+    await current.resolve('42', { value: { euros: 5 } }, 'the bank confirmed it')
+    expect((await current.run('42', () => null)).value).toEqual({ euros: 5 })
+    expect((await process({ version: 3, upgrade }).run('42', () => null)).value).toEqual({
+      upgraded: { euros: 5 },
+      version: 2,
+    })
+  })
+
   test('an outcome of an older version is replayed as it was, upgraded, or refused', async () => {
     const { process } = world()
     await process({ version: 1 }).run('42', () => ({ cents: 500 }))

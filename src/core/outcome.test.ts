@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest'
 import { FinalError } from './errors.ts'
 import { key } from './key.ts'
-import { decodeOutcome, encodeOutcome, failureOf } from './outcome.ts'
+import { asResolved, decodeOutcome, encodeOutcome, failureOf, versionOf } from './outcome.ts'
 import type { Codec, Outcome } from './outcome.ts'
 
 const subject = key('payments', '42')
@@ -35,6 +35,20 @@ test.each<[text: string, outcome: Outcome]>([
   expect(read(text)).toEqual(outcome)
 })
 
+test.each<[version: number | 'any', mark: string]>([
+  [0, 'r0;'],
+  [2_147_483_647, 'r2147483647;'],
+  ['any', 'rany;'],
+])('an outcome that a person gave is marked with its version, %s, and is read like every other', (version, mark) => {
+  for (const outcome of [value({ a: ';' }), value(new Uint8Array([59, 0])), value(undefined), failure('no; never')]) {
+    const marked = asResolved(encodeOutcome(outcome, undefined).bytes, version)
+    expect(Buffer.from(marked).toString('latin1')).toBe(mark + stored(outcome))
+    expect(decodeOutcome(marked, undefined, subject)).toEqual(outcome)
+    expect(versionOf(marked, 7)).toBe(version)
+  }
+  expect(versionOf(Buffer.from(stored(value('r1;'))), 7)).toBe(7)
+})
+
 test('a codec has a letter of its own for values and for failures, and gets both', () => {
   expect(stored(value({ a: 1 }), turning)[0]).toBe('c')
   expect(stored(failure('no', 5), turning)[0]).toBe('e')
@@ -54,6 +68,8 @@ test.each<[why: string, text: string]>([
   ['it was written with a codec, and none is given', 'c{}'],
   ['it was written with a codec, and none is given', 'e{}'],
   ['it begins with byte none', ''],
+  ['it begins with byte none', 'r1;'],
+  ['it begins with byte 114', 'r1;r1;u'],
   ['it begins with byte 120', 'x'],
   ['it holds a failure without a message', 'f{}'],
   ['it holds a failure without a message', 'fnull'],

@@ -32,6 +32,7 @@ const letters = {
   failure: 'f',
   codecFailure: 'e',
   notStored: 'n',
+  resolved: 'r',
 } as const
 
 /**
@@ -45,6 +46,25 @@ export function encodeOutcome(outcome: Outcome, codec: Codec | undefined): { byt
     const reason = (error instanceof Error ? error.message : String(error)).slice(0, 500)
     return { bytes: taggedText('notStored', reason), outcome: { kind: 'not-stored', reason } }
   }
+}
+
+/**
+ * The outcome that a person gave to a key, with the version of the code it is for: the entry has the version of the attempt that
+ * failed. `any`: every version replays it as it is.
+ */
+export function asResolved(encoded: Uint8Array, version: number | 'any'): Uint8Array {
+  return Buffer.concat([taggedText('resolved', `${version};`), encoded])
+}
+
+/** The version that a stored outcome is for. `claimed` is the version of the entry. */
+export function versionOf(stored: Uint8Array, claimed: number): number | 'any' {
+  const version = /^r(any|\d+);/.exec(Buffer.from(stored.subarray(0, 20)).toString('latin1'))?.[1]
+  return version === undefined ? claimed : version === 'any' ? version : Number(version)
+}
+
+/** The outcome as its attempt would have stored it: without the mark that a person gave it. */
+export function withoutMark(stored: Uint8Array): Uint8Array {
+  return stored[0] === letters.resolved.charCodeAt(0) ? stored.subarray(stored.indexOf(';'.charCodeAt(0)) + 1) : stored
 }
 
 export function decodeOutcome(bytes: Uint8Array, codec: Codec | undefined, key: Key): Outcome {
@@ -90,7 +110,8 @@ function byCodec(codec: Codec, value: unknown): Uint8Array {
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-function decode(stored: Uint8Array, codec: Codec | undefined): Outcome {
+function decode(marked: Uint8Array, codec: Codec | undefined): Outcome {
+  const stored = withoutMark(marked)
   const content = stored.subarray(1)
   const text = (): string => utf8.decode(content)
   switch (String.fromCharCode(stored[0] ?? 0)) {

@@ -28,7 +28,10 @@ export interface CallOptions {
   readonly tombstoneMs?: number
   /** How long a duplicate waits for the running effect before it gets IN_FLIGHT. 0 asks not to wait. Default 5 s. */
   readonly waitMs?: number
-  /** The deadline of one attempt: its signal aborts and its heartbeat stops. Default 20 leases. */
+  /**
+   * The deadline of one attempt: its signal aborts and its heartbeat stops. Default 20 leases, of the call's own lease if that is the
+   * longer one. A deadline given to `createOnce` holds for every call that gives none.
+   */
   readonly attemptMs?: number
   /** A retry that comes after keepMs: `refuse` refuses it (EXPIRED), `run` runs it as new. Default refuse. */
   readonly onExpired?: 'refuse' | 'run'
@@ -123,12 +126,18 @@ export function readOnceOptions(options: OnceOptions): { settings: Settings; clo
 const runRules: Readonly<Record<keyof RunOptions, Rule>> = { ...callRules, fingerprint: () => undefined }
 const callNames = Object.keys(callRules) as readonly (keyof CallOptions)[]
 
-export function readRunOptions(what: string, settings: Settings, options: RunOptions): Settings {
+export function readRunOptions(
+  what: string,
+  once: { readonly options: OnceOptions; readonly settings: Settings },
+  options: RunOptions,
+): Settings {
+  const { settings } = once
   checkGiven(what, options, runRules)
   // Nearly every call gives a fingerprint and nothing else.
   if (callNames.every((name) => options[name] === undefined || options[name] === settings[name])) return settings
-  // A call that sets its lease and no deadline has a deadline that fits that lease.
-  const attemptMs = Math.max(settings.attemptMs, (options.leaseMs ?? 0) * leasesPerAttempt)
+  // The default deadline fits the lease of the call. One that the user chose is not moved by a longer lease.
+  const fitting = Math.max(settings.attemptMs, (options.leaseMs ?? 0) * leasesPerAttempt)
+  const attemptMs = once.options.attemptMs ?? fitting
   return { ...settings, attemptMs, ...given(options, callNames) }
 }
 

@@ -4,7 +4,7 @@
 import { STATUS_CODES } from 'node:http'
 import { FinalError, invalidArgument } from '../core/errors.ts'
 import type { Key } from '../core/key.ts'
-import { encodeOutcome } from '../core/outcome.ts'
+import { asResolved, encodeOutcome } from '../core/outcome.ts'
 import type { Outcome } from '../core/outcome.ts'
 import type { Entry, Mending } from '../core/store.ts'
 import { isGatewayScope } from './gateway-key.ts'
@@ -37,7 +37,7 @@ export function foundIn(entry: Entry, text: FoundText): Found {
     keepMs: entry.expiresAtMs - entry.leaseUntilMs,
     tombstoneMs: entry.forgottenAtMs - entry.expiresAtMs,
   }
-  return { mending: { resolve: encoded.bytes, retention }, what }
+  return { mending: { resolve: asResolved(encoded.bytes, 'any'), retention }, what }
 }
 
 /** A replay of anything but a response would be a 500. */

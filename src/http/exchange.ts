@@ -334,7 +334,7 @@ async function replay<Asked>(setup: ExchangeSetup<Asked>, body: Body, value: unk
   let stored
   try {
     stored = decodeStored(value)
-    if (stored.is === 'answer' && stored.version < settings.version) {
+    if (stored.is === 'answer' && stored.version !== 'any' && stored.version < settings.version) {
       if (settings.onOlderVersion === 'refuse') return refuse(setup, 'keyExpired')
       if (settings.upgrade) stored = { ...stored, answer: await settings.upgrade(stored.answer, stored.version) }
     }

@@ -2,12 +2,14 @@
 
 import type { AddressInfo } from 'node:net'
 import express from 'express'
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
+import { InDoubtError } from '../../src/core/errors.ts'
 import { createOnce } from '../../src/core/once.ts'
-import type { Once } from '../../src/core/once.ts'
+import type { Once, OnceByHand } from '../../src/core/once.ts'
 import type { Answer } from '../../src/http/exchange.ts'
 import { idempotency as onExpress } from '../../src/http/express.ts'
-import { idempotency } from '../../src/http/fetch.ts'
+import { foundIn } from '../../src/gateway/found-outcome.ts'
+import { idempotency, storedResponse } from '../../src/http/fetch.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 
 interface Versioned {
@@ -87,6 +89,45 @@ test("onOlderVersion 'refuse' treats an older response as expired", async () => 
   expect(await ask(once, { version: 1, onOlderVersion: 'refuse', upgrade })).toMatchObject({
     status: 410,
     body: { code: 'idempotency-key-expired' },
+  })
+})
+
+describe('a response that a person gave to a key in doubt', () => {
+  const key = { scope: 'shop/', id: 'k' }
+  const response = { status: 201, body: '{"writtenBy":"a person"}' }
+  const inDoubt = async (once: OnceByHand & Once): Promise<void> => {
+    const lost = (): never => {
+      throw new InDoubtError('the connection was lost')
+    }
+    const handler = idempotency(once, { tenant: 'shared', version: 3 })(lost)
+    const headers = { 'Idempotency-Key': 'k' }
+    const asked = handler(new Request('http://localhost/orders', { method: 'POST', headers, body: '{}' }))
+    await expect(asked).rejects.toThrow('the connection was lost')
+  }
+  const found = { status: 201, replayed: true, body: { writtenBy: 'a person' } }
+  const notAsked = (): never => expect.fail('nothing to upgrade')
+
+  test('is replayed as it is by every version, neither upgraded nor refused', async () => {
+    const store = memoryStore()
+    const once = createOnce({ store, scope: 'shop', sweepEveryMs: false })
+    await inDoubt(once)
+    const text = `HTTP/1.1 201 Created\n\n${response.body}`
+    await store.mend(key, foundIn((await store.show(key))!, { response: Buffer.from(text) }).mending, 'ticket 7')
+    for (const onOlderVersion of ['replay', 'refuse'] as const)
+      expect(await ask(once, { version: 3, upgrade: notAsked, onOlderVersion })).toEqual(found)
+  })
+
+  test('is replayed as it is when the code that gave it names no version, and upgraded from the one that it names', async () => {
+    const once = createOnce({ store: memoryStore(), scope: 'shop', sweepEveryMs: false })
+    await inDoubt(once)
+    await once.resolve(key, { value: storedResponse(response) }, 'ticket 7')
+    expect(await ask(once, { version: 3, upgrade: notAsked, onOlderVersion: 'refuse' })).toEqual(found)
+    await once.forget(key, 'the next case')
+    await inDoubt(once)
+    await once.resolve(key, { value: storedResponse({ ...response, version: 3 }) }, 'ticket 7')
+    expect(await ask(once, { version: 3, upgrade: notAsked, onOlderVersion: 'refuse' })).toEqual(found)
+    expect(await ask(once, { version: 4, upgrade })).toMatchObject({ body: { upgradedFrom: 3 } })
+    expect(() => storedResponse({ ...response, version: -1 })).toThrow('expected version to be')
   })
 })
 

@@ -144,6 +144,19 @@ test('a call with a lease of its own has a deadline that fits it', async () => {
   expect(await hung).toBe('DEADLINE_PASSED')
 })
 
+test('a deadline that createOnce was given holds for a call with a longer lease of its own', async () => {
+  const { clock, process } = world()
+  const once = process({ leaseMs: 1_000, attemptMs: 20_000 })
+  let signal: AbortSignal | undefined
+  const hung = codeOf(once.run('42', (op) => ((signal = op.signal), new Promise<string>(() => {})), { leaseMs: 5_000 }))
+  await clock.advance(20_000 - 1)
+  expect(signal!.aborted).toBe(false)
+  await clock.advance(1)
+  expect(signal!.aborted).toBe(true)
+  await clock.advance(5_000)
+  expect(await hung).toBe('DEADLINE_PASSED')
+})
+
 test('a deadline of its own holds, whatever the lease', async () => {
   const { clock, process } = world()
   const hung = codeOf(process().run('42', () => new Promise<string>(() => {}), { leaseMs: 10_000, attemptMs: 500 }))

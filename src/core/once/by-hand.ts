@@ -9,7 +9,7 @@ import type { FinalError } from '../errors.ts'
 import { publish } from '../events.ts'
 import type { Key } from '../key.ts'
 import { positiveMs } from '../options.ts'
-import { decodeOutcome, encodeOutcome, failureOf } from '../outcome.ts'
+import { asResolved, decodeOutcome, encodeOutcome, failureOf } from '../outcome.ts'
 import type { Codec, Outcome } from '../outcome.ts'
 import { callStore } from '../timed-call.ts'
 import type { OnceOptions, Settings } from '../settings.ts'
@@ -119,7 +119,7 @@ export function createByHand(
   function encoded(found: FoundOutcome): Uint8Array {
     const { bytes, outcome } = encodeOutcome(outcomeOf(found), codec)
     if (outcome.kind === 'not-stored') throw invalidArgument(`resolve: the value cannot be stored: ${outcome.reason}`)
-    return bytes
+    return asResolved(bytes, settings.version)
   }
 
   function resolution(found: FoundOutcome): Mending {

@@ -115,7 +115,7 @@ export function createOperation(
     store,
     once: once.options,
     scope: operationScope(once.options.scope, name),
-    settings: { ...readRunOptions(what, once.settings, callOptions), version, onTakeover: 'run', onThrow: 'release' },
+    settings: { ...readRunOptions(what, once, callOptions), version, onTakeover: 'run', onThrow: 'release' },
     definition: {
       name,
       version,

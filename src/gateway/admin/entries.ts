@@ -7,7 +7,7 @@ import { canMend } from '../../core/entry.ts'
 import { publish } from '../../core/events.ts'
 import { checkKey, hashKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
-import { decodeOutcome } from '../../core/outcome.ts'
+import { decodeOutcome, withoutMark } from '../../core/outcome.ts'
 import type { Once } from '../../core/once.ts'
 import type { OperationState } from '../../core/operations.ts'
 import { callStore } from '../../core/timed-call.ts'
@@ -241,7 +241,7 @@ function shapeOf(stored: Uint8Array, key: Key): OutcomeShape {
     if (outcome.kind !== 'value' || !(outcome.value instanceof Uint8Array)) return { kind: outcome.kind, bytes }
     return answerShape(outcome.value) ?? { kind: 'value', bytes }
   } catch {
-    return { kind: byCodec[String.fromCharCode(stored[0] ?? 0)] ?? 'unreadable', bytes }
+    return { kind: byCodec[String.fromCharCode(withoutMark(stored)[0] ?? 0)] ?? 'unreadable', bytes }
   }
 }
 

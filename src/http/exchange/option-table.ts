@@ -120,7 +120,8 @@ const entries: Readonly<Record<keyof HttpOptions, Entry>> = {
   }),
   attemptMs: duration({
     name: 'attempt',
-    describe: 'The deadline of one attempt: its signal aborts, and its lease is no longer extended.',
+    describe:
+      'The deadline of one attempt: its signal aborts, and its lease is no longer extended. Unless it is set, it grows to 20 leases with a longer lease.',
   }),
   onTakeover: choice(['run', 'refuse'], {
     describe:

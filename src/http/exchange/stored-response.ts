@@ -3,6 +3,7 @@
 // replay: hop-by-hop, Date, cookies, authentication, tracing and rate limits.
 
 import { invalidArgument, OnceError } from '../../core/errors.ts'
+import { versionNumber } from '../../core/options.ts'
 
 export type HeaderLine = readonly [name: string, value: string]
 
@@ -15,8 +16,11 @@ export interface Answer {
   readonly body: Uint8Array
 }
 
+/** Of the code that wrote the answer. `any`: a person gave it, and it is replayed as it is by every version. */
+export type ResponseVersion = number | 'any'
+
 export type StoredAnswer =
-  | { readonly is: 'answer'; readonly answer: Answer; readonly version: number }
+  | { readonly is: 'answer'; readonly answer: Answer; readonly version: ResponseVersion }
   | { readonly is: 'not-stored' }
 
 /** Of one connection (RFC 9110, 7.6.1): neither stored nor passed on. The gateway uses the same list. */
@@ -70,8 +74,8 @@ const notKept = new Set([
 const notKeptPrefixes = ['ratelimit-', 'x-ratelimit-', 'x-rate-limit-', 'x-b3-']
 
 export interface KeepOptions {
-  /** Of the code that writes the answer. 0 when it is left out. */
-  readonly version?: number
+  /** 0 when it is left out. */
+  readonly version?: ResponseVersion
   readonly replaySetCookie: boolean
   readonly replayHeader: string
 }
@@ -101,7 +105,7 @@ export function encodeAnswer(answer: Answer, options: KeepOptions): Uint8Array {
   const { status, message, body } = answer
   const headers = headersToKeep(answer, options)
   const { version = 0 } = options
-  const written = { status, ...(message !== undefined && { message }), headers, ...(version > 0 && { version }) }
+  const written = { status, ...(message !== undefined && { message }), headers, ...(version !== 0 && { version }) }
   const head = Buffer.from(JSON.stringify(written))
   const bytes = Buffer.allocUnsafe(headStart + head.length + body.length)
   bytes[0] = formats.answer
@@ -112,7 +116,8 @@ export function encodeAnswer(answer: Answer, options: KeepOptions): Uint8Array {
 }
 
 /**
- * The value of an HTTP key with this response, for `once.resolve` and `once.reconcileKeys`: every retry gets the response.
+ * The value of an HTTP key with this response, for `once.resolve` and `once.reconcileKeys`: every retry gets the response. Name the
+ * `version` of your middleware, and a later one brings it up to date. Without it every version replays it as it is.
  *
  * @example
  * ```ts
@@ -130,17 +135,26 @@ export function storedResponse(response: {
   readonly status: number
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string | Uint8Array
+  readonly version?: number
 }): Uint8Array {
-  const { status, headers = {}, body = '' } = response
+  const { status, headers = {}, body = '', version = 'any' } = response
   if (!Number.isInteger(status) || status < 200 || status > 599) {
     throw invalidArgument(`storedResponse: expected status to be an integer from 200 to 599, got ${String(status)}`)
   }
+  const expected = version === 'any' ? undefined : versionNumber(version)
+  if (expected !== undefined) {
+    throw invalidArgument(`storedResponse: expected version to be ${expected}, got ${String(version)}`)
+  }
   const bytes = typeof body === 'string' ? Buffer.from(body) : body
-  return encodeAnswer({ status, headers: Object.entries(headers), body: bytes }, foundOptions)
+  return encodeAnswer({ status, headers: Object.entries(headers), body: bytes }, { ...foundOptions, version })
 }
 
-// Cookies are of one session, and the replay header is written anew.
-export const foundOptions: KeepOptions = { replaySetCookie: false, replayHeader: 'idempotent-replayed' }
+// Cookies are of one session, and the replay header is written anew. A person does not know the version of the service.
+export const foundOptions: KeepOptions = {
+  replaySetCookie: false,
+  replayHeader: 'idempotent-replayed',
+  version: 'any',
+}
 
 export function encodeNotStored(): Uint8Array {
   return Uint8Array.of(formats.notStored)
@@ -148,7 +162,7 @@ export function encodeNotStored(): Uint8Array {
 
 interface StoredHead extends Omit<Answer, 'body'> {
   /** Left out when it is 0. */
-  readonly version?: number
+  readonly version?: ResponseVersion
 }
 
 export function decodeStored(stored: unknown): StoredAnswer {

@@ -148,6 +148,15 @@ export const coreBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/core/call.ts', 'claim, lease, fence', [
     {
+      id: 'a result that a person gave is upgraded from the version of the attempt in doubt',
+      find: 'const version = versionOf(verdict.outcome, verdict.version)',
+      replace: 'const { version } = verdict',
+      caughtBy: byTest(
+        inOnce,
+        'a result that a person gave has the version of the code that gave it, not that of the attempt in doubt',
+      ),
+    },
+    {
       id: 'no fingerprint is taken of what is asked',
       find: 'fingerprint(runOptions.fingerprint)',
       replace: 'fingerprint(undefined)',
@@ -353,9 +362,18 @@ export const coreBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/settings.ts', 'claim, lease, fence', [
     {
       id: 'a call with a lease of its own has the deadline of the default lease',
-      find: 'const attemptMs = Math.max(settings.attemptMs, (options.leaseMs ?? 0) * leasesPerAttempt)',
-      replace: 'const { attemptMs } = settings',
+      find: 'const fitting = Math.max(settings.attemptMs, (options.leaseMs ?? 0) * leasesPerAttempt)',
+      replace: 'const fitting = settings.attemptMs',
       caughtBy: byTest(inAttempt, 'a call with a lease of its own has a deadline that fits it'),
+    },
+    {
+      id: 'a longer lease of a call moves the deadline that createOnce was given',
+      find: 'const attemptMs = once.options.attemptMs ?? fitting',
+      replace: 'const attemptMs = fitting',
+      caughtBy: byTest(
+        inAttempt,
+        'a deadline that createOnce was given holds for a call with a longer lease of its own',
+      ),
     },
   ]),
   ...bugsIn('src/core/clock.ts', 'claim, lease, fence', [

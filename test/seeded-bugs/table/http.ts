@@ -308,6 +308,12 @@ export const httpBugs: readonly SeededBug[] = [
       caughtBy: byTest(inVersions, 'a response of this version, and of a newer one, is replayed as it is'),
     },
     {
+      id: 'a response that a person gave is taken for an older one',
+      find: "stored.version !== 'any' && stored.version < settings.version",
+      replace: "(stored.version === 'any' ? 0 : stored.version) < settings.version",
+      caughtBy: byTest(inVersions, 'is replayed as it is by every version, neither upgraded nor refused'),
+    },
+    {
       id: 'an older response is replayed though it was to be refused',
       find: "if (settings.onOlderVersion === 'refuse') return refuse(setup, 'keyExpired')",
       replace: '',
