@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { afterAll, afterEach, expect, test } from 'vitest'
+import type { MessageCounts } from '../src/cli/demo.ts'
 import { pollUntil } from './servers/poll.ts'
 
 const program = join(import.meta.dirname, '..', 'src', 'cli', 'main.ts')
@@ -84,6 +85,53 @@ test('with the store down nothing is charged, and all is well when it is back', 
   expect(await (await fetch(`${started.page}/api/ledger?order=order`)).json()).toEqual([])
   expect((await pay(started, 'with', 'order')).status).toBe(201)
   expect(await end(started, 'SIGINT')).toEqual([0, null])
+  expect(readdirSync(temporary)).toEqual([])
+})
+
+test('relay and mailers are killed at each point: each mailer keeps what its delivery promises', async () => {
+  const started = await start()
+  const ask = async (path: string, method = 'GET'): Promise<MessageCounts> =>
+    (await (await fetch(`${started.page}/api/messages${path}`, { method })).json()) as MessageCounts
+  const until = (what: string, holds: (counts: MessageCounts) => boolean): Promise<MessageCounts> =>
+    pollUntil(what, async () => {
+      const counts = await ask('')
+      return holds(counts) && counts
+    })
+  const settled = (): Promise<MessageCounts> => until('nothing to be under way', ({ isSettled }) => isSettled)
+  expect(await ask('')).toMatchObject({ relay: 'off', orders: 0, isSettled: false })
+  await ask('/start', 'POST')
+
+  await ask('/kill?at=after-publish', 'POST')
+  await ask('/orders?count=25', 'POST')
+  const dead = await until('the relay to be killed', ({ relay }) => relay === 'killed')
+  expect(dead.rowsWaiting).toBe(25)
+  expect(dead.published).toBeGreaterThan(0)
+  await ask('/start', 'POST')
+  const doubled = await settled()
+  // What was on its way when it was killed arrives, too.
+  expect(doubled.publishedAgain).toBeGreaterThanOrEqual(dead.published)
+  const [most, least, exactly] = doubled.mailers
+  expect(most).toMatchObject({ once: 25, more: 0, never: 0 })
+  expect(least!.more).toBeGreaterThan(0)
+  expect(exactly).toMatchObject({ once: 25, more: 0, never: 0, mails: 25 })
+
+  for (const [index, point] of ['before-commit', 'before-acknowledgement'].entries()) {
+    await ask(`/kill?at=${point}`, 'POST')
+    await ask('/orders?count=1', 'POST')
+    await until('the mailers to be killed', ({ mailers }) => mailers.every(({ state }) => state === 'killed'))
+    await ask('/start', 'POST')
+    const { mailers } = await settled()
+    expect(mailers[0]).toMatchObject({ never: index + 1, more: 0 })
+    expect(mailers[1]!.never).toBe(0)
+    expect(mailers[2]).toMatchObject({ once: 26 + index, more: 0, never: 0 })
+  }
+  await ask('/again', 'POST')
+  const { mailers } = await settled()
+  expect(mailers.map(({ more }) => more)).toEqual([0, 27, 0])
+  expect(mailers[2]).toMatchObject({ once: 27, mails: 27 })
+  expect((await fetch(`${started.page}/api/messages/start`)).status).toBe(405)
+  expect((await fetch(`${started.page}/api/messages/dance`, { method: 'POST' })).status).toBe(404)
+  expect(await end(started, 'SIGTERM')).toEqual([0, null])
   expect(readdirSync(temporary)).toEqual([])
 })
 

@@ -40,8 +40,8 @@ const arrows: Readonly<Record<string, readonly string[]>> = {
   cli: ['*', 'cli'],
 }
 
-/** Files that run by their name: the demo's supervisor starts its service as a process. */
-const startedScripts = ['src/cli/demo/service.ts']
+/** Files that run by their name: the demo starts them as processes. */
+const startedScripts = ['src/cli/demo/service.ts', 'src/cli/demo/messages/relay.ts', 'src/cli/demo/messages/mailer.ts']
 
 /** Files of the user's project that the documents name. */
 const usersFiles = ['app/orders/route.ts']

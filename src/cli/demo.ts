@@ -14,8 +14,11 @@ import { createMetrics } from '../gateway/metrics.ts'
 import { sqliteStore } from '../stores/sqlite.ts'
 import { parseCommand } from './arguments.ts'
 import type { Option } from './arguments.ts'
+import { openMessages } from './demo/messages.ts'
 import { startNetwork } from './demo/network.ts'
 import { superviseService } from './demo/supervisor.ts'
+
+export type { MessageCounts } from './demo/messages.ts'
 
 const help = `onceonly demo: a payment page, a payment service and the gateway between them, with faults to switch on
 
@@ -136,6 +139,7 @@ async function startParts(
       service,
       dashboardUrl: admin.url,
       entries: entriesOf(once, store, opened(startJournal())),
+      messages: opened(await openMessages(path)),
       takeStoreDown: () => holdLock(path),
     }),
   )

@@ -1,6 +1,6 @@
 // The network of the demo, and its page. A browser cannot lose an answer on purpose, so its requests go through here: to the
-// gateway (/with) or straight to the payment service (/without). A request may ask that it, or its answer, is lost on the way,
-// or that the gateway's store is down while it travels. All other traffic passes unchanged.
+// gateway (/with) or straight to the payment service (/without). A request may ask that its answer is lost on the way,
+// or that the gateway's store is down while it travels. All other traffic passes unchanged. The messages are asked for here, too.
 
 import { createServer, request as ask } from 'node:http'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { createGuard, readPages, securityHeaders } from '../../gateway/admin.ts'
 import type { Entries, Page } from '../../gateway/admin.ts'
 import { scopedKey } from '../../http/exchange.ts'
+import type { DemoMessages } from './messages.ts'
 import type { SupervisedService } from './supervisor.ts'
 
 export interface NetworkOptions {
@@ -17,6 +18,7 @@ export interface NetworkOptions {
   readonly service: SupervisedService
   readonly dashboardUrl: string
   readonly entries: Pick<Entries, 'life'>
+  readonly messages: DemoMessages
   /** Takes the store down. The answer brings it back. */
   readonly takeStoreDown: () => Promise<() => void>
 }
@@ -78,9 +80,30 @@ async function serve(
       response,
       service.charges().filter(({ order }) => orders.includes(order)),
     )
+  if (pathname.startsWith('/api/messages')) return messagesOf(options, pathname, request, response)
   if (pathname !== '/api/life') return void response.writeHead(404).end()
   const key = scopedKey({ service: gateway.once.scope, tenant: undefined, route: undefined }, orders[0] ?? '', 'plain')
   return send(response, { key, ...(await entries.life(key)) })
+}
+
+/** Every answer has the counts. Only a POST changes something. */
+async function messagesOf(
+  { messages }: NetworkOptions,
+  pathname: string,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const { searchParams } = new URL(request.url ?? '/', 'http://demo')
+  const asked = searchParams.get('order') ?? undefined
+  const change = pathname.slice('/api/messages'.length)
+  if (change !== '' && request.method !== 'POST') return void response.writeHead(405).end()
+  let placed: readonly string[] = []
+  if (change === '/start') await messages.start()
+  else if (change === '/orders') placed = await messages.place(searchParams.get('count') === '25' ? 25 : 1)
+  else if (change === '/kill') messages.killAt(searchParams.get('at') ?? '')
+  else if (change === '/again') messages.deliverAgain(asked)
+  else if (change !== '') return void response.writeHead(404).end()
+  return send(response, { placed, ...(await messages.counts(asked)) })
 }
 
 async function travel(
@@ -90,7 +113,6 @@ async function travel(
   response: ServerResponse,
 ): Promise<void> {
   const fault = String(request.headers['demo-fault'] ?? '')
-  if (fault.includes('request-lost')) return void response.destroy()
   // Like a load balancer: nothing is sent to a service that is restarting.
   await service.up()
   const bringStoreBack = fault.includes('store-down') ? await takeStoreDown() : undefined

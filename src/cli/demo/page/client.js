@@ -9,15 +9,14 @@ const triesMax = 30
 // The first tries meet the fault, later ones do not: every fault ends at some time.
 const faultyTries = 2
 
-/** `retries`: 'none' for a client that never retries. */
-export async function pay({ order, cents, road, key, faults, retries, who, report }) {
+export async function pay({ order, cents, road, key, faults, who, report }) {
   for (let number = 1; ; number++) {
     const fault = number <= faultyTries ? faults.join(' ') : ''
     const request = { who, number, startedMs: performance.timeOrigin + performance.now() }
     report({ ...request })
     const ending = await send({ order, cents, road, key, fault })
     report({ ...request, ...ending, endedMs: performance.timeOrigin + performance.now() })
-    if (ending.final || retries === 'none' || number === triesMax) return ending
+    if (ending.final || number === triesMax) return ending
     await new Promise((resolve) =>
       setTimeout(resolve, Math.max(pauseMs * Math.min(number, 5), ending.retryAfterMs ?? 0)),
     )

@@ -4,6 +4,7 @@
 import { pay } from './client.js'
 import { createFlight } from './flight.js'
 import { createGuarantees } from './guarantees.js'
+import { createMailers } from './mailers.js'
 import { byId, make, setText, timelineList, timeElement } from './page.js'
 
 const cents = 4900
@@ -24,7 +25,7 @@ async function press() {
   const road = isProtected() ? 'with' : 'without'
   const chosen = chosenFaults()
   const faults = chosen.filter((fault) => !people.includes(fault))
-  const call = { order, cents, road, retries: 'some', key: road === 'with' ? order : undefined, faults }
+  const call = { order, cents, road, key: road === 'with' ? order : undefined, faults }
   byId('pay').disabled = true
   setText(byId('said'), 'Paying…')
   byId('said').scrollIntoView({ block: 'nearest' })
@@ -123,22 +124,28 @@ function conclude(road, endings, count) {
   place.parentElement.className = `score ${good ? 'good' : count === 0 ? '' : 'bad'}`
 }
 
-// ── two views ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── views ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const views = ['payment', 'messages', 'guarantees']
+const mailers = createMailers()
 
 function showView() {
-  const view = location.hash === '#guarantees' ? 'guarantees' : 'payment'
-  for (const name of ['payment', 'guarantees']) {
+  const asked = location.hash.slice(1)
+  const view = views.includes(asked) ? asked : 'payment'
+  for (const name of views) {
     byId(name).hidden = name !== view
     const link = document.querySelector(`nav a[href="#${name}"]`)
     if (name === view) link.setAttribute('aria-current', 'page')
     else link.removeAttribute('aria-current')
   }
+  if (view === 'messages') void mailers.open()
+  else mailers.close()
 }
 
 byId('pay').addEventListener('click', () => void press())
 addEventListener('hashchange', showView)
 showView()
-createGuarantees({ newOrder, ledgerOf })
+createGuarantees()
 setText(byId('order'), order)
 const { dashboardUrl } = await ask('/api/about')
 byId('dashboard').href = dashboardUrl
