@@ -79,9 +79,7 @@ async function serve(config: GatewayConfig, opened: OpenedStore, log: Log, token
     let admin: string | undefined
     if (config.admin && metrics) {
       const readiness = watchReadiness({
-        store,
-        scope: started.once.scope,
-        storeTimeoutMs: started.once.settings.storeTimeoutMs,
+        once: started.once,
         clock: systemClock,
         onChange: (why) => sayReadiness(log, config, why),
       })

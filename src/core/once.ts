@@ -5,6 +5,7 @@ import { createCalls } from './call.ts'
 import type { Op, Result, RunContext } from './call.ts'
 import { createByHand } from './once/by-hand.ts'
 import type { OnceByHand } from './once/by-hand.ts'
+import { checkReady } from './once/ready.ts'
 import { run } from './once/run.ts'
 import { startSweeping } from './once/sweeping.ts'
 import { createTransactions } from './once/transaction.ts'
@@ -56,6 +57,18 @@ export interface OnceRunner<S extends Store = Store, Kind extends ValueKind = 'j
     effect: ((op: Op) => T | Promise<T>) & Storable<T, Kind>,
     options?: RunOptions,
   ): Promise<Result<Stored<T, Kind>>>
+  /**
+   * Resolves if the store could serve a call now, and throws the store's error if not. Call it before you listen: missing tables, an
+   * unsafe server or a wrong password (`retryable: false`) then end the start, with their cure, and not the first request.
+   *
+   * @example
+   * import { createOnce } from 'onceonly'
+   * import { memoryStore } from 'onceonly/memory'
+   *
+   * const once = createOnce({ store: memoryStore(), scope: 'payments' })
+   * await once.ready()
+   */
+  ready(): Promise<void>
   /** Stop what runs in the background and wait for what is being written. The store stays open: it is yours. */
   close(): Promise<void>
 }
@@ -119,6 +132,7 @@ export function createOnce(options: OnceOptions): Once {
     ...createTransactions(calls),
     ...operations,
     ...createByHand(context, options, settings, () => operations.stepsInDoubt()),
+    ready: () => checkReady(context, scope),
     async close() {
       closing.abort()
       await Promise.all(backgroundWork)

@@ -29,7 +29,7 @@ export function callStore<T>(
     const fail = (cause: unknown): void => {
       const error = cause instanceof OnceError ? cause : unavailable(calls, during, cause)
       publish('store-failed', key, { during, code: error.code, ...causeOf(error) })
-      if (!error.retryable && unfitCodes.includes(error.code)) tellUnfit(calls, key, error)
+      if (isUnfit(error)) tellUnfit(calls, key, error)
       reject(error)
     }
     settleWithin(calls, call, { resolve, fail, late })
@@ -38,6 +38,11 @@ export function callStore<T>(
 
 /** What is wrong with the store itself, when the error is not retryable: every call fails until a person mends it. */
 const unfitCodes: readonly ErrorCode[] = ['STORE_UNAVAILABLE', 'STORE_UNSAFE', 'SCHEMA_MISSING']
+
+/** Only a person can mend the store. */
+export function isUnfit(error: unknown): error is OnceError {
+  return error instanceof OnceError && !error.retryable && unfitCodes.includes(error.code)
+}
 
 /** By createOnce and cause: when a warning was given. */
 const warnedAtMs = new WeakMap<StoreCalls, Map<string, number>>()

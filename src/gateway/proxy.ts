@@ -34,7 +34,7 @@ import { createOnce } from '../core/once.ts'
 import type { Once } from '../core/once.ts'
 import type { OnceOptions } from '../core/settings.ts'
 import type { Inspectable, Store } from '../core/store.ts'
-import { splitTarget } from '../http/exchange.ts'
+import { checkStore, splitTarget } from '../http/exchange.ts'
 import { sendAnswer } from '../http/on-node.ts'
 import { gatewayScope } from './gateway-key.ts'
 import type { ProxiedCall } from './proxy/call.ts'
@@ -69,6 +69,11 @@ export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const settings = readGatewayOptions(options)
   const { clock = systemClock } = settings
   const once = createOnce(onceOptions(settings)) as Once<Store & Inspectable>
+  // Before the gateway listens: every request with a key would be a 503.
+  await checkStore(once).catch(async (error: unknown) => {
+    await once.close()
+    throw error
+  })
   const calls = createCalls(clock)
   const { listener, upstream } = build(settings, once, (call) => {
     if (calls.delete(call)) settings.log?.(recordOf(call, clock.elapsed()))

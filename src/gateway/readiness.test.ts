@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { OnceError } from '../core/errors.ts'
+import { createOnce } from '../core/once.ts'
 import { memoryStore } from '../stores/memory.ts'
 import { manualClock } from '../testing/manual-clock.ts'
 import { watchReadiness } from './readiness.ts'
@@ -19,7 +20,8 @@ async function watched(
     world.failing
       ? Promise.reject(new OnceError('STORE_UNAVAILABLE', { message: 'Redis has lost data' }))
       : claim(key, request)
-  const watch = watchReadiness({ store, scope: 'gateway:test', storeTimeoutMs: 5_000, clock })
+  const once = createOnce({ store, scope: 'gateway:test', clock, sweepEveryMs: false })
+  const watch = watchReadiness({ once, clock })
   try {
     await body(world)
     expect(await store.list({ limit: 10 })).toEqual([])

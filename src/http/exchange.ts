@@ -48,6 +48,7 @@ import type { Key } from '../core/key.ts'
 import type { Once } from '../core/once.ts'
 import type { RunOptions } from '../core/settings.ts'
 import type { Store, Transactional } from '../core/store.ts'
+import { isUnfit } from '../core/timed-call.ts'
 import { claimedSha256, DigestError } from './exchange/content-digest.ts'
 import { createContext, verdictFor } from './exchange/context.ts'
 import type { HandlerChoice, IdempotencyContext } from './exchange/context.ts'
@@ -133,6 +134,11 @@ export type Delivery =
 
 export interface Exchange<Asked, Tx = unknown> {
   readonly settings: HttpSettings<Asked>
+  /**
+   * For adapters that have a start: throws if no request with a key can be served until a person mends the store. A store that is down
+   * may be up again by the first request.
+   */
+  checkStore(): Promise<void>
   /** Everything else passes untouched. */
   concerns(method: string, hasKey: boolean): boolean
   /** The published rules, if the request asks for them. */
@@ -157,10 +163,17 @@ export function createExchange<Asked, Tx = unknown>(
   const setup: ExchangeSetup<Asked> = { once, settings, window: ['Idempotency-Window', String(settings.windowSeconds)] }
   return {
     settings,
+    checkStore: () => checkStore(once),
     concerns: (method, hasKey) => (hasKey || settings.required) && settings.methods.has(method),
     rules: createRules(settings, also),
     handle: (asked, run) => handleRequest(setup, asked, run as RunHandler),
   }
+}
+
+export async function checkStore(once: Once): Promise<void> {
+  await once.ready().catch((error: unknown) => {
+    if (isUnfit(error)) throw error
+  })
 }
 
 type RunHandler = (context: IdempotencyContext) => Promise<Produced>

@@ -1,6 +1,7 @@
 // Idempotency for Fastify 5. The context of a request is `request.idempotency`. The plugin applies to the routes of the
 // instance it is registered on and below. `config: { idempotency: … }` sets the options of one route. The body is kept before
-// it is parsed. The key is claimed in preHandler, after authentication and validation.
+// it is parsed. The key is claimed in preHandler, after authentication and validation. A store that only a person can mend ends the
+// start of the app (onReady).
 
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify'
@@ -118,6 +119,7 @@ export function idempotency<S extends Store, InTransaction extends boolean = fal
     if (!instance.hasRequestDecorator('idempotency')) instance.decorateRequest('idempotency')
     instance.addHook('onRoute', ({ config }) => void exchangeOf(config?.idempotency))
     instance.addHook('preParsing', preParsing).addHook('preHandler', preHandler)
+    instance.addHook('onReady', () => exchange.checkStore())
     if (instance.prefix === '') publishRules(instance, exchange)
     done()
   }

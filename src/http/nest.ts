@@ -31,6 +31,11 @@ interface NestReply {
 
 export interface IdempotencyInterceptor<S = Store, InTransaction extends boolean = boolean> {
   intercept(context: ExecutionContext, next: CallHandler): ReturnType<NestInterceptor['intercept']>
+  /**
+   * Nest calls it at the start of the app when the interceptor is a provider (`APP_INTERCEPTOR`). It throws if only a person can mend the
+   * store. With `useGlobalInterceptors`, call `await once.ready()` before `listen`.
+   */
+  onModuleInit(): Promise<void>
   /** Publishes the rules where no controller would: `app.use(interceptor.rules)`. */
   rules(req: IncomingMessage, res: ServerResponse, next: () => void): void
   /** The context of a request that passed this interceptor. `tx` has the type of the store's transactions. */
@@ -85,6 +90,7 @@ export function idempotency<Asked = NestRequest, S extends Store = Store, InTran
 
   return {
     intercept,
+    onModuleInit: () => exchange.checkStore(),
     rules(req: IncomingMessage & { originalUrl?: string }, res, next) {
       if (!serveRules(exchange, { req, res, target: req.originalUrl ?? req.url ?? '' })) next()
     },

@@ -143,10 +143,10 @@ needs('redis', { ours: true }).describe('Redis behind a gateway', () => {
 test('a key in doubt is resolved and a window is prolonged, from the command line and on the dashboard', async () => {
   await using service = await startService()
   const url = `sqlite:${join(place.folder, 'once.db')}`
-  const day = await startWatched(service.url, url, [
-    ...['--on-takeover', 'refuse', '--lease', '1s', '--wait', '0'],
-    ...['--response-version', '3', '--on-older-version', 'refuse'],
-  ])
+  const inDoubt = ['--on-takeover', 'refuse', '--lease', '1s', '--wait', '0']
+  // What a person gives to a key has no version, and must not count as older.
+  const versioned = ['--response-version', '3', '--on-older-version', 'refuse']
+  const day = await startWatched(service.url, url, [...inDoubt, ...versioned])
   const keys = (...args: string[]): Promise<Ended> => onceonly(['keys', ...args], { env: { ONCEONLY_STORE: url } })
   service.isKilled = true
   for (const id of ['order-1', 'order-2']) expect((await day.post(id)).status).toBe(502)

@@ -3,13 +3,16 @@ import { execFile, spawn } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
+import pg from 'pg'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { gatewayOptionRows, withBlock } from '../../scripts/docs.ts'
 import { commandOptions } from '../../src/cli/gateway.ts'
 import { gatewayProblems } from '../../src/gateway/proxy.ts'
+import { postgresStore } from '../../src/stores/postgres.ts'
 import { freePort } from '../servers/free-port.ts'
 import { needs, needsTool } from '../servers/needs.ts'
 import { startPostgres } from '../servers/postgres.ts'
+import { startRedis } from '../servers/redis.ts'
 import { pollUntil } from '../servers/poll.ts'
 import { gatewayArguments, openPlace, type Place } from './programs.ts'
 
@@ -109,6 +112,36 @@ needs('postgres').describe('a database without tables', () => {
     const again = await place.startGateway(args)
     again.signal('SIGTERM')
     expect(await again.ended).toBe(0)
+  })
+
+  test('a user who may look and not write ends it with 1', async () => {
+    await using server = await startPostgres()
+    const pool = new pg.Pool({ connectionString: server.url })
+    try {
+      await postgresStore({ pool }).migrate()
+      await pool.query('create role reader login; grant select on all tables in schema public to reader')
+    } finally {
+      await pool.end()
+    }
+    const asReader = Object.assign(new URL(server.url), { username: 'reader' }).href
+    const { code, stdout, stderr } = await run(await gatewayArguments('http://127.0.0.1:1', asReader))
+    expect([code, stdout.includes('listening')]).toEqual([1, false])
+    expect(stderr).toContain('Correct the user, the password, the database or the rights')
+  })
+})
+
+needs('redis', { ours: true }).describe('a Redis that is not fit', () => {
+  test('ends it with 1 and the cure, before it listens', async () => {
+    await using bare = await startRedis({ config: { appendonly: 'no' } })
+    await using locked = await startRedis({ config: { appendonly: 'yes', requirepass: 'right' } })
+    for (const [store, cure] of [
+      [bare.url, 'CONFIG SET appendonly yes'],
+      [locked.url.replace('//', '//:wrong@'), 'WRONGPASS'],
+    ] as const) {
+      const { code, stdout, stderr } = await run(await gatewayArguments('http://127.0.0.1:1', store))
+      expect([code, stdout.includes('listening')]).toEqual([1, false])
+      expect(stderr).toContain(cure)
+    }
   })
 })
 

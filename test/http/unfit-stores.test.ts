@@ -1,21 +1,31 @@
 // What no retry can cure is loud: over HTTP a client sees a 503 that says so, and the process is told the cure, once. On real servers.
 
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
+import 'reflect-metadata'
+import { Module } from '@nestjs/common'
+import { APP_INTERCEPTOR, NestFactory } from '@nestjs/core'
+import fastify from 'fastify'
 import { Redis } from 'ioredis'
 import mysql from 'mysql2/promise'
 import pg from 'pg'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { createOnce } from '../../src/core/once.ts'
+import type { Once } from '../../src/core/once.ts'
 import type { Store } from '../../src/core/store.ts'
+import { startGateway } from '../../src/gateway/proxy.ts'
+import { idempotency as onFastify } from '../../src/http/fastify.ts'
 import { idempotency } from '../../src/http/fetch.ts'
+import { idempotency as onNest } from '../../src/http/nest.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 import { mysqlStore } from '../../src/stores/mysql.ts'
 import { postgresStore } from '../../src/stores/postgres.ts'
 import { redisStore } from '../../src/stores/redis.ts'
 import { manualClock } from '../../src/testing/manual-clock.ts'
 import { OnceError } from '../../src/core/errors.ts'
+import type { OnceErrorDetails } from '../../src/core/errors.ts'
 import { startMariadb } from '../servers/mariadb.ts'
 import { needs } from '../servers/needs.ts'
+import { pollUntil } from '../servers/poll.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { startRedis } from '../servers/redis.ts'
 
@@ -47,10 +57,12 @@ interface Expected {
   readonly cure: string
 }
 
-/** Three requests: each is refused for good, nothing runs, and the process is warned once, without the key. */
+/** An app that has a start does not start. Of three requests each is refused for good, nothing runs, and the process is warned once, without the key. */
 async function isLoud(store: Store, { code, cure }: Expected): Promise<void> {
   const once = createOnce({ store, scope: 'shop', sweepEveryMs: false })
   closing.push(() => once.close())
+  await expect(once.ready()).rejects.toMatchObject({ code, retryable: false, message: expect.stringContaining(cure) })
+  await expect(startFastify(once)).rejects.toMatchObject({ code, message: expect.stringContaining(cure) })
   let runs = 0
   const handler = idempotency(once, { tenant: 'shared' })(() => new Response(String(++runs)))
   for (let asked = 0; asked < 3; asked++) {
@@ -64,6 +76,21 @@ async function isLoud(store: Store, { code, cure }: Expected): Promise<void> {
   expect(warnings[0]!.message).toContain(cure)
   expect(warnings[0]!.message).not.toContain('order-4711')
   expect(events).toMatchObject([{ store: store.name, code }])
+}
+
+async function startFastify(once: Once): Promise<void> {
+  const app = fastify()
+  closing.push(() => app.close())
+  await app.register(onFastify(once, { tenant: 'shared' }))
+  await app.ready()
+}
+
+async function startNest(once: Once): Promise<void> {
+  class App {}
+  Module({ providers: [{ provide: APP_INTERCEPTOR, useValue: onNest(once, { tenant: 'shared' }) }] })(App)
+  const app = await NestFactory.create(App, { logger: false, abortOnError: false })
+  closing.push(() => app.close())
+  await app.init()
 }
 
 const poolTo = (config: pg.PoolConfig): pg.Pool => {
@@ -148,6 +175,58 @@ needs('redis', { ours: true }).describe('Redis', () => {
     url.password = 'wrong'
     await isLoud(storeOn(url.href), { code: 'STORE_UNAVAILABLE', cure: 'Correct the user, the password or the rights' })
   })
+})
+
+const failing = (details: OnceErrorDetails): Once => {
+  const claim = (): Promise<never> => Promise.reject(new OnceError('STORE_UNAVAILABLE', details))
+  const once = createOnce({ store: { ...memoryStore(), claim }, scope: 'shop', sweepEveryMs: false })
+  closing.push(() => once.close())
+  return once
+}
+
+async function startProxy({ store }: Once): Promise<void> {
+  const listen = { host: '127.0.0.1', port: 0 }
+  const gateway = await startGateway({ upstream: 'http://127.0.0.1:1', store, listen, tenant: 'shared' })
+  closing.push(() => gateway.close())
+}
+
+const starts = [
+  ['Fastify', startFastify],
+  ['Nest', startNest],
+  ['the gateway', startProxy],
+] as const
+
+test.each(starts)('%s does not start on a store that only a person can mend', async (_name, start) => {
+  const message = 'Correct the password.'
+  await expect(start(failing({ message, retryable: false }))).rejects.toThrow(message)
+})
+
+test.each(starts)('%s starts on a store that is down for a moment or in quarantine', async (_name, start) => {
+  const once = failing({ message: 'ECONNREFUSED' })
+  await start(once)
+  await expect(once.ready()).rejects.toMatchObject({ code: 'STORE_UNAVAILABLE', retryable: true })
+})
+
+test('a look at the store leaves nothing there, also when the store grants the claim after the look was given up', async () => {
+  const clock = manualClock()
+  const store = memoryStore({ clock })
+  const granted = Promise.withResolvers<void>()
+  const claimed = Promise.withResolvers<void>()
+  const claim: Store['claim'] = async (...args) => {
+    await granted.promise
+    return store.claim(...args).finally(() => claimed.resolve())
+  }
+  const options = { scope: 'shop', clock, storeTimeoutMs: 1_000, sweepEveryMs: false } as const
+  await createOnce({ store, ...options }).ready()
+  expect(await store.list({ limit: 1 })).toEqual([])
+  const slow = createOnce({ store: { ...store, claim }, ...options })
+  const looked = expect(slow.ready()).rejects.toMatchObject({ code: 'STORE_UNAVAILABLE' })
+  await clock.advance(1_000)
+  await looked
+  granted.resolve()
+  await claimed.promise
+  await pollUntil('the key to be released', async () => (await store.list({ limit: 1 })).length === 0)
+  await slow.close()
 })
 
 test('a fault that lasts is told again after an hour, and a key that the message names is left out', async () => {

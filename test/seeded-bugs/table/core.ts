@@ -403,7 +403,7 @@ export const coreBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/timed-call.ts', 'claim, lease, fence', [
     {
       id: 'a store without tables is a 503 with nothing in any log',
-      find: '      if (!error.retryable && unfitCodes.includes(error.code)) tellUnfit(calls, key, error)\n',
+      find: '      if (isUnfit(error)) tellUnfit(calls, key, error)\n',
       replace: '',
       caughtBy: byTest(
         inUnfit,
@@ -418,6 +418,33 @@ export const coreBugs: readonly SeededBug[] = [
         inUnfit,
         'a fault that lasts is told again after an hour, and a key that the message names is left out',
       ),
+    },
+  ]),
+  ...bugsIn('src/core/once/ready.ts', 'claim, lease, fence', [
+    {
+      id: 'a look at the store that was given up leaves its key claimed',
+      find: ', (late) => background(forget(late))',
+      replace: '',
+      caughtBy: byTest(
+        inUnfit,
+        'a look at the store leaves nothing there, also when the store grants the claim after the look was given up',
+      ),
+    },
+  ]),
+  ...bugsIn('src/http/fastify.ts', 'http', [
+    {
+      id: 'an app on Fastify starts on a store that cannot serve a request',
+      find: "    instance.addHook('onReady', () => exchange.checkStore())\n",
+      replace: '',
+      caughtBy: byTest(inUnfit, 'Fastify does not start on a store that only a person can mend'),
+    },
+  ]),
+  ...bugsIn('src/http/exchange.ts', 'http', [
+    {
+      id: 'no app starts while its store is down',
+      find: 'if (isUnfit(error)) throw error',
+      replace: 'throw error',
+      caughtBy: byTest(inUnfit, 'Fastify starts on a store that is down for a moment or in quarantine'),
     },
   ]),
   ...bugsIn('src/stores/redis/scripts.ts', 'claim, lease, fence', [

@@ -425,6 +425,15 @@ const inFound = 'src/gateway/found-outcome.test.ts'
 export const programBugs: readonly SeededBug[] = [
   ...bugsIn('src/gateway/proxy.ts', 'program', [
     {
+      id: 'a gateway listens on a store that cannot serve a request',
+      find: 'await checkStore(once).catch(',
+      replace: 'await Promise.resolve().catch(',
+      caughtBy: byTest(
+        'test/http/unfit-stores.test.ts',
+        'the gateway does not start on a store that only a person can mend',
+      ),
+    },
+    {
       id: 'problems of the gateway lead to a page that does not mention them',
       find: '      problems: Object.values(gatewayProblems),\n',
       replace: '',
