@@ -166,6 +166,7 @@ export function postgresFitness({ pool, table = 'onceonly', schema, longestMs }:
       await sweepCheck(look, names),
       await bloatCheck(look, names),
       await snapshotCheck(look, longestMs),
+      await slotCheck(look),
     ],
   }
 }
@@ -331,4 +332,45 @@ function snapshotCheck(look: Look, longestMs: number): Promise<FitnessCheck> {
       ? { verdict: 'unknown', found, mend: 'grant pg_read_all_stats to this user.' }
       : { verdict: 'ok', found }
   })
+}
+
+// A server writes a gigabyte of log within minutes of a bulk load, and has room for it. A reader that is that far behind has stopped, or
+// cannot keep up. Where the server drops slots by itself, half of its own limit is late enough.
+const slotBytesMax = 2 ** 30
+
+function slotCheck(look: Look): Promise<FitnessCheck> {
+  const why =
+    'The server keeps its log from where the slowest slot stands. A slot that nobody reads fills the disk, and the database stops.'
+  return check({ name: 'postgres-slots', lookedAt: 'pg_replication_slots', why }, async () => {
+    const slots = await look(
+      `select slot_name as name, active, coalesce(wal_status, 'reserved') as status,
+        coalesce(pg_wal_lsn_diff(pg_current_wal_insert_lsn(), restart_lsn), 0)::float8 as bytes,
+        (select setting::float8 * 1048576 from pg_settings where name = 'max_slot_wal_keep_size') as limit_bytes
+      from pg_replication_slots order by bytes desc`,
+    )
+    if (slots.length === 0) return { verdict: 'ok', found: 'there is no replication slot' }
+    const ill = slots.filter(isBehind)
+    const found = (ill.length > 0 ? ill : slots).map(describeSlot).join('; ')
+    return judge(ill.length > 0 ? 'warning' : 'ok', found, ill.map(slotCure).join(' '))
+  })
+}
+
+function isBehind(slot: FoundRow): boolean {
+  const limit = Number(slot['limit_bytes'])
+  const most = limit > 0 ? Math.min(slotBytesMax, limit / 2) : slotBytesMax
+  return slot['status'] === 'lost' || slot['status'] === 'unreserved' || Number(slot['bytes']) > most
+}
+
+function describeSlot({ name, active, status, bytes }: FoundRow): string {
+  const kept =
+    status === 'lost' ? 'has lost what it had not read' : `keeps ${Math.round(Number(bytes) / 2 ** 20)} MB of log`
+  return `${name} ${kept}, is ${active === true ? 'read' : 'read by nobody'} (${status})`
+}
+
+function slotCure({ name, active, status }: FoundRow): string {
+  const drop = `select pg_drop_replication_slot('${name}');`
+  if (status === 'lost') return `${drop} then create it anew (decoding.create() for a relay of an outbox).`
+  if (active === true)
+    return `${name}: see why its reader is slow, and bound what it may keep with max_slot_wal_keep_size.`
+  return `Start what reads ${name}, or if that is gone: ${drop}`
 }
