@@ -82,6 +82,11 @@ export interface Events {
     parked: number
     dead: number
   }
+  /**
+   * A relay with logical decoding hears of commits from its slot from now on, or has to poll. `reason` is the code of the error: 55006 when
+   * another connection streams the slot, 42704 when there is none.
+   */
+  'relay-decoding': { slot: string; how: 'streaming' | 'polling'; reason?: string }
   /** Messages that were never done with are gone: the broker has trimmed them. */
   'messages-trimmed': { broker: string; consumer: string; count: number }
 }
@@ -122,6 +127,7 @@ export const eventNames: readonly EventName[] = [
   'relay-failed',
   'relay-shard',
   'relay-lag',
+  'relay-decoding',
   'messages-trimmed',
 ]
 

@@ -82,6 +82,11 @@ test.each<[line: string, name: EventName, event: object]>([
   ['onceonly_dead_letters_total{how="parked"} 1', 'dead-lettered', { shard: 1, tries: 2, how: 'parked' }],
   ['onceonly_relay_failures_total 1', 'relay-failed', { publisher: 'kafka', reason: 'ECONNREFUSED' }],
   ['onceonly_relay_shards_total{how="lost"} 1', 'relay-shard', { shard: 1, epoch: 2, how: 'lost' }],
+  [
+    'onceonly_relay_decoding_total{how="polling"} 1',
+    'relay-decoding',
+    { slot: 'relay_1', how: 'polling', reason: '55006' },
+  ],
   ['onceonly_outbox_unsent 12', 'relay-lag', lag],
   ['onceonly_outbox_lag_seconds 3.5', 'relay-lag', lag],
   ['onceonly_outbox_blocked_keys 2', 'relay-lag', lag],

@@ -84,6 +84,7 @@ const counted: { readonly [Name in EventName]?: Count<Name> } = {
   'dead-lettered': ({ how }, add) => add('onceonly_dead_letters_total', { how }),
   'relay-failed': (_event, add) => add('onceonly_relay_failures_total'),
   'relay-shard': ({ how }, add) => add('onceonly_relay_shards_total', { how }),
+  'relay-decoding': ({ how }, add) => add('onceonly_relay_decoding_total', { how }),
   'relay-lag': ({ unsent, lagMs, blockedKeys, headOfLineMs, parked, dead }, _add, _observe, setLag) =>
     setLag({
       onceonly_outbox_unsent: unsent,
@@ -124,6 +125,7 @@ const messageHelps: Readonly<Record<string, string>> = {
   onceonly_relay_blocked_total: 'Times a row could not be published, and its key waited behind it.',
   onceonly_dead_letters_total: 'Rows that were given up.',
   onceonly_relay_failures_total: 'Times the broker took no message at all, or the database failed a relay.',
+  onceonly_relay_decoding_total: 'Times a relay with logical decoding began to stream, or had to poll.',
   onceonly_relay_shards_total: 'Shards that a relay has taken, given back or lost.',
 }
 

@@ -34,7 +34,7 @@ import { retainCalls } from './outbox/retention.ts'
 import { mysqlOutbox, postgresOutbox, sqliteOutbox } from './outbox/schema.sql.ts'
 import { shardCalls } from './outbox/shards.ts'
 import { statusCalls } from './outbox/status.ts'
-import { outboxTables } from './outbox/tables.ts'
+import { offerTables, outboxTables } from './outbox/tables.ts'
 import type { OutboxTables } from './outbox/tables.ts'
 import { orMissingTable } from './missing-tables.ts'
 import type { RelayOutbox, RelaySource, RelayStatus } from './relay.ts'
@@ -50,6 +50,8 @@ export type {
   RelaySource,
   RelayStatus,
 } from './relay.ts'
+export { createDecoding } from './outbox/decoding.ts'
+export type { Decoding, DecodingOptions, ReplicationLibrary, ReplicationService } from './outbox/decoding.ts'
 export type { OutboxEvent } from './outbox/envelope.ts'
 export type { DeadLetter, DeadLetterFilter } from './outbox/held.ts'
 export type { Outgoing, Published, Publisher } from './broker.ts'
@@ -157,7 +159,7 @@ export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
     ...retainCalls(tables, keepMs, periodMs),
     ...statusCalls(tables),
   }
-  return {
+  const outbox: Outbox<Tx> = {
     add: add as Outbox<Tx>['add'],
     wake: () => wake(),
     onAdded(listener) {
@@ -175,6 +177,7 @@ export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
       return redriven
     },
   }
+  return offerTables(outbox, tables)
 }
 
 /** What a person can do with an outbox. */

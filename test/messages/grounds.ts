@@ -17,7 +17,7 @@ import { sqliteStore } from '../../src/stores/sqlite.ts'
 import type { SqliteStore } from '../../src/stores/sqlite.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
 import { startMariadb } from '../servers/mariadb.ts'
-import { startPostgres } from '../servers/postgres.ts'
+import { type PostgresOptions, startPostgres } from '../servers/postgres.ts'
 import { createPool as mysqlPool } from '../subjects/mysql.ts'
 import { createPool as postgresPool } from '../subjects/postgres.ts'
 
@@ -62,8 +62,8 @@ function opened(store: SqlStore, close: () => Promise<unknown>, die: () => Promi
   return { store, database: databaseOf(store)!, die: () => end(die), [Symbol.asyncDispose]: () => end(close) }
 }
 
-export async function startPostgresMessages(): Promise<MessagesGround> {
-  const server = await startPostgres()
+export async function startPostgresMessages(settings?: PostgresOptions['settings']): Promise<MessagesGround> {
+  const server = await startPostgres(settings && { settings })
   const url = await server.createDatabase()
   const admin = postgresPool(url)
   await admin.query('create table effects (number bigint generated always as identity, name text not null)')
@@ -152,7 +152,7 @@ export async function startSqliteMessages(): Promise<MessagesGround> {
 
 // The same cases on every database, each skipped with its reason where its server is missing.
 export const grounds = [
-  { name: 'postgres', server: 'postgres', start: startPostgresMessages },
+  { name: 'postgres', server: 'postgres', start: () => startPostgresMessages() },
   { name: 'mariadb', server: 'mariadb', start: startMariadbMessages },
   { name: 'sqlite', server: undefined, start: startSqliteMessages },
 ] as const

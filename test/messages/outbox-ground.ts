@@ -19,7 +19,7 @@ export interface OpenOutbox extends AsyncDisposable {
   readonly database: SqlDatabase
   readonly outbox: Outbox<unknown>
   // A relay, which is stopped at the end.
-  relay(options: Omit<RelayOptions, 'outbox'>): Relay
+  relay(options: Omit<RelayOptions, 'outbox'> & Partial<Pick<RelayOptions, 'outbox'>>): Relay
   // An open transaction, which is rolled back at the end unless the test has ended it.
   begin(): Promise<SqlTransaction<unknown>>
   // Commits what `work` adds, unless it throws.

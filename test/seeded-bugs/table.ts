@@ -7,6 +7,7 @@ import { coreBugs, transactionBugs } from './table/core.ts'
 import { memoryBugs, sqliteBugs } from './table/embedded-stores.ts'
 import { dashboardBugs, gatewayBugs, messagesViewBugs, programBugs } from './table/gateway.ts'
 import { httpBugs } from './table/http.ts'
+import { decodingBugs } from './table/messages-decoding.ts'
 import { kafkaBugs } from './table/messages-kafka.ts'
 import { outboxBugs } from './table/messages-outbox.ts'
 import { redisStreamBugs } from './table/messages-redis-streams.ts'
@@ -52,4 +53,5 @@ export const seededBugs: readonly SeededBug[] = [
   ...sqsBugs,
   ...redisStreamBugs,
   ...kafkaBugs,
+  ...decodingBugs,
 ]

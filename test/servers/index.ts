@@ -10,6 +10,7 @@ import { mariadb } from './mariadb.ts'
 import { mongodb } from './mongodb.ts'
 import { mysql } from './mysql.ts'
 import { nats } from './nats.ts'
+import { pgLogicalReplication } from './pg-logical-replication.ts'
 import { pgbouncer } from './pgbouncer.ts'
 import { postgres } from './postgres.ts'
 import { prisma } from './prisma.ts'
@@ -22,6 +23,7 @@ import { spin } from './spin.ts'
 export const servers = {
   postgres,
   pgbouncer,
+  'pg-logical-replication': pgLogicalReplication,
   redis,
   mariadb,
   mysql,

@@ -38,6 +38,19 @@ export function outboxTables(database: SqlDatabase): OutboxTables {
   }
 }
 
+const known = new WeakMap<object, OutboxTables>()
+
+/** Called by an outbox for itself. */
+export function offerTables<Box extends object>(outbox: Box, tables: OutboxTables): Box {
+  known.set(outbox, tables)
+  return outbox
+}
+
+/** Undefined for what createOutbox has not made. */
+export function tablesIn(outbox: object): OutboxTables | undefined {
+  return known.get(outbox)
+}
+
 /** A piece of a statement that holds no value. */
 export function piece(text: string): SqlStatement {
   return { texts: [text], values: [] }
