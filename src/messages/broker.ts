@@ -47,6 +47,36 @@ export interface Publisher {
   close?(): Promise<void>
 }
 
+/** A row of a relay: its id, and where it lies, which is the relay's own to read. */
+export interface PlacedRow {
+  readonly id: string
+  readonly place: string
+}
+
+/** A shard of an outbox that a relay has taken. */
+export interface RelayShard {
+  readonly shard: number
+  /** Grows whenever a relay takes the shard. What a relay of an older epoch publishes must be refused. */
+  readonly epoch: number
+  /** Of these rows the ones that are not marked as sent. */
+  unsent(rows: readonly PlacedRow[]): Promise<readonly PlacedRow[]>
+}
+
+/** The way out of one shard, from when a relay has taken it until it takes it anew. */
+export interface ShardPublisher {
+  /** As `publish` of a Publisher. After an error that it throws, the relay takes the shard anew. */
+  publish(rows: readonly (Outgoing & PlacedRow)[]): Promise<readonly Published[]>
+  /** These rows are marked as sent. No relay asks for them again. */
+  marked(ids: readonly string[]): void
+  close(): Promise<void>
+}
+
+/** The way out of a relay that remembers at the broker what it has published, so that the next relay of a shard does not publish it again. */
+export interface ShardedPublisher {
+  readonly name: string
+  openShard(shard: RelayShard): ShardPublisher
+}
+
 /** A consumer that runs. */
 export interface Consuming {
   /** Take no more messages, finish and acknowledge the ones that are being handled, and end. */

@@ -13,5 +13,9 @@ export type {
 export { exactlyOnce, type ExactlyOnceOptions, type Transformed } from './kafka/exactly-once.ts'
 export { kafkaConsumer, type KafkaBatchHandler, type KafkaConsumerOptions } from './kafka/consumer.ts'
 export type { KafkaMessage } from './kafka/headers.ts'
+export {
+  kafkaTransactionalPublisher,
+  type KafkaTransactionalPublisherOptions,
+} from './kafka/transactional-publisher.ts'
 export { kafkaPublisher, type KafkaPublisherOptions } from './kafka/publisher.ts'
-export type { Consuming, Message, Outgoing, Publisher, Receiver } from './broker.ts'
+export type { Consuming, Message, Outgoing, Publisher, Receiver, ShardedPublisher } from './broker.ts'

@@ -54,7 +54,7 @@ export { createDecoding } from './outbox/decoding.ts'
 export type { Decoding, DecodingOptions, ReplicationLibrary, ReplicationService } from './outbox/decoding.ts'
 export type { OutboxEvent } from './outbox/envelope.ts'
 export type { DeadLetter, DeadLetterFilter } from './outbox/held.ts'
-export type { Outgoing, Published, Publisher } from './broker.ts'
+export type { Outgoing, Published, Publisher, ShardedPublisher } from './broker.ts'
 
 export interface OutboxOptions<Tx> {
   /** A store on PostgreSQL, MySQL, MariaDB or SQLite. The tables of the outbox lie beside its own. */

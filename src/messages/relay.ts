@@ -14,7 +14,7 @@ import { invalidArgument } from '../core/errors.ts'
 import { checkOptions, optional, positiveInteger, positiveMs, withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import { inOrderOfKeys } from './broker.ts'
-import type { Outgoing, Publisher } from './broker.ts'
+import type { Outgoing, Publisher, ShardedPublisher } from './broker.ts'
 import { keepShards } from './relay/keeper.ts'
 import type { ShardKeeper } from './relay/keeper.ts'
 import { roundOf, stateOf } from './relay/rounds.ts'
@@ -39,7 +39,7 @@ export type { FailurePolicy } from './relay/verdicts.ts'
 
 export interface RelayOptions {
   readonly outbox: RelayOutbox
-  readonly publisher: Publisher
+  readonly publisher: Publisher | ShardedPublisher
   /** How many rows are read, published and marked together. 100 unless given. */
   readonly batch?: number
   /** How many shards this relay works on at the most. Unless given, its fair share among the relays that live. */
@@ -74,6 +74,8 @@ export interface Relay {
   runOnce(): Promise<RelayRun>
 }
 
+const aPublisher: Rule = (value) => withMethods('publish')(value) && withMethods('openShard')(value) && 'a publisher'
+
 const policyRule: Rule = (value) => {
   if (value === 'block' || value === 'park') return undefined
   const given = typeof value === 'object' && value !== null ? Object.entries(value) : []
@@ -101,7 +103,7 @@ const policyRule: Rule = (value) => {
 export function createRelay(options: RelayOptions): Relay {
   checkOptions('createRelay', options, {
     outbox: withMethods('onAdded'),
-    publisher: withMethods('publish'),
+    publisher: aPublisher,
     batch: optional(positiveInteger),
     shardsMax: optional(positiveInteger),
     leaseMs: optional(positiveMs),
@@ -171,14 +173,18 @@ async function runOnce(context: RelayContext): Promise<RelayRun> {
     for (const { shard } of free) {
       const taken = await source.take(shard, owner, leaseMs)
       if (!taken) continue
-      const state = stateOf(taken)
-      for (let found = 1; found > 0;) {
-        const round = await roundOf(context, state)
-        total.sent += round.sent
-        total.held += round.held
-        total.dead += round.dead
-        failed ??= round.error
-        found = round.is === 'lost' || round.error !== undefined ? 0 : round.found
+      const state = stateOf(context, taken)
+      try {
+        for (let found = 1; found > 0;) {
+          const round = await roundOf(context, state)
+          total.sent += round.sent
+          total.held += round.held
+          total.dead += round.dead
+          failed ??= round.error
+          found = round.is === 'lost' || round.error !== undefined ? 0 : round.found
+        }
+      } finally {
+        await state.wayOut.close().catch(() => undefined)
       }
       await source.give([state])
     }

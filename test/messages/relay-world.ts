@@ -308,7 +308,7 @@ function rowCalls(
   ground: Ground,
   outbox: OutboxModel,
   life: Life,
-): Pick<RelaySource, 'read' | 'blocked' | 'readDue' | 'mark'> {
+): Pick<RelaySource, 'read' | 'blocked' | 'heldAmong' | 'readDue' | 'mark'> {
   const { rows, held } = outbox
   const { now } = ground
   return {
@@ -325,6 +325,7 @@ function rowCalls(
         return fresh.slice(0, limit)
       }),
     blocked: (shard) => call(ground, life, () => blockedOf(outbox, shard)),
+    heldAmong: (ids) => call(ground, life, () => new Set(ids.filter((id) => held.has(id)))),
     readDue: (shard, limit) =>
       call(ground, life, () => {
         const blocking = [...held.values()]

@@ -358,6 +358,7 @@ function crashAt(at: number): {
       take: call(source.take),
       give: call(source.give),
       leave: call(source.leave),
+      heldAmong: call(source.heldAmong),
       read: call(source.read),
       blocked: call(source.blocked),
       readDue: call(source.readDue),

@@ -6,13 +6,16 @@ import { invalidArgument } from '../../core/errors.ts'
 import type { KafkaClient, KafkaGroupOptions, KafkaOutput, KafkaProducer, KafkaRecord } from '../kafka.ts'
 import {
   called,
+  type ConfluentAdmin,
   type ConfluentConsumer,
   type ConfluentError,
   type ConfluentMessage,
   type ConfluentProducer,
   type Connection,
   type PolledConsumer,
+  recordOf,
 } from './confluent/library.ts'
+import { readCompacted, requireCompacted } from './confluent/compacted-topic.ts'
 import { serveMember } from './confluent/member.ts'
 import { openMember } from './member.ts'
 import type { PartitionName } from './partition-lanes.ts'
@@ -23,6 +26,7 @@ export { called, type ConfluentError, type ConfluentProducer, type PolledConsume
 export interface ConfluentLibrary {
   readonly Producer: new (settings: never) => object
   readonly KafkaConsumer: new (settings: never) => object
+  readonly AdminClient: { create(settings: never): object }
 }
 
 export type ConfluentSettings = Readonly<Record<string, unknown>>
@@ -35,6 +39,13 @@ export interface ConfluentClient extends KafkaClient {
   ): Promise<ConfluentProducer>
   /** A member of a group that polls for itself. */
   openConsumer(options: ConfluentConsumerOptions): Promise<PolledConsumer>
+  /** Creates a compacted topic, unless it is there. Resolves to the number of its partitions. */
+  requireCompacted(topic: string): Promise<number>
+  /**
+   * Reads a partition from its beginning to this offset, without the records of aborted transactions. It waits while an open transaction
+   * lies before the offset, for `timeoutMs` at the most.
+   */
+  readCompacted(of: PartitionName, until: bigint, timeoutMs: number): AsyncIterable<KafkaRecord>
 }
 
 export type ConfluentConsumerOptions = Pick<
@@ -92,6 +103,20 @@ export function confluentClient(library: ConfluentLibrary, settings: ConfluentSe
       }
     },
     openConsumer,
+    requireCompacted: (topic) =>
+      requireCompacted(() => library.AdminClient.create(adminSettings(settings) as never) as ConfluentAdmin, topic),
+    readCompacted(of, until, timeoutMs) {
+      const options = {
+        group: `onceonly ${of.topic}`,
+        protocol: 'classic',
+        sessionMs: 45_000,
+        instanceId: undefined,
+      } as const
+      const reading = { ...options, topics: [of.topic], isolation: 'read_committed', begin: 'earliest' } as const
+      const open = (): Promise<ConfluentConsumer> =>
+        connected(newConsumer(consumerSettings(settings, reading, () => {})))
+      return readCompacted(open, { of, until, timeoutMs })
+    },
   }
 }
 
@@ -143,6 +168,13 @@ function producerSettings(settings: ConfluentSettings): object {
   }
 }
 
+const notOfAdmins =
+  /^(group\.|fetch\.|queued\.|isolation\.level|auto\.offset|enable\.|session\.|acks|request\.required|partitioner|message\.|linger|batch\.|compression|transaction)/
+
+function adminSettings(settings: ConfluentSettings): object {
+  return { log_level: 0, ...Object.fromEntries(Object.entries(settings).filter(([name]) => !notOfAdmins.test(name))) }
+}
+
 function consumerSettings(
   settings: ConfluentSettings,
   options: ConfluentConsumerOptions,
@@ -171,13 +203,16 @@ function consumerSettings(
   }
 }
 
+/** Called with the delivery report of a record: why it was not delivered, or at which offset it is. */
+export type Settle = (error: Error | undefined, offset?: number) => void
+
 /** Each delivery report goes to the function that was given with the record. */
 function listen(producer: ConfluentProducer): void {
   producer.setPollInBackground(true)
   producer.on(
     'delivery-report',
-    (error: Error | null, report: { readonly opaque: (error: Error | undefined) => void }) =>
-      report.opaque(error ?? undefined),
+    (error: Error | null, { opaque, offset }: { readonly opaque: Settle; readonly offset?: number }) =>
+      opaque(error ?? undefined, offset),
   )
   // Librdkafka goes on after these, and a message that fails says so itself.
   producer.on('event.error', () => {})
@@ -188,21 +223,24 @@ function sending(producer: ConfluentProducer): KafkaProducer {
   return {
     send: (outputs) =>
       Promise.all(
-        outputs.map((output) => new Promise<Error | undefined>((settle) => produce(producer, output, settle))),
+        outputs.map(
+          (output) => new Promise<Error | undefined>((resolve) => produce(producer, output, (error) => resolve(error))),
+        ),
       ),
     close: async () => void (await called((done) => producer.disconnect(0, done))),
   }
 }
 
-/** Hands one record to librdkafka. `settle` is called with its delivery report. */
+/** Hands one record to librdkafka. */
 export function produce(
   producer: ConfluentProducer,
-  output: KafkaOutput,
-  settle: (error: Error | undefined) => void,
+  output: KafkaOutput & { readonly partition?: number },
+  settle: Settle,
 ): void {
   const headers = Object.entries(output.headers).map(([name, value]) => ({ [name]: value }))
   try {
-    producer.produce(output.topic, null, asBuffer(output.value), output.key ?? null, null, settle, headers)
+    const { topic, partition = null, value, key = null } = output
+    producer.produce(topic, partition, asBuffer(value), key, null, settle, headers)
   } catch (error) {
     settle(error as Error)
   }
@@ -262,22 +300,5 @@ async function openPolled(
       // Without a coordinator there is no one to say goodbye to.
       await Promise.race([left, sleep(systemClock, closeMs, { background: 'background' })])
     },
-  }
-}
-
-function recordOf(message: ConfluentMessage): KafkaRecord {
-  const { topic, partition, offset, key, value, timestamp } = message
-  const headers = Object.fromEntries(
-    (message.headers ?? []).flatMap((header) => Object.entries(header).map(([name, text]) => [name, text.toString()])),
-  )
-  return {
-    topic,
-    partition,
-    offset: BigInt(offset),
-    key: key === null || key === undefined ? undefined : Buffer.from(key),
-    value: value ?? undefined,
-    headers,
-    timestampMs: timestamp,
-    raw: message,
   }
 }

@@ -1,6 +1,6 @@
 // The options that say which client and what it must be able to do. A promise that the client cannot keep is refused here, by name.
 
-import type { KafkaClient } from '../../clients/kafka.ts'
+import type { ConfluentClient, ConfluentError, KafkaClient } from '../../clients/kafka.ts'
 import { OnceError } from '../../core/errors.ts'
 import { type Rule, withMethods } from '../../core/options.ts'
 
@@ -38,6 +38,18 @@ export function refuseGroupPromises(what: string, client: KafkaClient, promises:
     )
   }
 }
+
+/** Why a client is not trusted with a promise that needs transactions. */
+type Weaknesses = Readonly<Record<Exclude<KafkaClient['name'], '@confluentinc/kafka-javascript'>, string>>
+
+export function requireTransactional(what: string, client: KafkaClient, weaknesses: Weaknesses): ConfluentClient {
+  if (client.abilities.transactions) return client as ConfluentClient
+  const weakness = weaknesses[client.name as keyof Weaknesses]
+  throw unsupported(`${what}: ${client.name} cannot keep it, because ${weakness}. Use @confluentinc/kafka-javascript.`)
+}
+
+/** Another producer has the transactional id by now: ERR__FENCED, ERR_INVALID_PRODUCER_EPOCH, ERR_PRODUCER_FENCED. */
+export const isFenced = (error: unknown): boolean => [-144, 47, 90].includes((error as ConfluentError).code)
 
 export function unsupported(message: string): OnceError {
   return new OnceError('UNSUPPORTED', { message })

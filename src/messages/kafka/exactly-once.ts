@@ -6,7 +6,6 @@
 import {
   called,
   type ConfluentClient,
-  type ConfluentError,
   type ConfluentProducer,
   type Halts,
   type KafkaClient,
@@ -20,7 +19,7 @@ import { sleep, systemClock, systemRandom } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
 import { aFunction, aString, checkOptions, oneOf, optional, positiveInteger, positiveMs } from '../../core/options.ts'
 import type { Consuming } from '../broker.ts'
-import { aKafkaClient, topicNames, unsupported } from './client-options.ts'
+import { aKafkaClient, isFenced, requireTransactional, topicNames } from './client-options.ts'
 import { consuming } from './consuming.ts'
 import { headersOf, type KafkaMessage, messageOf } from './headers.ts'
 
@@ -99,12 +98,10 @@ const rules = {
  */
 export function exactlyOnce(options: ExactlyOnceOptions): Consuming {
   checkOptions('exactlyOnce', options, rules)
-  const { client } = options
-  if (!isTransactional(client)) {
-    throw unsupported(
-      `exactlyOnce: ${client.name} cannot keep it, because ${weaknesses[client.name]}. Use @confluentinc/kafka-javascript.`,
-    )
-  }
+  const client = requireTransactional('exactlyOnce', options.client, {
+    kafkajs: 'the broker accepts the offsets of its zombies, which would then process messages twice',
+    '@platformatic/kafka': 'its consumer hands out records of aborted transactions',
+  })
   return consuming(options.group, async ({ end, onError }) => {
     const stopping = new AbortController()
     const work = { ...options, client, signal: stopping.signal, onError }
@@ -116,15 +113,6 @@ export function exactlyOnce(options: ExactlyOnceOptions): Consuming {
       },
     }
   })
-}
-
-const weaknesses: Readonly<Record<string, string>> = {
-  kafkajs: 'the broker accepts the offsets of its zombies, which would then process messages twice',
-  '@platformatic/kafka': 'its consumer hands out records of aborted transactions',
-}
-
-function isTransactional(client: KafkaClient): client is ConfluentClient {
-  return client.abilities.transactions
 }
 
 interface Work extends ExactlyOnceOptions {
@@ -147,9 +135,6 @@ async function workUntilStopped(work: Work): Promise<void> {
     await sleep(systemClock, backoffMs(backoffs.broker, tries, systemRandom), { signal: work.signal })
   }
 }
-
-// ERR__FENCED, ERR_INVALID_PRODUCER_EPOCH, ERR_PRODUCER_FENCED.
-const isFenced = (error: unknown): boolean => [-144, 47, 90].includes((error as ConfluentError).code)
 
 function fenced({ transactionalId, transactionMs = 60_000 }: Work, cause: unknown): OnceError {
   const message =

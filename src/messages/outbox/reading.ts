@@ -5,13 +5,13 @@ import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import type { HeldShard, RelayRow, RelaySource } from '../relay.ts'
 import { lanesOf } from './lanes.ts'
-import { jsonRow } from './tables.ts'
+import { jsonRow, piece } from './tables.ts'
 import type { OutboxTables } from './tables.ts'
 
 // One busy lane must not fill every batch while others wait.
 const lanesPerBatch = 4
 
-export function readCalls(tables: OutboxTables): Pick<RelaySource, 'read' | 'readDue'> {
+export function readCalls(tables: OutboxTables): Pick<RelaySource, 'read' | 'readDue' | 'heldAmong'> {
   const { database } = tables
   const shards = shardsCount(tables)
   return {
@@ -29,6 +29,15 @@ export function readCalls(tables: OutboxTables): Pick<RelaySource, 'read' | 'rea
           : ((await onCounters(tables, shard, turned, perLane, limit)) ?? sql`select '' as answer where 1 = 0`),
       )
       return answers.map(rowIn)
+    },
+    async heldAmong(ids) {
+      if (ids.length === 0) return new Set()
+      const id = piece(database.dialect === 'postgres' ? 'id::text' : 'id')
+      const given = join(
+        ids.map((each) => sql`${each}`),
+        ', ',
+      )
+      return new Set(await database.query(sql`select ${id} as answer from ${tables.held} where id in (${given})`))
     },
     async readDue(shard, limit) {
       const { held } = tables

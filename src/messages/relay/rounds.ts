@@ -5,8 +5,9 @@ import { pausesMs } from '../../core/backoff.ts'
 import { sleep } from '../../core/clock.ts'
 import type { Clock, Random } from '../../core/clock.ts'
 import { publish } from '../../core/events.ts'
-import type { Published, Publisher } from '../broker.ts'
+import type { Published, Publisher, ShardedPublisher, ShardPublisher } from '../broker.ts'
 import { asError, codeOf } from '../failures.ts'
+import { openWayOut, placedOf } from './way-out.ts'
 import { orderKeyOf } from './source.ts'
 import type { HeldRow, HeldShard, RelayMark, RelayRow, RelaySource } from './source.ts'
 import { behind, isOutage, judge } from './verdicts.ts'
@@ -14,7 +15,7 @@ import type { FailurePolicy } from './verdicts.ts'
 
 export interface RelayContext {
   readonly source: RelaySource
-  readonly publisher: Publisher
+  readonly publisher: Publisher | ShardedPublisher
   readonly owner: string
   readonly batch: number
   readonly shardsMax: number
@@ -30,8 +31,9 @@ export interface RelayContext {
 /** What a relay knows of a shard that it works on. */
 export interface ShardState {
   readonly shard: number
-  epoch: number
-  cursors: Map<number, number>
+  readonly epoch: number
+  readonly cursors: Map<number, number>
+  readonly wayOut: ShardPublisher
   blocked: ReadonlySet<string>
   /** The lane to begin with, so that each has its turn. */
   from: number
@@ -56,8 +58,11 @@ export const nothing: Round = { is: 'done', found: 0, sent: 0, held: 0, dead: 0 
 const lost: Round = { ...nothing, is: 'lost' }
 const noMark: RelayMark = { cursors: new Map(), hold: [], again: [], sent: [] }
 
-export function stateOf({ shard, epoch, cursors, blocked }: HeldShard): ShardState {
-  return { shard, epoch, cursors: new Map(cursors), blocked, from: 0, heldCheckAt: 0, failingSince: undefined }
+/** Of a shard that was just taken. */
+export function stateOf(context: RelayContext, { shard, epoch, cursors: stored, blocked }: HeldShard): ShardState {
+  const cursors = new Map(stored)
+  const wayOut = openWayOut(context, { shard, epoch, cursors })
+  return { shard, epoch, cursors, wayOut, blocked, from: 0, heldCheckAt: 0, failingSince: undefined }
 }
 
 /** One batch of what is held and due, one of what is new. */
@@ -91,6 +96,7 @@ async function heldRound(context: RelayContext, state: ShardState): Promise<Roun
   const again = held.filter(({ reason }) => reason !== undefined)
   const mark = { ...noMark, again, sent: sent.map(({ id }) => id) }
   if ((await source.mark(state, mark, context.leaseMs)) === 'lost') return lost
+  state.wayOut.marked(mark.sent)
   state.blocked = await source.blocked(state.shard)
   // There may be more of the same keys.
   state.heldCheckAt = 0
@@ -111,6 +117,7 @@ async function freshRound(context: RelayContext, state: ShardState): Promise<Rou
   const cursors = new Map(rows.map(({ lane, position }) => [lane, position]))
   if ((await source.mark(state, { ...noMark, cursors, hold }, context.leaseMs)) === 'lost') return lost
   for (const [lane, position] of cursors) state.cursors.set(lane, position)
+  state.wayOut.marked(sent.map(({ id }) => id))
   const blocked = hold.filter(({ state: is }) => is !== 'dead').map(({ row }) => orderKeyOf(row))
   if (blocked.length > 0) state.blocked = new Set([...state.blocked, ...blocked])
   // What was behind a row that was given up is due.
@@ -126,7 +133,7 @@ async function send(
 ): Promise<readonly Published[] | Error> {
   const { clock, transport } = context
   const startedAt = clock.elapsed()
-  const published = await publishInTime(context, rows)
+  const published = await publishInTime(context, state, rows)
   if (published instanceof Error) return published
   if (published.some((each) => each === undefined)) {
     transport.confirmedAt = clock.elapsed()
@@ -139,20 +146,17 @@ async function send(
 }
 
 /** A publisher that hangs must not keep the shard for ever. What it still sends is a repetition, in its order. */
-async function publishInTime(context: RelayContext, rows: readonly RelayRow[]): Promise<readonly Published[] | Error> {
+async function publishInTime(
+  context: RelayContext,
+  { wayOut }: ShardState,
+  rows: readonly RelayRow[],
+): Promise<readonly Published[] | Error> {
   const { publisher, publishMs, clock } = context
   const late = new AbortController()
   const tooLate = sleep(clock, publishMs, { signal: late.signal }).then(
     () => new Error(`${publisher.name} has not confirmed ${rows.length} messages within ${publishMs} ms`),
   )
-  const outgoing = rows.map(({ id, topic, key, body, headers }) => ({
-    id,
-    topic,
-    body,
-    headers,
-    ...(key !== undefined && { key }),
-  }))
-  const publishing = publisher.publish(outgoing).catch((error: unknown) => asError(error))
+  const publishing = wayOut.publish(rows.map(placedOf)).catch((error: unknown) => asError(error))
   const published = await Promise.race([publishing, tooLate])
   late.abort()
   if (published instanceof Error || published.length === rows.length) return published

@@ -82,6 +82,8 @@ export interface RelaySource {
   read(held: HeldShard, from: number, limit: number): Promise<readonly RelayRow[]>
   /** The order keys that have a held row in front. */
   blocked(shard: number): Promise<ReadonlySet<string>>
+  /** Which of these rows are held, in whatever state. */
+  heldAmong(ids: readonly string[]): Promise<ReadonlySet<string>>
   /** The waiting rows of order keys whose first row (waiting or parked) is waiting and due, in their order. */
   readDue(shard: number, limit: number): Promise<readonly RelayRow[]>
   /** Writes, if the epoch is still the shard's. 'lost' when it is not: then nothing is written. */

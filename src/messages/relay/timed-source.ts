@@ -14,6 +14,7 @@ export function timedSource(source: RelaySource, clock: Clock, timeoutMs: number
     leave: (owner) => bounded(calls, () => source.leave(owner)),
     read: (...given) => bounded(calls, () => source.read(...given)),
     blocked: (shard) => bounded(calls, () => source.blocked(shard)),
+    heldAmong: (ids) => bounded(calls, () => source.heldAmong(ids)),
     readDue: (...given) => bounded(calls, () => source.readDue(...given)),
     mark: (...given) => bounded(calls, () => source.mark(...given)),
     retain: () => bounded(calls, () => source.retain()),

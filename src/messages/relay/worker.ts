@@ -25,7 +25,7 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
   const { shard } = taken
   const stopping = new AbortController()
   const resting = restingOn(clock, stopping.signal)
-  let state = stateOf(taken)
+  let state = stateOf(context, taken)
   let idle = 0
   let failures = 0
 
@@ -41,8 +41,10 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
       try {
         const again = await source.take(shard, owner, leaseMs)
         if (!again) return 'lost'
-        const { failingSince } = state
-        state = { ...stateOf(again), failingSince, from: state.from }
+        const { failingSince, from, wayOut } = state
+        // Nothing to wait for: what it still publishes is of an older epoch.
+        wayOut.close().catch(() => undefined)
+        state = { ...stateOf(context, again), failingSince, from }
         return 'ours'
       } catch (next) {
         failure = next
@@ -50,7 +52,7 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
     }
   }
 
-  async function run(): Promise<'stopped' | 'lost'> {
+  async function work(): Promise<'stopped' | 'lost'> {
     while (!stopping.signal.aborted) {
       const round = await roundOf(context, state).catch((error: unknown): Round => ({ ...nothing, error }))
       if (round.is === 'lost') return 'lost'
@@ -68,7 +70,13 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
   return {
     shard,
     epoch: () => state.epoch,
-    run,
+    async run() {
+      try {
+        return await work()
+      } finally {
+        await state.wayOut.close().catch(() => undefined)
+      }
+    },
     wake(when) {
       // A relay that rests because its broker is down is not woken by more rows for it.
       if (failures > 0) return

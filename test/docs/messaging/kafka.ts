@@ -15,8 +15,8 @@ afterAll(() => running[Symbol.dispose]())
 
 const programs = take('docs/messaging.md', (code) => code.includes("'onceonly/kafka'"))
 
-test('there are two programs about Kafka', () => {
-  expect(programs).toHaveLength(2)
+test('there are three programs about Kafka', () => {
+  expect(programs).toHaveLength(3)
 })
 
 needs('kafka', { ours: true }).test('Kafka: the consumer and the publisher run as written', async () => {
@@ -36,21 +36,32 @@ needs(['kafka', 'confluent'], { ours: true }).test('Kafka: exactlyOnce runs as w
   const topics = ['orders', 'invoices'].map((topic) => ({ topic }))
   await withAdmin(server.url, (admin) => admin.createTopics({ topics, waitForLeaders: true }))
   await sendTexts(server.url, 'orders', [['order-1', '{}']])
-  const world = pathToFileURL(join(import.meta.dirname, '../../servers/confluent.ts')).href
-  const { code } = programs[1]!
-  expect(code).toContain('declare const confluent')
-  const library = `import { requireConfluent } from '${world}'\nconst confluent = requireConfluent() as ConfluentLibrary`
-  const program =
-    code
-      .replace('exactlyOnce, type', 'exactlyOnce, kafkaConsumer, type')
-      .replace(/^declare const confluent.*$/m, library) + end
+  const program = withConfluent(programs[2]!.code) + endOf('invoices', 'working')
   expect(await running.run('exactly-once', program, [], { KAFKA_BROKER: new URL(server.url).host, WORKER: '1' })).toBe(
     'invoice of order-1',
   )
 })
 
-/** Reads what the worker wrote, and ends. */
-const end = `
+needs(['kafka', 'confluent'], { ours: true }).test('Kafka: the transactional publisher runs as written', async () => {
+  await using server = await startKafka()
+  await withAdmin(server.url, (admin) => admin.createTopics({ topics: [{ topic: 'orders' }], waitForLeaders: true }))
+  const program = withConfluent(programs[1]!.code) + endOf('orders', 'relay')
+  expect(await running.run('transactional', program, [], { KAFKA_BROKER: new URL(server.url).host })).toBe(
+    '{"total":1999}',
+  )
+})
+
+function withConfluent(code: string): string {
+  expect(code).toContain('declare const confluent')
+  const world = pathToFileURL(join(import.meta.dirname, '../../servers/confluent.ts')).href
+  const library = `import { requireConfluent } from '${world}'\nconst confluent = requireConfluent() as ConfluentLibrary`
+  return code
+    .replace('type ConfluentLibrary }', 'kafkaConsumer, type ConfluentLibrary }')
+    .replace(/^declare const confluent.*$/m, library)
+}
+
+/** Reads one message of the topic, and ends. */
+const endOf = (topic: string, running: string): string => `
 const read = await new Promise<string>((resolve) => {
   const inbox = {
     consumer: 'docs',
@@ -61,11 +72,11 @@ const read = await new Promise<string>((resolve) => {
     },
     deliverBatch: async () => [],
   }
-  const client = confluentClient(confluent, { 'bootstrap.servers': process.env.KAFKA_BROKER! })
-  const reading = kafkaConsumer({ client, topics: ['invoices'], group: 'docs', inbox }, () => {})
+  const reader = confluentClient(confluent, { 'bootstrap.servers': process.env.KAFKA_BROKER! })
+  const reading = kafkaConsumer({ client: reader, topics: ['${topic}'], group: 'docs', inbox }, () => {})
   void reading.ended
 })
 console.log(read)
-await working.stop()
+await ${running}.stop()
 process.exit(0)
 `

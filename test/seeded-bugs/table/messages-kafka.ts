@@ -6,6 +6,8 @@ import type { CaughtBy, SeededBug } from '../bug.ts'
 const published = (test: string): CaughtBy => byTest('src/messages/kafka/publisher.test.ts', test, 'kafka')
 const consumed = (test: string): CaughtBy => byTest('src/messages/kafka/consumer.test.ts', test, 'kafka')
 const exactly = (test: string): CaughtBy => byTest('src/messages/kafka/exactly-once.test.ts', test, 'kafka')
+const transactional = (test: string): CaughtBy =>
+  byTest('src/messages/kafka/transactional-publisher.test.ts', test, 'kafka')
 const inLanes = (test: string): CaughtBy => byTest('src/clients/kafka/partition-lanes.test.ts', test)
 
 export const kafkaBugs: readonly SeededBug[] = [
@@ -110,6 +112,68 @@ export const kafkaBugs: readonly SeededBug[] = [
       find: 'if (isFenced(error)) throw fenced(work, error)',
       replace: '',
       caughtBy: exactly('of two workers with one transactional id the older is fenced, and ends'),
+    },
+  ]),
+  ...bugsIn('src/messages/kafka/transactional-publisher.ts', 'messages', [
+    {
+      id: 'kafka: what the last relay has published is not looked up',
+      find: 'new Map(unsent.map(({ id, place }) => [id, place]))',
+      replace: 'new Map<string, string>()',
+      caughtBy: transactional('a commit whose reply was lost is looked up, and its rows are not published again'),
+    },
+    {
+      id: 'kafka: a control record names the rows of its own transaction only',
+      find: '[...published, ...rows.map',
+      replace: '[...rows.map',
+      caughtBy: transactional('rows that are published and could not be marked are not published again'),
+    },
+    {
+      id: 'kafka: a relay that lost its shard opens a producer and publishes',
+      find: 'if (epoch > shard.epoch) throw lost(work)',
+      replace: '',
+      caughtBy: transactional('a relay that stood still before open and lost its shard publishes nothing'),
+    },
+    {
+      id: 'kafka: two relays of a shard do not fence each other',
+      find: 'client.transactionalProducer(name, {',
+      replace: 'client.transactionalProducer(`${name}-${shard.epoch}`, {',
+      caughtBy: transactional('a relay that stood still before commit and lost its shard publishes nothing'),
+    },
+    {
+      id: 'kafka: a transaction is committed without a row that the client refused',
+      find: 'if (!failed) {',
+      replace: 'if (producer) {',
+      caughtBy: transactional('a message that the broker never takes fails by itself, with what follows of its key'),
+    },
+    {
+      id: 'kafka: control records grow for ever',
+      find: 'ids.forEach((id) => opened?.published.delete(id))',
+      replace: 'void ids',
+      caughtBy: transactional('a control record names what is not marked, and no more'),
+    },
+    {
+      id: 'kafka: a relay that takes a shard keeps the names of marked rows',
+      find: 'await shard.unsent(rows)',
+      replace: 'rows',
+      caughtBy: transactional('a control record names what is not marked, and no more'),
+    },
+  ]),
+  ...bugsIn('src/clients/kafka/confluent.ts', 'messages', [
+    {
+      id: 'kafka: control records of aborted transactions are believed',
+      find: "isolation: 'read_committed', begin",
+      replace: "isolation: 'read_uncommitted', begin",
+      caughtBy: transactional('rows that a transaction named and did not commit are published'),
+    },
+  ]),
+  ...bugsIn('src/messages/relay/way-out.ts', 'messages', [
+    {
+      id: 'relay: a held row that is published and not marked is taken for marked',
+      find: '!isBehind(row) || held.has(row.id)',
+      replace: '!isBehind(row) || held.has(row.place)',
+      caughtBy: transactional(
+        'a held row is published once, also when it could not be marked, and so is a dead letter that a person redrives',
+      ),
     },
   ]),
   ...bugsIn('src/messages/kafka/consumer.ts', 'messages', [

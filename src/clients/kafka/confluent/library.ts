@@ -18,7 +18,7 @@ export interface Connection {
 export interface ConfluentProducer extends Connection {
   produce(
     topic: string,
-    partition: null,
+    partition: number | null,
     value: Buffer,
     key: string | null,
     timestamp: null,
@@ -64,13 +64,36 @@ export interface ConfluentConsumer extends Connection {
   seek(to: ConfluentOffset, timeoutMs: number, done: Callback): unknown
   pause(partitions: readonly PartitionName[]): unknown
   resume(partitions: readonly PartitionName[]): unknown
-  assign(partitions: readonly PartitionName[]): unknown
+  assign(partitions: readonly (PartitionName & { readonly offset?: number })[]): unknown
   unassign(): unknown
   incrementalAssign(partitions: readonly PartitionName[]): unknown
   incrementalUnassign(partitions: readonly PartitionName[]): unknown
   rebalanceProtocol(): string
   assignmentLost(): boolean
   disconnect(done: Callback): unknown
+}
+
+export interface ConfluentAdmin {
+  describeTopics(
+    topics: readonly string[],
+    options: { readonly timeout: number },
+    done: Callback<ConfluentTopic[]>,
+  ): void
+  createTopic(topic: ConfluentNewTopic, timeoutMs: number, done: Callback): void
+  disconnect(): unknown
+}
+
+export interface ConfluentTopic {
+  readonly partitions: readonly unknown[]
+  readonly error?: { readonly code: number }
+}
+
+export interface ConfluentNewTopic {
+  readonly topic: string
+  readonly num_partitions: number
+  /** -1: as the broker is set. */
+  readonly replication_factor: number
+  readonly config: Readonly<Record<string, string>>
 }
 
 /** A consumer between whose polls, and only there, partitions come and go. */
@@ -85,6 +108,23 @@ export interface PolledConsumer {
     revoked: (partitions: readonly PartitionName[], lost: boolean) => Promise<void>,
   ): Promise<readonly KafkaRecord[]>
   close(): Promise<void>
+}
+
+export function recordOf(message: ConfluentMessage): KafkaRecord {
+  const { topic, partition, offset, key, value, timestamp } = message
+  const headers = Object.fromEntries(
+    (message.headers ?? []).flatMap((header) => Object.entries(header).map(([name, text]) => [name, text.toString()])),
+  )
+  return {
+    topic,
+    partition,
+    offset: BigInt(offset),
+    key: key === null || key === undefined ? undefined : Buffer.from(key),
+    value: value ?? undefined,
+    headers,
+    timestampMs: timestamp,
+    raw: message,
+  }
 }
 
 /** A call with a callback as a promise. */
