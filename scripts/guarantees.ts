@@ -107,7 +107,14 @@ function tortureTable({ seed, scale, seconds, counts, byStore, points, violation
 }
 
 /** What `npm run simulate -- --what …` knows. */
-const simulated = { keys: 'The key protocol', redis: 'On Redis', operations: 'Operations' } as const
+const simulated = {
+  keys: 'The key protocol',
+  redis: 'On Redis',
+  operations: 'Operations',
+  inbox: 'The inbox',
+  relay: 'The relay',
+  chain: 'Outbox, relay, broker and inbox together',
+} as const
 
 function simulationLine(what: string, { seed, seconds, counts, failed }: Simulation): string {
   const met = [
@@ -119,6 +126,19 @@ function simulationLine(what: string, { seed, seconds, counts, failed }: Simulat
     'lostAcknowledgements',
     'duplicates',
     'clockJumps',
+    // Of messages.
+    'kills',
+    'relayKills',
+    'lostReplies',
+    'zombies',
+    'conflicts',
+    'unknownCommits',
+    'rewinds',
+    'parked',
+    'redriven',
+    'stale',
+    'tooOld',
+    'repeated',
   ]
   const told = met.flatMap((name) => (counts[name] ? [`${number(counts[name])} ${words(name)}`] : []))
   return `${what}: ${number(counts['schedules'])} schedules from seed ${seed} in ${number(Math.round(seconds))} s (${told.join(', ')}): **${failed.length} violations**.`

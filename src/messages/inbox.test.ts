@@ -5,6 +5,7 @@ import { startSqliteMessages } from '../../test/messages/grounds.ts'
 import type { MessagesGround } from '../../test/messages/grounds.ts'
 import { inboxCases } from '../../test/messages/inbox-cases.ts'
 import { inboxSubject, message } from '../../test/messages/inbox-subject.ts'
+import { offerDatabase } from '../clients/sql-database.ts'
 import { eventNames } from '../core/events.ts'
 import { createOnce } from '../core/once.ts'
 import { memoryStore } from '../stores/memory.ts'
@@ -108,6 +109,37 @@ describe('on SQLite', () => {
     await expect(inbox.handle(message('m-1'), () => {})).rejects.toThrow(/inbox\.migrate\(\)/)
     await inbox.migrate()
     expect(await inbox.handle(message('m-1'), () => {})).toEqual({ is: 'handled' })
+    await subject.close()
+  })
+
+  test('a redrive by code leaves a message alone that was run and parked again meanwhile, for another reason', async () => {
+    const subject = await inboxSubject(ground)
+    const options = { attempts: 1, windowMs: 60_000 }
+    const { inbox, open, effect } = await subject.consumer(options)
+    await inbox.handle(message('m-1'), () => {
+      throw new Error('not now')
+    })
+    const { scope } = (await inbox.parked())[0]!
+    // Between the look at what is parked and the request, another process runs it, and its broker delivers it long after the window.
+    let between = async (): Promise<void> => {
+      between = async () => {}
+      await inbox.redrive()
+      expect(await inbox.runRedriven((tx) => effect(tx, 'm-1'))).toBe(1)
+      await inbox.handle(message('m-1', { sentAtMs: 0 }), () => {})
+    }
+    const { database } = open
+    offerDatabase(open.store, {
+      ...database,
+      async query(statement) {
+        const answers = await database.query(statement)
+        if (statement.texts[0]!.includes('select')) await between()
+        return answers
+      },
+    })
+    const once = createOnce({ store: open.store, scope: scope.split('/inbox/')[0]!, sweepEveryMs: false })
+    await createInbox(once, { consumer: 'mailer', ...options }).redrive({ code: 'ATTEMPTS' })
+    expect(await inbox.parked()).toMatchObject([{ code: 'TOO_OLD', isRedriven: false }])
+    expect(await inbox.runRedriven((tx) => effect(tx, 'm-1'))).toBe(0)
     await subject.close()
   })
 })

@@ -173,7 +173,8 @@ export function createInbox(once: OnceRunner, options: InboxOptions<never>): Inb
     redrive: (filter = {}) => parkingOf(database, once).redrive({ ...filter, scope }),
     runRedriven: (handler) => {
       parkingOf(database, once)
-      return redriven(database!, settings, (tx, message) => handler(tx, message as never))
+      const run = (tx: unknown, message: unknown): unknown => handler(tx, message as never)
+      return redriven({ database: database!, settings, reading: delivering.reading, handler: run })
     },
   }
 }

@@ -1,5 +1,6 @@
 // What every inbox on a SQL database promises. Each case is a function of a subject, so that an inbox which is wrong on purpose can be
 // given to it (broken-inboxes.test.ts).
+import { setTimeout as pause } from 'node:timers/promises'
 import { expect } from 'vitest'
 import type { Handled, Message } from '../../src/messages/inbox.ts'
 import { OnceError } from '../../src/index.ts'
@@ -192,6 +193,45 @@ export const inboxCases: Readonly<Record<string, InboxCase>> = {
     expect(await subject.ground.effects()).toEqual(['m-1 body of m-1'])
     expect(await inbox.parked()).toEqual([])
     expect(await inbox.handle(message('m-1'), fail)).toEqual({ is: 'duplicate' })
+  },
+
+  async 'a message whose last attempt is under way elsewhere is not parked, and no dead letter is told of it'(subject) {
+    const letters: string[] = []
+    const options = { attempts: 1, deadLetter: ({ id }: Message) => void letters.push(id!) }
+    const [first, second] = [await subject.consumer(options), await subject.consumer(options)]
+    let other: Promise<unknown> = Promise.resolve()
+    const handled = await first.inbox.handle(message('m-1'), async (tx) => {
+      other = second.inbox.handle(message('m-1'), () => {}).catch((error: unknown) => error)
+      // The one writer of SQLite is here, so there the other waits until this has ended.
+      await Promise.race([other, pause(300)])
+      await first.effect(tx, 'm-1')
+    })
+    await other
+    expect(handled).toEqual({ is: 'handled' })
+    expect(await first.inbox.parked()).toEqual([])
+    expect(letters).toEqual([])
+    expect(await second.inbox.handle(message('m-1'), () => {})).toEqual({ is: 'duplicate' })
+    expect(await subject.ground.effects()).toEqual(['m-1'])
+  },
+
+  async 'a redriven message whose entity has a newer version by now is not run'(subject) {
+    const versionOf = ({ id }: Message): { entity: string; version: number } => ({
+      entity: 'order',
+      version: Number(id),
+    })
+    const { inbox, effect } = await subject.consumer({ attempts: 1, versionOf })
+    const run = (tx: unknown, { id }: Message): Promise<void> => effect(tx, id!)
+    const fail = (): never => {
+      throw new Error('not now')
+    }
+    for (const id of ['1', '3'])
+      expect(await inbox.handle(message(id), fail)).toMatchObject({ is: 'refused', code: 'PARKED' })
+    expect(await inbox.handle(message('2'), run)).toEqual({ is: 'handled' })
+    expect(await inbox.redrive()).toBe(2)
+    expect(await inbox.runRedriven(run)).toBe(1)
+    expect(await subject.ground.effects()).toEqual(['2', '3'])
+    expect(await inbox.parked()).toEqual([])
+    expect(await inbox.handle(message('1'), run)).toEqual({ is: 'duplicate' })
   },
 
   async 'a message older than the window is never run, and one without an id neither'(subject) {

@@ -4,7 +4,7 @@
 import type { Clock } from '../../src/core/clock.ts'
 import { inOrderOfKeys, type Outgoing } from '../../src/messages/broker.ts'
 import { createRelay, type FailurePolicy, type Relay, type RelaySource } from '../../src/messages/outbox.ts'
-import { manualClock, type ManualClock } from '../../src/testing/manual-clock.ts'
+import type { ManualClock } from '../../src/testing/manual-clock.ts'
 import { type SeededRandom, seededRandom } from '../../src/testing/seeded-random.ts'
 
 const lanes = 8
@@ -110,8 +110,17 @@ interface OutboxModel {
   positions: number
 }
 
-export function createRelayWorld(seed: number, policy: FailurePolicy): RelayWorld {
-  const clock = manualClock()
+export interface RelayWorldOptions {
+  readonly clock: ManualClock
+  /** The broker has taken a message, perhaps not for the first time. */
+  onArrive?(id: string, key: string | undefined): void
+}
+
+export function createRelayWorld(
+  seed: number,
+  policy: FailurePolicy,
+  { clock, onArrive }: RelayWorldOptions,
+): RelayWorld {
   const ground: Ground = {
     clock,
     random: seededRandom(seed),
@@ -144,7 +153,11 @@ export function createRelayWorld(seed: number, policy: FailurePolicy): RelayWorl
     },
     violations,
     addTransaction: () => addTransaction(ground, outbox),
-    startRelay: () => startRelay(ground, outbox, policy, (message) => arrive(ground, outbox, firsts, message)),
+    startRelay: () =>
+      startRelay(ground, outbox, policy, (message) => {
+        arrive(ground, outbox, firsts, message)
+        onArrive?.(message.id, message.key)
+      }),
     poison: (key) => void weather.poisoned.add(key),
     setOutage: (isDown) => void (weather.isDown = isDown),
     heal() {

@@ -2,6 +2,7 @@
 // in today's source (table.test.ts sees to it), so a row cannot lose its meaning.
 
 import type { Assertion } from '../../src/testing/history-checker.ts'
+import type { MessageAssertion } from '../messages/simulation/world.ts'
 
 export type Group =
   | 'claim, lease, fence'
@@ -26,11 +27,11 @@ export interface SeededBug {
 }
 
 /** What npm run simulate runs schedules of. */
-export type Simulated = 'keys' | 'redis' | 'operations'
+export type Simulated = 'keys' | 'redis' | 'operations' | 'inbox' | 'chain'
 
 export type CaughtBy =
-  /** An assertion of the history checker, within so many schedules of npm run simulate. */
-  | { readonly simulation: Assertion; readonly of: Simulated; readonly schedulesMax: number }
+  /** An assertion of the checker, within so many schedules of npm run simulate. */
+  | { readonly simulation: Assertion | MessageAssertion; readonly of: Simulated; readonly schedulesMax: number }
   /** A test of a file by its name, as it is written there (a case of the store contract: as it is written in the contract). */
   | { readonly file: string; readonly test: string; readonly needs?: Needs }
 
@@ -68,6 +69,11 @@ export function byRedis(simulation: Assertion, schedulesMax: number = schedulesM
 /** The same in schedules of operations. */
 export function byOperations(simulation: Assertion, schedulesMax: number = schedulesMaxUsual): CaughtBy {
   return { simulation, of: 'operations', schedulesMax }
+}
+
+/** The same in schedules of the inbox, or of the whole chain. They take longer, so they must find it sooner. */
+export function byMessages(simulation: MessageAssertion, of: 'inbox' | 'chain' = 'inbox'): CaughtBy {
+  return { simulation, of, schedulesMax: 1_000 }
 }
 
 export function byTest(file: string, test: string, needs?: Needs): CaughtBy {

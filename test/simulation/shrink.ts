@@ -1,7 +1,6 @@
 // Makes a plan that fails smaller while it still fails by the same assertion: what is left is what matters.
 
-import type { Assertion } from '../../src/testing/history-checker.ts'
-import type { Simulation } from './simulations.ts'
+import type { Simulation, SimulationAssertion } from './simulations.ts'
 
 /** A story of a dozen lines is reached long before. A plan has some forty things that could be left out. */
 const runsMax = 500
@@ -9,7 +8,7 @@ const runsMax = 500
 export async function shrink<Plan>(
   { judgePlan, smallerPlans }: Pick<Simulation<Plan>, 'judgePlan' | 'smallerPlans'>,
   plan: Plan,
-  assertion: Assertion,
+  assertion: SimulationAssertion,
 ): Promise<Plan> {
   let smallest = plan
   let runs = 0

@@ -1,6 +1,12 @@
-// What can be simulated, each from its seed to its judgement: the key protocol on rows, the same on Redis, and operations.
+// What can be simulated, each from its seed to its judgement: the key protocol on rows, the same on Redis, operations, and messages.
 
-import type { Violation } from '../../src/testing/history-checker.ts'
+import type { Assertion } from '../../src/testing/history-checker.ts'
+import { mixed } from '../../src/testing/seeded-random.ts'
+import { chainQuotas, inboxQuotas, relayQuotas } from '../messages/simulation/counts.ts'
+import { judgeChainSchedule } from '../messages/simulation/chain-schedule.ts'
+import { judgeInboxSchedule } from '../messages/simulation/inbox-schedule.ts'
+import { judgeRelaySchedule } from '../messages/simulation/relay-schedule.ts'
+import type { JudgedSchedule, MessageAssertion } from '../messages/simulation/world.ts'
 import { operationQuotas } from './operation-counts.ts'
 import { operationPlanFor, smallerOperationPlans } from './operation-plan.ts'
 import type { OperationPlan } from './operation-plan.ts'
@@ -20,10 +26,17 @@ export interface Simulation<Planned> {
   smallerPlans(plan: Planned): Iterable<Planned>
 }
 
+/** What a schedule can be accused of. */
+export type SimulationAssertion = Assertion | MessageAssertion
+
 export interface Judgement {
   readonly counts: Readonly<Record<string, number>>
   readonly traceHash: number
-  readonly violations: readonly Violation[]
+  readonly violations: readonly {
+    readonly assertion: SimulationAssertion
+    readonly key?: string
+    readonly message: string
+  }[]
   story(): string
 }
 
@@ -45,8 +58,38 @@ export const operationSimulation: Simulation<OperationPlan> = {
   smallerPlans: smallerOperationPlans,
 }
 
+/** A schedule of messages is drawn while it runs, so there is no plan to make smaller. */
+interface MessagePlan {
+  readonly seed: number
+}
+
+function messageSimulation(
+  what: string,
+  quotas: Readonly<Record<string, number>>,
+  judge: (seed: number) => Promise<JudgedSchedule>,
+): Simulation<MessagePlan> {
+  return {
+    what,
+    quotas,
+    planFor: (seed) => ({ seed }),
+    async judgePlan({ seed }) {
+      const judged = await judge(seed)
+      const traceHash = [...judged.story()].reduce((hash, letter) => mixed(hash, letter.codePointAt(0)!), 0)
+      return { ...judged, traceHash }
+    },
+    smallerPlans: () => [],
+  }
+}
+
+export const inboxSimulation: Simulation<MessagePlan> = messageSimulation('inbox', inboxQuotas, judgeInboxSchedule)
+export const relaySimulation: Simulation<MessagePlan> = messageSimulation('relay', relayQuotas, judgeRelaySchedule)
+export const chainSimulation: Simulation<MessagePlan> = messageSimulation('chain', chainQuotas, judgeChainSchedule)
+
 export const simulations: Readonly<Record<string, Simulation<never>>> = {
   keys: keySimulation as Simulation<never>,
   redis: redisSimulation as Simulation<never>,
   operations: operationSimulation as Simulation<never>,
+  inbox: inboxSimulation as Simulation<never>,
+  relay: relaySimulation as Simulation<never>,
+  chain: chainSimulation as Simulation<never>,
 }

@@ -97,7 +97,7 @@ const busy = (): Handled => ({ is: 'busy', retryAfterMs: pausesMs.heldKey })
 const behind = busy
 
 async function again<M>(context: Context<M>, message: Read<M>, run: Run<M>, note: Note<M>): Promise<void> {
-  const attempts = await context.marks.tryAgain(message.id)
+  const attempts = await context.marks.tryAgain(message.id, context.settings.attempts)
   if (attempts === undefined) return note(message, busy())
   try {
     const done = await inTransaction(context, [message], run)
@@ -169,13 +169,10 @@ async function tryTransaction<M>(
 ): Promise<ReadonlyMap<Read<M>, Handled>> {
   const open = await database.begin(keyOfMark(settings.scope, messages))
   try {
-    const ours = await marks.take(
-      open,
-      messages.map(({ id }) => id),
-    )
+    const ours = await marks.take(open, messages)
     const others = await marks.done(
       open,
-      messages.flatMap(({ id }) => (ours.has(id) ? [] : id)),
+      messages.filter(({ id }) => !ours.has(id)),
     )
     const { taken, left } = inOrder(messages, ours, others)
     for (const { id } of left) if (ours.has(id)) await marks.put(open, id, 'r')
@@ -245,7 +242,7 @@ async function markAlone<M>({ database, marks, settings }: Context<M>, message: 
   if (found!.is === 'busy') return busy()
   const open = await database.begin(keyOfMark(settings.scope, [message]))
   try {
-    const ours = await marks.take(open, [message.id])
+    const ours = await marks.take(open, [message])
     await open.commit()
     return ours.has(message.id) ? { is: 'handled' } : { is: 'duplicate' }
   } catch (error) {
@@ -280,14 +277,27 @@ interface Parked {
   readonly attempts: number
 }
 
-/** The dead-letter function first: a crash in between calls it again, and parks it then. */
+/**
+ * The dead-letter function first: a crash in between calls it again, and parks it then. A message whose last attempt is under way
+ * elsewhere is neither told of nor parked: it may still succeed.
+ */
 async function park<M>(context: Context<M>, message: Read<M>, { code, detail, attempts }: Parked): Promise<Handled> {
   const { database, marks, parking, settings } = context
   const { scope } = settings
   const { id, fingerprint } = message
-  await settings.deadLetter?.(message.message, { code, detail })
+  if (settings.deadLetter) {
+    if (code === 'ATTEMPTS' && !(await isFree(context, message))) return busy()
+    await settings.deadLetter(message.message, { code, detail })
+  }
   const open = await database.begin({ scope, id })
   try {
+    if (code === 'ATTEMPTS') {
+      if (!(await marks.take(open, [message])).has(id)) {
+        await open.rollback()
+        return busy()
+      }
+      await marks.put(open, id, 'p')
+    }
     await parking.park(open, {
       scope,
       id,
@@ -297,11 +307,20 @@ async function park<M>(context: Context<M>, message: Read<M>, { code, detail, at
       attempts,
       message: encodeMessage(message.message),
     })
-    if (code === 'ATTEMPTS') await marks.put(open, id, 'p')
     await open.commit()
   } catch (error) {
     await open.rollback()
     throw error
   }
   return refused(code === 'ATTEMPTS' ? 'PARKED' : code, detail)
+}
+
+/** Nobody has it in hand, and it is not done. A transaction, as a reader of SQLite does not see what the one writer is about. */
+async function isFree<M>({ database, marks, settings }: Context<M>, message: Read<M>): Promise<boolean> {
+  const open = await database.begin(keyOfMark(settings.scope, [message]))
+  try {
+    return (await marks.take(open, [message])).has(message.id)
+  } finally {
+    await open.rollback()
+  }
 }

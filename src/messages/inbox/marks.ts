@@ -28,12 +28,15 @@ export interface Identified {
 export interface Marks {
   /** What is known of each, in their order. Ids must differ. One statement on PostgreSQL. */
   receive(messages: readonly Identified[]): Promise<readonly Received[]>
-  /** Counts one more attempt of a message that was tried before. Undefined when it is done, parked, or in the hands of another. */
-  tryAgain(id: string): Promise<number | undefined>
-  /** Marks those as done that are not, in the transaction of their effect, and returns which. What another has is passed over. */
-  take(session: SqlSession, ids: readonly string[]): Promise<ReadonlySet<string>>
+  /** Counts one more attempt of a message that was tried before. Undefined when it is done, parked, in other hands, or has had them all. */
+  tryAgain(id: string, attemptsMax: number): Promise<number | undefined>
+  /**
+   * Marks those as done that are not, in the transaction of their effect, and returns which. What another has is passed over, and so is
+   * an id that another message had first.
+   */
+  take(session: SqlSession, messages: readonly Identified[]): Promise<ReadonlySet<string>>
   /** Those of them that are not to be run any more, committed by whoever has run them. */
-  done(session: SqlSession, ids: readonly string[]): Promise<ReadonlySet<string>>
+  done(session: SqlSession, messages: readonly Identified[]): Promise<ReadonlySet<string>>
   put(session: SqlSession, id: string, state: MarkState): Promise<void>
   /** Writes a mark that is done, whatever is there. */
   complete(session: SqlSession, message: Identified): Promise<void>
@@ -57,9 +60,9 @@ export function marksOn(database: SqlDatabase, scope: string): Marks {
       const known = atOnce ? await receiveAtOnce(on, messages) : await receiveInTwo(on, messages)
       return messages.map(({ id }) => known.get(id) ?? { is: 'busy' })
     },
-    tryAgain: (id) => (atOnce ? tryAgainAtOnce(on, id) : tryAgainLocked(on, id)),
-    take: (session, ids) => (atOnce ? takeAtOnce(on, session, ids) : takeLocked(on, session, ids)),
-    done: (session, ids) => done(on, session, ids),
+    tryAgain: (id, attemptsMax) => (atOnce ? tryAgainAtOnce : tryAgainLocked)(on, id, attemptsMax),
+    take: (session, messages) => (atOnce ? takeAtOnce : takeLocked)(on, session, messages),
+    done: (session, messages) => done(on, session, messages),
     async put(session, id, state) {
       await session.query(sql`update ${table} set state = ${state} where ${one(on, id)}`)
     },
@@ -87,8 +90,13 @@ function one({ bound, scope }: Table, id: string): SqlStatement {
 }
 
 /** The order in which rows are locked is the same for all, so that batches that overlap do not wait for each other in a circle. */
-function free({ bound, scope, skipLocked }: Table, ids: readonly string[]): SqlStatement {
-  return sql`scope = ${bound(scope)} and ${among(sql`id`, ids.map(bound))} and state = 'r' order by id ${skipLocked}`
+function free({ bound, scope, skipLocked }: Table, ids: readonly string[], also = sql``): SqlStatement {
+  return sql`scope = ${bound(scope)} and ${among(sql`id`, ids.map(bound))} and state = 'r'${also} order by id ${skipLocked}`
+}
+
+/** Another may have counted the last one since this consumer looked. */
+function triable(on: Table, id: string, attemptsMax: number): SqlStatement {
+  return free(on, [id], sql` and attempts < ${integer(attemptsMax)}`)
 }
 
 // The count of attempts need not outlive a crash of the server, so its commit does not wait for the disk. The transaction of the effect
@@ -145,20 +153,21 @@ function known(state: unknown, attempts: unknown, fingerprint: unknown): Receive
   return { is: 'known', state: state as MarkState, attempts: Number(attempts), fingerprint: fingerprint as string }
 }
 
-async function tryAgainAtOnce(on: Table, id: string): Promise<number | undefined> {
+async function tryAgainAtOnce(on: Table, id: string, attemptsMax: number): Promise<number | undefined> {
   const { database, table } = on
   const [counted] = await database.query(sql`
     update ${table} set attempts = attempts + 1
-    where (scope, id) in (select scope, id from ${table} where ${free(on, [id])})
+    where (scope, id) in (select scope, id from ${table} where ${triable(on, id, attemptsMax)})
     returning attempts::text as answer`)
   return counted === undefined ? undefined : Number(counted)
 }
 
-async function tryAgainLocked(on: Table, id: string): Promise<number | undefined> {
+async function tryAgainLocked(on: Table, id: string, attemptsMax: number): Promise<number | undefined> {
   const { database, table, scope, row } = on
   const open = await database.begin({ scope, id })
   try {
-    const [found] = await open.query(sql`select ${row(sql`attempts`)} from ${table} where ${free(on, [id])}`)
+    const where = triable(on, id, attemptsMax)
+    const [found] = await open.query(sql`select ${row(sql`attempts`)} from ${table} where ${where}`)
     if (found !== undefined) await open.query(sql`update ${table} set attempts = attempts + 1 where ${one(on, id)}`)
     await open.commit()
     return found === undefined ? undefined : Number(read(found)[0]) + 1
@@ -168,8 +177,13 @@ async function tryAgainLocked(on: Table, id: string): Promise<number | undefined
   }
 }
 
-async function takeAtOnce(on: Table, session: SqlSession, ids: readonly string[]): Promise<ReadonlySet<string>> {
+async function takeAtOnce(
+  on: Table,
+  session: SqlSession,
+  messages: readonly Identified[],
+): Promise<ReadonlySet<string>> {
   const { table } = on
+  const ids = messages.map(({ id }) => id)
   const taken = await session.query(sql`
     with ours as (select scope, id from ${table} where ${free(on, ids)})
     update ${table} as mark set state = 'd' from ours where mark.scope = ours.scope and mark.id = ours.id
@@ -177,25 +191,43 @@ async function takeAtOnce(on: Table, session: SqlSession, ids: readonly string[]
   return new Set(taken)
 }
 
-async function takeLocked(on: Table, session: SqlSession, ids: readonly string[]): Promise<ReadonlySet<string>> {
-  const { table, scope, bound, row, name, readName } = on
-  const found = await session.query(sql`select ${row(name(sql`id`))} from ${table} where ${free(on, ids)}`)
-  const ours = found.map((answer) => readName(read(answer)[0]))
-  if (ours.length > 0) {
-    const taken = among(sql`id`, ours.map(bound))
+async function takeLocked(
+  on: Table,
+  session: SqlSession,
+  messages: readonly Identified[],
+): Promise<ReadonlySet<string>> {
+  const { table, scope, bound, row, name } = on
+  const ids = messages.map(({ id }) => id)
+  const columns = row(name(sql`id`), sql`fingerprint`)
+  const found = await session.query(sql`select ${columns} from ${table} where ${free(on, ids)}`)
+  const ours = sameMessages(on, messages, found)
+  if (ours.size > 0) {
+    const taken = among(sql`id`, [...ours].map(bound))
     await session.query(sql`update ${table} set state = 'd' where scope = ${bound(scope)} and ${taken}`)
   }
-  return new Set(ours)
+  return ours
 }
 
 // A locking read: a transaction that repeats its reads (MySQL) would see the state from before it waited for others.
-async function done(on: Table, session: SqlSession, ids: readonly string[]): Promise<ReadonlySet<string>> {
-  if (ids.length === 0) return new Set()
-  const { table, scope, bound, row, name, readName, skipLocked } = on
+async function done(on: Table, session: SqlSession, messages: readonly Identified[]): Promise<ReadonlySet<string>> {
+  if (messages.length === 0) return new Set()
+  const { table, scope, bound, row, name, skipLocked } = on
+  const ids = messages.map(({ id }) => bound(id))
   const found = await session.query(sql`
-    select ${row(name(sql`id`))} from ${table}
-    where scope = ${bound(scope)} and ${among(sql`id`, ids.map(bound))} and state <> 'r' order by id ${skipLocked}`)
-  return new Set(found.map((answer) => readName(read(answer)[0])))
+    select ${row(name(sql`id`), sql`fingerprint`)} from ${table}
+    where scope = ${bound(scope)} and ${among(sql`id`, ids)} and state <> 'r' order by id ${skipLocked}`)
+  return sameMessages(on, messages, found)
+}
+
+/** The ids of those whose mark is their own. Two messages with one id, received at one moment, both looked fresh to MySQL and SQLite. */
+function sameMessages(
+  { readName }: Table,
+  messages: readonly Identified[],
+  found: readonly string[],
+): ReadonlySet<string> {
+  const given = new Map(messages.map(({ id, fingerprint }) => [id, fingerprint]))
+  const marks = found.map(read).map(([id, fingerprint]) => ({ id: readName(id), fingerprint }))
+  return new Set(marks.filter(({ id, fingerprint }) => given.get(id) === fingerprint).map(({ id }) => id))
 }
 
 /** How a transaction of the inbox is named in errors. */

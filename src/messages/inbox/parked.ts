@@ -87,7 +87,9 @@ export function parkingOn(database: SqlDatabase, codec?: Codec): Parking {
     async redrive(filter) {
       const parked = (await list(on, { limit: 1_000, ...filter })).filter(({ isRedriven }) => !isRedriven)
       for (const each of parked) {
-        await database.query(sql`update ${table} set redrive_at_ms = ${database.nowMs()} where ${same(on, each)}`)
+        // With its code: it may have been run and parked again since, for a reason that was not asked for.
+        await database.query(sql`
+          update ${table} set redrive_at_ms = ${database.nowMs()} where ${same(on, each)} and code = ${each.code}`)
       }
       return parked.length
     },

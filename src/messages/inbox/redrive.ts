@@ -1,18 +1,25 @@
-// Parked messages that somebody has redriven: each is run once, in a transaction that also marks it and removes it from the parked.
+// Parked messages that somebody has redriven: each is run once, in a transaction that also marks it and removes it from the parked. One
+// whose entity has a newer version by now is removed and not run.
 
 import type { SqlDatabase } from '../../clients/sql-database.ts'
 import { deadlineOf, HandlerError } from './ground.ts'
 import type { InboxSettings } from './ground.ts'
 import { marksOn } from './marks.ts'
 import { decodeMessage } from './message.ts'
+import type { Read, Reading } from './message.ts'
 import { parkingOn } from './parked.ts'
 import type { ParkedMessage } from './parked.ts'
+import { versionsOn } from './versions.ts'
 
-export async function redriven(
-  database: SqlDatabase,
-  settings: InboxSettings<unknown>,
-  handler: (tx: unknown, message: unknown) => unknown,
-): Promise<number> {
+interface Redriving {
+  readonly database: SqlDatabase
+  readonly settings: InboxSettings<unknown>
+  readonly reading: Reading<unknown>
+  handler(tx: unknown, message: unknown): unknown
+}
+
+export async function redriven(redriving: Redriving): Promise<number> {
+  const { database, settings } = redriving
   const parking = parkingOn(database, settings.codec)
   let done = 0
   for (;;) {
@@ -20,7 +27,7 @@ export async function redriven(
     const parked = await parking.takeRedriven(settings.scope)
     if (!parked) return done
     try {
-      if (await runParked(database, settings, parked, handler)) done++
+      if (await runParked(redriving, parked)) done++
     } catch (thrown) {
       if (!(thrown instanceof HandlerError)) throw thrown
       const { cause } = thrown
@@ -29,24 +36,25 @@ export async function redriven(
   }
 }
 
-async function runParked(
-  database: SqlDatabase,
-  settings: InboxSettings<unknown>,
-  parked: ParkedMessage,
-  handler: (tx: unknown, message: unknown) => unknown,
-): Promise<boolean> {
+async function runParked({ database, settings, reading, handler }: Redriving, parked: ParkedMessage): Promise<boolean> {
   const { scope, id, fingerprint } = parked
+  const message = decodeMessage(parked.message)
   const open = await database.begin({ scope, id })
   try {
     if (!(await parkingOn(database, settings.codec).remove(open, parked))) {
       await open.rollback()
       return false
     }
+    const version = await deadlineOf(settings, () => reading.versionOf?.(message))
+    const read = { message, id, fingerprint, sentAtMs: undefined, key: undefined, version, isNameless: false }
+    const isStale = (await versionsOn(database, scope).stale(open, [read as Read<unknown>])).size > 0
+    const marks = marksOn(database, scope)
     // Its id is marked by the message that had it first.
-    if (parked.code !== 'MISMATCH') await marksOn(database, scope).complete(open, { id, fingerprint })
-    await deadlineOf(settings, () => handler(open.tx, decodeMessage(parked.message)))
+    if (parked.code !== 'MISMATCH') await marks.complete(open, { id, fingerprint })
+    if (!isStale) await deadlineOf(settings, () => handler(open.tx, message))
+    else if (parked.code !== 'MISMATCH') await marks.put(open, id, 's')
     await open.commit()
-    return true
+    return !isStale
   } catch (error) {
     if (error instanceof HandlerError && error.isHung) await open.abandon()
     else await open.rollback()

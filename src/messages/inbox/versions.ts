@@ -3,7 +3,7 @@
 
 import type { SqlDatabase, SqlSession } from '../../clients/sql-database.ts'
 import { join, sql } from '../../clients/sql-statement.ts'
-import { OnceError } from '../../core/errors.ts'
+import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { among, columnsOf, read } from './columns.ts'
 import type { EntityVersion, Read } from './message.ts'
 
@@ -12,10 +12,18 @@ export interface Versions {
   stale<M>(session: SqlSession, messages: readonly Read<M>[]): Promise<ReadonlySet<Read<M>>>
 }
 
+/** Less than every version: the smallest whole number of 64 bits. */
+const versionNone = -(2n ** 63n)
+
 export function versionsOn(database: SqlDatabase, scope: string): Versions {
   const { dialect } = database
-  const { bound, name, readName, row, forUpdate } = columnsOf(dialect)
+  const { bound, name, readName, row, forUpdate, insert, orNothing } = columnsOf(dialect)
   const table = database.table('inbox_versions')
+  const greater = {
+    mysql: sql`on duplicate key update version = greatest(version, values(version))`,
+    postgres: sql`on conflict (scope, entity) do update set version = greatest(${table}.version, excluded.version)`,
+    sqlite: sql`on conflict (scope, entity) do update set version = max(${table}.version, excluded.version)`,
+  }[dialect]
   const asText = dialect === 'mysql' ? sql`cast(version as char)` : sql`cast(version as text)`
 
   /** What is applied, of those of these entities that have a version. Their rows are locked. */
@@ -26,23 +34,24 @@ export function versionsOn(database: SqlDatabase, scope: string): Versions {
     return new Map(found.map(read).map(([entity, version]) => [readName(entity), BigInt(version as string)]))
   }
 
-  const raise = async (session: SqlSession, versions: readonly EntityVersion[]): Promise<void> => {
-    const rows = versions.map(({ entity, version }) => sql`(${bound(scope)}, ${bound(entity)}, ${String(version)})`)
-    const greater = {
-      mysql: sql`on duplicate key update version = greatest(version, values(version))`,
-      postgres: sql`on conflict (scope, entity) do update set version = greatest(${table}.version, excluded.version)`,
-      sqlite: sql`on conflict (scope, entity) do update set version = max(${table}.version, excluded.version)`,
-    }[dialect]
-    await session.query(sql`insert into ${table} (scope, entity, version) values ${join(rows, ', ')} ${greater}`)
-    const now = await applied(
-      session,
-      versions.map(({ entity }) => entity),
+  const rows = (versions: readonly EntityVersion[]): SqlStatement =>
+    join(
+      versions.map(({ entity, version }) => sql`(${bound(scope)}, ${bound(entity)}, ${String(version)})`),
+      ', ',
     )
-    // The row was not there to be locked, and another transaction has made it in between.
-    if (versions.every(({ entity, version }) => now.get(entity) === BigInt(version))) return
-    throw new OnceError('TRANSACTION_CONFLICT', {
-      message: 'Another transaction has applied a version of the same entity. Run the whole transaction again.',
-    })
+
+  const raise = async (session: SqlSession, versions: readonly EntityVersion[]): Promise<void> => {
+    await session.query(sql`insert into ${table} (scope, entity, version) values ${rows(versions)} ${greater}`)
+  }
+
+  // An entity without a row has nothing to lock, and two first versions of it would not see each other.
+  const locked = async (session: SqlSession, entities: readonly string[]): Promise<Map<string, bigint>> => {
+    const found = await applied(session, entities)
+    const missing = entities.filter((entity) => !found.has(entity))
+    if (missing.length === 0) return found
+    const none = missing.toSorted().map((entity) => ({ entity, version: versionNone }))
+    await session.query(sql`${insert} ${table} (scope, entity, version) values ${rows(none)} ${orNothing}`)
+    return applied(session, entities)
   }
 
   return {
@@ -50,12 +59,11 @@ export function versionsOn(database: SqlDatabase, scope: string): Versions {
       const versioned = messages.filter(({ version }) => version !== undefined)
       const stale = new Set<(typeof messages)[number]>()
       if (versioned.length === 0) return stale
-      const last = await applied(session, [...new Set(versioned.map(({ version }) => version!.entity))])
+      const last = await locked(session, [...new Set(versioned.map(({ version }) => version!.entity))])
       const raised = new Map<string, EntityVersion>()
       for (const message of versioned) {
         const { entity, version } = message.version!
-        const before = last.get(entity)
-        if (before !== undefined && BigInt(version) <= before) {
+        if (BigInt(version) <= last.get(entity)!) {
           stale.add(message)
           continue
         }
