@@ -100,6 +100,7 @@ storeContract({
     'counted-sweep': 'nothing is swept',
     inspection: 'not written',
     transactions: 'not written',
+    collecting: 'not written',
     'no-waiting': 'not written',
     'abandoned-effects': 'not written',
     operations: 'not written',

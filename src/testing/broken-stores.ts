@@ -2,6 +2,7 @@
 // You can also try your own checker on them.
 
 import { brokenAnswers } from './broken-stores/answers.ts'
+import { brokenCollecting } from './broken-stores/collecting.ts'
 import { brokenHolders } from './broken-stores/holders.ts'
 import { brokenOperations } from './broken-stores/operations.ts'
 import { brokenRetention } from './broken-stores/retention.ts'
@@ -15,5 +16,6 @@ export const brokenStores: readonly BrokenStore[] = [
   ...brokenAnswers,
   ...brokenRetention,
   ...brokenTransactions,
+  ...brokenCollecting,
   ...brokenOperations,
 ]

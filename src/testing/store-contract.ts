@@ -10,6 +10,7 @@ import { beginCases } from './store-contract/begin.ts'
 import { guarantees } from './store-contract/case.ts'
 import type { ContractCase, Guarantee } from './store-contract/case.ts'
 import { claimCases } from './store-contract/claims.ts'
+import { collectingCases } from './store-contract/collecting.ts'
 import { expiryCases } from './store-contract/expiry.ts'
 import { faultCases } from './store-contract/faults.ts'
 import { inspectionCases } from './store-contract/inspection.ts'
@@ -57,6 +58,7 @@ export const storeContractCases: readonly ContractCase[] = [
   ...inspectionCases,
   ...transactionCases,
   ...beginCases,
+  ...collectingCases,
   ...faultCases,
   ...operationCases,
   ...stepCases,
@@ -87,7 +89,7 @@ const caseMsMax = 120_000
  *       destroy: async () => {},
  *     }
  *   },
- *   cannot: { transactions: 'memory has none', unreadable: 'nothing writes behind its back' },
+ *   cannot: { transactions: 'memory has none', collecting: 'memory has none', unreadable: 'nothing writes behind its back' },
  * })
  */
 export function storeContract(options: StoreContractOptions): void {

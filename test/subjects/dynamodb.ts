@@ -3,7 +3,12 @@
 import { randomBytes } from 'node:crypto'
 import { DynamoDB } from '@aws-sdk/client-dynamodb'
 import { systemClock } from '../../src/core/clock.ts'
-import { dynamodbStore, type DynamodbStore, type DynamodbStoreOptions } from '../../src/stores/dynamodb.ts'
+import {
+  dynamodbStore,
+  type DynamodbStore,
+  type DynamodbStoreOptions,
+  type DynamodbTransaction,
+} from '../../src/stores/dynamodb.ts'
 import type { ContractSubject } from '../../src/testing/store-contract.ts'
 import { startDynamodb } from '../servers/dynamodb.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
@@ -70,6 +75,8 @@ async function createSubject({ server, proxy, admin }: Around, options: StoreOpt
   }
   const store = open({ clockSkewMs: 0 })
   await store.migrate()
+  // Beside the entries, under a name that is no key's: a table of its own would cost every case its creation.
+  const effectKey = (name: string) => ({ key: { S: `effect of the test: ${name}` }, part: { S: 'effect' } })
   return {
     store,
     table,
@@ -85,6 +92,27 @@ async function createSubject({ server, proxy, admin }: Around, options: StoreOpt
         UpdateExpression: 'SET outcome = :bytes',
         ExpressionAttributeValues: { ':bytes': { B: bytes } },
       })
+    },
+    collecting: {
+      addEffect: (tx, name) =>
+        (tx as DynamodbTransaction).update({
+          TableName: table,
+          Key: effectKey(name),
+          UpdateExpression: 'ADD #count :one',
+          ExpressionAttributeNames: { '#count': 'count' },
+          ExpressionAttributeValues: { ':one': { N: '1' } },
+        }),
+      addRefused: (tx) =>
+        (tx as DynamodbTransaction).check({
+          TableName: table,
+          Key: effectKey('that nobody has written'),
+          ConditionExpression: 'attribute_exists(#key)',
+          ExpressionAttributeNames: { '#key': 'key' },
+        }),
+      async countEffects(name) {
+        const { Item } = await admin.getItem({ TableName: table, Key: effectKey(name), ConsistentRead: true })
+        return Number(Item?.['count']?.N ?? 0)
+      },
     },
     faults: faults(server, proxy),
     async destroy() {

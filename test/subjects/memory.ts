@@ -8,6 +8,7 @@ import type { DumpedSubject } from './swept.ts'
 
 export const memoryCannot: Cannot = {
   transactions: 'memory has no transactions',
+  collecting: 'memory has no other writes to settle with',
   'crash-recovery': 'memory dies with its process',
   'connection-faults': 'memory has no connection to lose',
 }

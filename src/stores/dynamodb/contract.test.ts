@@ -8,7 +8,7 @@ import { storeContract, type Cannot } from '../../testing/store-contract.ts'
 const cannot: Cannot = {
   operations: 'operations are for SQL stores; DynamoDB keeps no steps',
   transactions:
-    'DynamoDB has no transactions that stay open; once.transaction collects writes and commits them with the settle, see dynamodb/transactions.test.ts',
+    'DynamoDB has no transactions that stay open; once.transaction collects writes and commits them with the settle (collecting)',
   'clock-skew':
     'DynamoDB has no clock, so each process goes by its own; dynamodb/fitness.test.ts has the same cases within clockSkewMs, and what happens beyond it',
 }

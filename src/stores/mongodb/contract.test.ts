@@ -8,6 +8,7 @@ import { storeContract, type Cannot } from '../../testing/store-contract.ts'
 const cannot: Cannot = {
   operations: 'operations are for SQL stores; MongoDB keeps no steps',
   transactions: 'transactions of MongoDB want a replica set, and no server that has them can be had for the tests',
+  collecting: 'it would need a transaction of MongoDB',
 }
 
 needs('mongodb', { ours: true }).describe('the store contract', () => {

@@ -59,7 +59,10 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store in periods', ()
     await ground[Symbol.asyncDispose]()
   })
 
-  const cannot = { 'counted-sweep': 'a table is emptied at once, however many entries it holds' }
+  const cannot = {
+    'counted-sweep': 'a table is emptied at once, however many entries it holds',
+    collecting: 'its transactions stay open: nothing has to be collected',
+  }
   storeContract({ name: contractName('postgres in periods'), create: () => ground.createSubject(), cannot, test })
 
   const concurrent = ['atomic-claims', 'fencing', 'sweep', 'transactions', 'no-waiting']

@@ -12,6 +12,7 @@ const cannot = {
   operations:
     'Redis keeps no steps: an operation needs a store that commits a step with its effect, or at least never loses one',
   transactions: "Redis has no transaction with the user's database",
+  collecting: 'Redis has no other writes of the user to settle with',
   sweep: noSweep,
   'counted-sweep': noSweep,
 }

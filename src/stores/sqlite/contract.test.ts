@@ -16,6 +16,7 @@ import { sqliteStore } from '../sqlite.ts'
 import type { SqliteDatabase, SqliteStore } from '../sqlite.ts'
 
 const cannot: Cannot = {
+  collecting: 'its transactions stay open: nothing has to be collected',
   'no-waiting':
     'SQLite has one writer: while a transaction is open, whoever must write waits, for lockWaitMs at the most',
   'clock-skew': 'all processes that share a SQLite file are on one machine and read its clock',

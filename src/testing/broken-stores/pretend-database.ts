@@ -9,6 +9,7 @@ import type {
   Began,
   BegunStep,
   Claim,
+  Collecting,
   InTransaction,
   Recoverable,
   StepLedger,
@@ -21,7 +22,21 @@ import type { MemoryData, MemoryStore } from '../../stores/memory.ts'
 import type { ContractSubject } from '../store-contract.ts'
 import { manualClock } from '../manual-clock.ts'
 
-export type PretendStore = MemoryStore & Transactional<PretendTransaction> & TransactionalSteps<PretendTransaction>
+export type PretendStore = MemoryStore &
+  Transactional<PretendTransaction> &
+  TransactionalSteps<PretendTransaction> &
+  Collecting<PretendCollection, PretendCollected>
+
+/** What an effect collects with. */
+export interface PretendCollection {
+  add(name: string): void
+  refuse(): void
+}
+
+export interface PretendCollected {
+  readonly effects: readonly string[]
+  readonly isRefused: boolean
+}
 
 export interface PretendTransaction {
   readonly undo: (() => void)[]
@@ -76,17 +91,23 @@ export async function pretendSubject(breakage: Breakage = {}): Promise<ContractS
       data.entries.set(keyString(key), { ...data.entries.get(keyString(key))!, outcome: bytes })
     },
     transactions: pretendTransactions(database),
+    collecting: {
+      addEffect: (tx, name) => (tx as PretendCollection).add(name),
+      addRefused: (tx) => (tx as PretendCollection).refuse(),
+      countEffects: async (name) => database.effects.filter((each) => each === name).length,
+    },
     faults: pretendFaults(database, breakage),
     destroy: async () => undefined,
   }
 }
 
 function pretendStore(database: PretendDatabase, memory: MemoryStore): PretendStore {
-  const call = async <T>(work: () => Promise<T>): Promise<T> => {
+  const call: Call = async (work, lost) => {
     if (!database.reachable) throw unavailable('it is cut off')
     const reply = await work()
     if (!database.replyLost) return reply
     database.replyLost = false
+    if (lost) throw new OnceError('OUTCOME_UNKNOWN', { message: 'The reply was lost.' })
     throw unavailable('its reply was lost')
   }
   return {
@@ -107,10 +128,36 @@ function pretendStore(database: PretendDatabase, memory: MemoryStore): PretendSt
       }),
     isConflict: () => false,
     ...pretendOperations(database, memory, call),
+    ...pretendCollecting(database, memory, call),
   }
 }
 
-type Call = <T>(work: () => Promise<T>) => Promise<T>
+function pretendCollecting(
+  { data, effects }: PretendDatabase,
+  memory: MemoryStore,
+  call: Call,
+): Collecting<PretendCollection, PretendCollected> {
+  return {
+    collect() {
+      const collected = { effects: [] as string[], isRefused: false }
+      const tx = {
+        add: (name: string) => void collected.effects.push(name),
+        refuse: () => void (collected.isRefused = true),
+      }
+      return { tx, end: () => structuredClone(collected) }
+    },
+    settleWith: (claim, outcome, retention, collected) =>
+      call(async () => {
+        if (collected.isRefused) throw new OnceError('COMMIT_REFUSED', { message: 'A condition does not hold.' })
+        const before = data.entries.get(keyString(claim.key))
+        const fenced = await memory.settle(claim, outcome, retention)
+        if (fenced === 'done' && before?.wrote === 'claim') effects.push(...collected.effects)
+        return fenced
+      }, 'unknown'),
+  }
+}
+
+type Call = <T>(work: () => Promise<T>, lost?: 'unknown') => Promise<T>
 
 function pretendOperations(
   database: PretendDatabase,

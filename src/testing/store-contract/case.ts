@@ -40,6 +40,7 @@ export const guarantees = {
   transactions: "the record commits with the caller's own writes (Transactional)",
   'no-waiting': "no claim waits for somebody's open transaction (Transactional)",
   'abandoned-effects': 'what an effect writes after its transaction was abandoned reaches nobody (Transactional)',
+  collecting: 'what an effect collected is written with its outcome, all of it or nothing (Collecting)',
   operations: 'steps are recorded under the token, and a worker finds what nobody works on (StepLedger, Recoverable)',
   'transactional-steps': 'a step commits with its record (TransactionalSteps)',
   'crash-recovery': 'what was acknowledged survives a crash of the server (faults)',
@@ -247,6 +248,6 @@ export function having<T>(store: Store, methods: readonly string[], guarantee: G
   return store as T
 }
 
-function missing(what: string, guarantee: Guarantee): string {
+export function missing(what: string, guarantee: Guarantee): string {
   return `${what}. If it cannot have them, say so: cannot: { '${guarantee}': 'why' }`
 }

@@ -27,6 +27,14 @@ export interface ContractSubject<Tx = unknown> {
     /** Committed effects only. */
     countEffects(name: string): Promise<number>
   }
+  /** For a store that is `Collecting`: effects that are counted, without a unique constraint. */
+  readonly collecting?: {
+    /** Collects one more of the effect. */
+    addEffect(tx: unknown, name: string): void
+    /** Collects a write whose condition does not hold. */
+    addRefused(tx: unknown): void
+    countEffects(name: string): Promise<number>
+  }
   readonly faults?: {
     /** kill -9 of the server, then the same data again. Resolves when it answers. */
     crashServer(): Promise<void>

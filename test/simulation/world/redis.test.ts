@@ -51,6 +51,7 @@ storeContract({
     inspection: 'names cannot be listed, and no audit is kept',
     sweep: 'Redis forgets by itself',
     transactions: 'Redis has none',
+    collecting: 'Redis has none',
     operations: 'the Redis store keeps no steps',
     'crash-recovery': 'what a restart loses is said by `lose`',
     'connection-faults': 'there is no connection here',
