@@ -1,18 +1,20 @@
-// `onceonly inbox`: looks at messages that an inbox has parked, and asks for them to be run again. The program does not have the code
+// `onceonly inbox`: looks at messages that an inbox has parked, asks for them to be run again, and removes them. The program does not have the code
 // of a consumer: a redriven message is run by the next process that has it (inbox.runRedriven).
 
 import { systemClock } from '../core/clock.ts'
 import { inboxByHand } from '../messages/inbox.ts'
 import type { ParkedCode, ParkedFilter, ParkedMessage } from '../messages/inbox.ts'
 import { chosen, choice, count, flag, parseCommand, text, wrong } from './arguments.ts'
+import { shownText } from '../messages/stored-text.ts'
 import { moment, oneLine, paint, printable, quoted, table } from './words.ts'
 import { storeHelp, storeOptions, storeWords, withStore } from './with-store.ts'
 
-const help = `onceonly inbox: look at messages that wait for a person, and let them run again
+const help = `onceonly inbox: look at messages that wait for a person, let them run again, or discard them
 
 Usage: onceonly inbox list [--scope SCOPE] [--code CODE] [--limit N]
        onceonly inbox show SCOPE ID [--reveal]
-       onceonly inbox redrive [--scope SCOPE] [--id ID] [--code CODE] [--all]
+       onceonly inbox redrive [--scope SCOPE] [--id ID] [--code CODE] [--all] --reason TEXT
+       onceonly inbox discard [--scope SCOPE] [--id ID] [--code CODE] [--all] --reason TEXT
 
 SCOPE is the one of a consumer: SCOPE OF createOnce/inbox/CONSUMER, such as shop/inbox/mailer.
 
@@ -23,16 +25,21 @@ ${storeHelp}
                  NO_ID (it has none)
   --limit N      so many at the most; 50 unless given
   --all          all that are parked, of every consumer
+  --reason TEXT  why, for the people who look at it later. It goes into the audit trail: onceonly keys show SCOPE ID
   --reveal       show the message, too. It may hold a customer's secrets
 
 redrive is a request: the next inbox.runRedriven of that consumer runs the message once, and marks it. Until then it stays parked.
-Ends with 3 when there is no such message.
+discard removes the message: it is never run. One that comes again within the window of its inbox is refused as before.
+Both take up to 1000 messages at a time, and end with 3 when there is no such message.
 
-Example: onceonly inbox redrive --scope shop/inbox/mailer --code ATTEMPTS --store postgres://db.example/app
+Example: onceonly inbox redrive --scope shop/inbox/mailer --code ATTEMPTS --reason "address mended" --store postgres://db.example/app
 `
 
 type Part = (args: readonly string[]) => Promise<number>
-const parts = { list, show, redrive } as const satisfies Record<string, Part>
+const parts = { list, show, redrive: change('redrive'), discard: change('discard') } as const satisfies Record<
+  string,
+  Part
+>
 
 export async function inbox(args: readonly string[]): Promise<number> {
   const [part, ...rest] = args
@@ -75,9 +82,11 @@ async function show(args: readonly string[]): Promise<number> {
     const found = await inboxByHand(store).parked({ scope, id })
     if (found.length === 0) return notFound(`${scope} / ${id}`)
     const next =
-      `onceonly inbox redrive --scope ${quoted(scope)} --id ${quoted(id)} ${storeWords(url, describe)}`.trimEnd()
+      `onceonly inbox redrive --scope ${quoted(scope)} --id ${quoted(id)} --reason TEXT ${storeWords(url, describe)}`.trimEnd()
     if (json) {
-      console.log(JSON.stringify({ parked: found.map((each) => (reveal ? each : asJson(each))), next }, undefined, 2))
+      console.log(
+        JSON.stringify({ parked: found.map((each) => (reveal ? asRevealed(each) : asJson(each))), next }, undefined, 2),
+      )
     } else {
       const nowMs = systemClock.now()
       for (const parked of found) for (const line of describeParked(parked, nowMs, reveal)) console.log(line)
@@ -87,26 +96,34 @@ async function show(args: readonly string[]): Promise<number> {
   })
 }
 
-async function redrive(args: readonly string[]): Promise<number> {
-  const command = 'inbox redrive'
-  const options = { ...storeOptions, scope: text, id: text, code: choice(...codes), all: flag }
-  const parsed = parseCommand({ command, help, options, args })
-  if (!parsed) return 0
-  const { store: url, json, scope, id, code, all } = parsed.values
-  if (scope === undefined && id === undefined && code === undefined && !all) {
-    throw wrong(command, 'which? Give --scope, --id or --code, or --all for every parked message of every consumer')
+const doneWords = {
+  redrive: 'redriven: the next inbox.runRedriven of their consumers runs them',
+  discard: 'discarded: they are never run',
+} as const
+
+function change(name: keyof typeof doneWords): Part {
+  const command = `inbox ${name}`
+  return async (args) => {
+    const options = { ...storeOptions, scope: text, id: text, code: choice(...codes), all: flag, reason: text }
+    const parsed = parseCommand({ command, help, options, args })
+    if (!parsed) return 0
+    const { store: url, json, scope, id, code, all, reason } = parsed.values
+    if (scope === undefined && id === undefined && code === undefined && !all) {
+      throw wrong(command, 'which? Give --scope, --id or --code, or --all for every parked message of every consumer')
+    }
+    if (reason === undefined) throw wrong(command, 'why? Give --reason TEXT, for the people who look at it later')
+    const filter: ParkedFilter = {
+      ...(scope !== undefined && { scope }),
+      ...(id !== undefined && { id }),
+      ...(code !== undefined && { code }),
+    }
+    return withStore(command, url, async ({ store }) => {
+      const changed = await inboxByHand(store)[name](filter, reason)
+      if (json) console.log(JSON.stringify({ [name === 'redrive' ? 'redriven' : 'discarded']: changed }))
+      else if (changed > 0) console.log(`${changed} ${doneWords[name]}.`)
+      return changed > 0 ? 0 : notFound(name === 'redrive' ? 'that is not redriven already' : 'like that')
+    })
   }
-  const filter: ParkedFilter = {
-    ...(scope !== undefined && { scope }),
-    ...(id !== undefined && { id }),
-    ...(code !== undefined && { code }),
-  }
-  return withStore(command, url, async ({ store }) => {
-    const redriven = await inboxByHand(store).redrive(filter)
-    if (json) console.log(JSON.stringify({ redriven }))
-    else if (redriven > 0) console.log(`${redriven} redriven: the next inbox.runRedriven of their consumers runs them.`)
-    return redriven > 0 ? 0 : notFound('that is not redriven already')
-  })
 }
 
 function notFound(which: string): number {
@@ -117,6 +134,11 @@ function notFound(which: string): number {
 /** What a message holds can be a customer's secret, and so can what its handler said. */
 function asJson({ message: _message, detail: _detail, ...rest }: ParkedMessage): object {
   return rest
+}
+
+/** A message that a codec wrote is told as that. Any other is its JSON. */
+function asRevealed({ message, detail, ...rest }: ParkedMessage): object {
+  return { ...rest, detail: shownText(detail), message: shownText(message) }
 }
 
 function printList(found: readonly ParkedMessage[], isMore: boolean): void {
@@ -139,7 +161,7 @@ function printList(found: readonly ParkedMessage[], isMore: boolean): void {
 function describeParked(parked: ParkedMessage, nowMs: number, reveal: true | undefined): string[] {
   const lines: [label: string, content: string][] = [
     ['Code', parked.code],
-    ['Why', reveal ? parked.detail : '(--reveal shows it)'],
+    ['Why', reveal ? shownText(parked.detail) : '(--reveal shows it)'],
     ['Attempts', String(parked.attempts)],
     ['Parked', moment(parked.parkedAtMs, nowMs)],
     ['Redriven', parked.isRedriven ? 'yes: it runs at the next inbox.runRedriven of its consumer' : 'no'],
@@ -147,6 +169,6 @@ function describeParked(parked: ParkedMessage, nowMs: number, reveal: true | und
   return [
     paint('strong', oneLine(`${parked.scope} / ${parked.id}`)),
     ...lines.map(([label, content]) => `  ${label.padEnd(9)} ${oneLine(content)}`),
-    ...(reveal ? ['', paint('strong', 'Message'), printable(parked.message)] : []),
+    ...(reveal ? ['', paint('strong', 'Message'), printable(shownText(parked.message))] : []),
   ]
 }

@@ -1,4 +1,4 @@
-// `onceonly outbox`: how far behind the relays are, what they could not publish, and letting them try it again. The program publishes
+// `onceonly outbox`: how far behind the relays are, what they could not publish, letting them try it again, and removing it. The program publishes
 // nothing itself: that is for a relay, which has the broker.
 
 import { systemClock } from '../core/clock.ts'
@@ -13,24 +13,33 @@ const help = `onceonly outbox: see how far behind an outbox is, and what its rel
 Usage: onceonly outbox status
        onceonly outbox list [--state STATE] [--topic TOPIC] [--key KEY] [--type TYPE] [--limit N] [--reveal]
        onceonly outbox redrive [--id ID] [--topic TOPIC] [--key KEY] [--type TYPE] [--state STATE] [--limit N] [--all]
+                        --reason TEXT
+       onceonly outbox discard [--id ID] [--topic TOPIC] [--key KEY] [--type TYPE] [--state STATE] [--limit N] [--all]
+                        --reason TEXT
 
 ${storeHelp}
   --state STATE  only parked (its key waits behind it), dead (it was skipped, and its key went on) or waiting (it is tried again, or waits
-                 behind another). list and redrive: parked and dead unless given
+                 behind another). parked and dead unless given
   --topic, --key, --type, --id
                  only those of this topic, key or type, or with this id
-  --limit N      so many at the most, the oldest first; 50 unless given, and 1000 for redrive
-  --all          redrive all that are parked or dead
+  --limit N      so many at the most, the oldest first; 50 unless given, and 1000 for redrive and discard
+  --all          all that are parked or dead
+  --reason TEXT  why, for the people who look at it later. It goes into the audit trail: onceonly keys show TOPIC ID
   --reveal       show why the broker refused them, too. What it says may hold a customer's secrets
 
 redrive is a request: a relay that runs tries the rows again within about a second, with their tries forgotten. A parked key leaves in its
-order. A dead letter arrives after those that overtook it. Ends with 3 when there is no such row.
+order. A dead letter arrives after those that overtook it.
+discard removes rows that are never to be sent. A parked key goes on without them.
+Both end with 3 when there is no such row.
 
-Example: onceonly outbox redrive --topic orders --store postgres://db.example/app
+Example: onceonly outbox redrive --topic orders --reason "the topic exists now" --store postgres://db.example/app
 `
 
 type Part = (args: readonly string[]) => Promise<number>
-const parts = { status, list, redrive } as const satisfies Record<string, Part>
+const parts = { status, list, redrive: change('redrive'), discard: change('discard') } as const satisfies Record<
+  string,
+  Part
+>
 
 export async function outbox(args: readonly string[]): Promise<number> {
   const [part, ...rest] = args
@@ -44,7 +53,7 @@ export async function outbox(args: readonly string[]): Promise<number> {
 const states = ['waiting', 'parked', 'dead'] as const satisfies readonly HeldState[]
 // A screen.
 const pageLimit = 50
-const redriveLimit = 1_000
+const changeLimit = 1_000
 
 async function status(args: readonly string[]): Promise<number> {
   const command = 'outbox status'
@@ -108,24 +117,35 @@ async function list(args: readonly string[]): Promise<number> {
   })
 }
 
-async function redrive(args: readonly string[]): Promise<number> {
-  const command = 'outbox redrive'
-  const options = { ...storeOptions, ...filterOptions, id: text, all: flag }
-  const parsed = parseCommand({ command, help, options, args })
-  if (!parsed) return 0
-  const { store: url, json, all, limit = redriveLimit, ...given } = parsed.values
-  const filter = filterOf(given)
-  if (Object.keys(filter).length === 0 && !all) {
-    throw wrong(command, 'which? Give --id, --topic, --key, --type or --state, or --all for every parked and dead row')
+const doneWords = {
+  redrive: 'redriven: a relay that runs tries them within about a second',
+  discard: 'discarded: they are never sent',
+} as const
+
+function change(name: keyof typeof doneWords): Part {
+  const command = `outbox ${name}`
+  return async (args) => {
+    const options = { ...storeOptions, ...filterOptions, id: text, all: flag, reason: text }
+    const parsed = parseCommand({ command, help, options, args })
+    if (!parsed) return 0
+    const { store: url, json, all, limit = changeLimit, reason, ...given } = parsed.values
+    const filter = filterOf(given)
+    if (Object.keys(filter).length === 0 && !all) {
+      throw wrong(
+        command,
+        'which? Give --id, --topic, --key, --type or --state, or --all for every parked and dead row',
+      )
+    }
+    if (reason === undefined) throw wrong(command, 'why? Give --reason TEXT, for the people who look at it later')
+    return withStore(command, url, async ({ store }) => {
+      const changed = await outboxByHand(store)[name]({ ...filter, limit }, reason)
+      if (json) console.log(JSON.stringify({ [name === 'redrive' ? 'redriven' : 'discarded']: changed }))
+      else if (changed > 0) console.log(`${changed} ${doneWords[name]}.`)
+      if (changed > 0) return 0
+      console.error('onceonly: there is no such row.')
+      return 3
+    })
   }
-  return withStore(command, url, async ({ store }) => {
-    const redriven = await outboxByHand(store).redrive({ ...filter, limit })
-    if (json) console.log(JSON.stringify({ redriven }))
-    else if (redriven > 0) console.log(`${redriven} redriven: a relay that runs tries them within about a second.`)
-    if (redriven > 0) return 0
-    console.error('onceonly: there is no such row.')
-    return 3
-  })
 }
 
 type GivenFilter = { readonly [Name in 'id' | 'topic' | 'key' | 'type' | 'state']?: string | undefined }

@@ -42,8 +42,8 @@ export interface Events {
   /** The store lost what it had acknowledged, and noticed. `quarantined`: it refuses new keys until a person has looked. */
   'data-loss': { store: string; register: string; evidence: 'emptied' | 'replaced' | 'went-back'; quarantined: boolean }
   swept: { tombstoned: number; forgotten: number }
-  /** A manual change of an entry, or of a message that waited for a person (`redrive`). */
-  mended: { action: MendingName | 'redrive' }
+  /** A manual change of an entry, or of a message that waited for a person (`redrive`, `discard`). */
+  mended: { action: MendingName | 'redrive' | 'discard' }
   /** A step of an operation ended like this. Its name is the code's, not the caller's. */
   step: { operation: string; step: string; state: StepState; attempt: number }
   /** What is stored of an operation does not fit the code that runs it. */

@@ -13,7 +13,7 @@
 //   wait more than 10 s is 429. Costs: the right token from the guesser's own address waits meanwhile.
 // - A resume is audited as a release with the reason `resume: …`: the parked key is claimed for a moment and released manually,
 //   so no store had to change. Costs: the attempt number grows by two.
-// - A redrive is audited as a forget with the reason `redrive: …`, for the same reason: a message has no entry, so its key is
+// - A redrive is audited as a forget with the reason `redrive: …`, and a discard with `discard: …`: a message has no entry, so its key is
 //   claimed for a moment. Costs: a process that dies between the two calls blocks the next redrive of the message for a minute.
 // - Messages are read when a person opens their tab. Costs: their numbers are as old as the page says.
 // - A SQLite file that the program creates is 0600. Costs: a service under another user on the same file needs a chmod.
@@ -281,10 +281,16 @@ function messageRoutes(messages: MessagesView): Record<string, Route> {
     '/api/redrive': changing<ParkedName>({ ...keyRules, fingerprint: aString }, ({ reason, ...name }) =>
       messages.redriveParked(name, reason),
     ),
+    '/api/discard': changing<ParkedName>({ ...keyRules, fingerprint: aString }, ({ reason, ...name }) =>
+      messages.discardParked(name, reason),
+    ),
     '/api/outbox': reading('reading', (parameters) => messages.outbox(letterFilter(parameters))),
     '/api/dead-letter': reading('change', (parameters) => messages.revealLetter(letterFilter(parameters))),
     '/api/redrive-letter': changing<{ id: string }>({ id: aString }, ({ reason, id }) =>
       messages.redriveLetter(id, reason),
+    ),
+    '/api/discard-letter': changing<{ id: string }>({ id: aString }, ({ reason, id }) =>
+      messages.discardLetter(id, reason),
     ),
   }
 }
@@ -337,11 +343,11 @@ function parkedFilter(parameters: URLSearchParams): Omit<ParkedFilter, 'limit'> 
 
 const aHeldState = optional(oneOf('waiting', 'parked', 'dead'))
 
-function letterFilter(parameters: URLSearchParams): Omit<DeadLetterFilter, 'limit'> {
+function letterFilter(parameters: URLSearchParams): Omit<DeadLetterFilter, 'limit' | 'after'> {
   const given = givenIn(parameters, ['state', 'topic', 'key', 'type', 'id'])
   const wrong = aHeldState(given.state)
   if (wrong) throw invalidArgument(`expected state to be ${wrong}`)
-  return given as Omit<DeadLetterFilter, 'limit'>
+  return given as Omit<DeadLetterFilter, 'limit' | 'after'>
 }
 
 /** A field of a form that was left empty chooses nothing. */

@@ -24,6 +24,8 @@ import type { Delivering } from './inbox/delivery.ts'
 import type { DeadLetterReason, MessageDelivery, Handled, InboxSettings } from './inbox/ground.ts'
 import { bodyOfMessage, idOfMessage } from './inbox/message.ts'
 import type { EntityVersion } from './inbox/message.ts'
+import { checkMessageReason, onRecord } from './by-hand.ts'
+import type { MessageChange } from './by-hand.ts'
 import { parkingOn } from './inbox/parked.ts'
 import type { ParkedFilter, ParkedMessage, Parking } from './inbox/parked.ts'
 import { redriven } from './inbox/redrive.ts'
@@ -80,8 +82,16 @@ export interface Inbox<Tx = unknown, M = Message> extends Receiver<Tx> {
   handleBatch(messages: readonly M[], handler: BatchHandler<Tx, M>): Promise<readonly Handled[]>
   /** Messages that wait for a person, in the order of their ids. */
   parked(filter?: Omit<ParkedFilter, 'scope'>): Promise<readonly ParkedMessage[]>
-  /** Ask for parked messages to be run again. Returns how many. A consumer runs them with `runRedriven`. */
-  redrive(filter?: Omit<ParkedFilter, 'scope'>): Promise<number>
+  /**
+   * Ask for parked messages to be run again, up to 1,000 of them. Returns how many. A consumer runs them with `runRedriven`. With a reason it
+   * is audited.
+   */
+  redrive(filter?: Omit<ParkedFilter, 'scope'>, reason?: string): Promise<number>
+  /**
+   * Remove parked messages that are never to be run, up to 1,000 of them. Returns how many. Audited. One that comes again within the window is
+   * refused as before.
+   */
+  discard(filter: Omit<ParkedFilter, 'scope'>, reason: string): Promise<number>
   /** Run the parked messages that somebody has redriven, each once. Returns how many were done. */
   runRedriven(handler: MessageHandler<Tx, M>): Promise<number>
 }
@@ -170,7 +180,8 @@ export function createInbox(once: OnceRunner, options: InboxOptions<never>): Inb
     deliverBatch: (messages, handler, acknowledge) =>
       deliverMany(delivering, messages, (tx, fresh) => handler(tx, fresh as readonly Message[]), acknowledge),
     parked: (filter = {}) => parkingOf(database, once, given.codec).list({ ...filter, scope }),
-    redrive: (filter = {}) => parkingOf(database, once).redrive({ ...filter, scope }),
+    redrive: (filter = {}, reason) => changeParked(database, once, { ...filter, scope }, { what: 'redrive', reason }),
+    discard: (filter, reason) => changeParked(database, once, { ...filter, scope }, { what: 'discard', reason }),
     runRedriven: (handler) => {
       parkingOf(database, once)
       const run = (tx: unknown, message: unknown): unknown => handler(tx, message as never)
@@ -183,7 +194,10 @@ export function createInbox(once: OnceRunner, options: InboxOptions<never>): Inb
 export interface InboxByHand {
   migrate(): Promise<void>
   parked(filter?: ParkedFilter): Promise<readonly ParkedMessage[]>
-  redrive(filter?: ParkedFilter): Promise<number>
+  /** With a reason it is audited. */
+  redrive(filter?: ParkedFilter, reason?: string): Promise<number>
+  /** Audited. */
+  discard(filter: ParkedFilter, reason: string): Promise<number>
 }
 
 /**
@@ -196,13 +210,41 @@ export interface InboxByHand {
  * const parked = await inboxByHand(sqliteStore({ path: 'once.db' })).parked({ code: 'ATTEMPTS' })
  */
 export function inboxByHand(store: Store): InboxByHand {
-  const database = databaseOf(store)
-  const parking = parkingOf(database && withCure(database, 'inbox'), { store })
+  const found = databaseOf(store)
+  const database = found && withCure(found, 'inbox')
+  const parking = parkingOf(database, { store })
   return {
     migrate: () => database!.migrate(inboxSchema(database!)),
     parked: (filter = {}) => parking.list(filter),
-    redrive: (filter = {}) => parking.redrive(filter),
+    redrive: (filter = {}, reason) => changeParked(database, { store }, filter, { what: 'redrive', reason }),
+    discard: (filter, reason) => changeParked(database, { store }, filter, { what: 'discard', reason }),
   }
+}
+
+interface ParkedChange {
+  readonly what: MessageChange
+  readonly reason: string | undefined
+}
+
+// More than a person looks through, and few enough for one call.
+const changedMax = 1_000
+
+async function changeParked(
+  database: SqlDatabase | undefined,
+  { store }: { readonly store: Store },
+  filter: ParkedFilter,
+  { what, reason }: ParkedChange,
+): Promise<number> {
+  const parking = parkingOf(database, { store })
+  if (what === 'discard' || reason !== undefined) checkMessageReason(`inbox.${what}`, reason)
+  const found = await parking.list({ limit: changedMax, ...filter })
+  let changed = 0
+  for (const parked of found) {
+    if (what === 'redrive' && parked.isRedriven) continue
+    const change = (): Promise<boolean> => parking[what](parked)
+    if (reason === undefined ? await change() : await onRecord(store, parked, { what, reason }, change)) changed += 1
+  }
+  return changed
 }
 
 function parkingOf(database: SqlDatabase | undefined, { store }: { readonly store: Store }, codec?: Codec): Parking {

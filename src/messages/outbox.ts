@@ -151,7 +151,7 @@ export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
   const cure = (error: unknown): never => {
     throw orMissingTable(error, 'outbox')
   }
-  const held = heldCalls(tables)
+  const held = heldCalls(tables, options.store)
   const rows: RelaySource = {
     ...shardCalls(tables),
     ...readCalls(tables),
@@ -171,17 +171,22 @@ export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
     status: () => rows.status().catch(cure),
     rows,
     deadLetters: (filter) => held.deadLetters(filter).catch(cure),
-    redrive: async (filter) => {
-      const redriven = await held.redrive(filter).catch(cure)
+    redrive: async (filter, reason) => {
+      const redriven = await held.redrive(filter, reason).catch(cure)
       wake()
       return redriven
+    },
+    discard: async (filter, reason) => {
+      const discarded = await held.discard(filter, reason).catch(cure)
+      wake()
+      return discarded
     },
   }
   return offerTables(outbox, tables)
 }
 
 /** What a person can do with an outbox. */
-export type OutboxByHand = Pick<Outbox<never>, 'migrate' | 'status' | 'deadLetters' | 'redrive'>
+export type OutboxByHand = Pick<Outbox<never>, 'migrate' | 'status' | 'deadLetters' | 'redrive' | 'discard'>
 
 /**
  * The outbox of a store, for tools: how far behind its relays are, and what they could not publish. It adds nothing.

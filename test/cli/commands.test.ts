@@ -68,6 +68,8 @@ describe('asked wrongly: exit code 2, one line, nothing on the output', () => {
     [['quarantine', '--end', '--store', 'memory:'], '--end needs --reason TEXT: why is it safe to let new keys in?'],
     [['inbox', 'redrive', '--store', 'memory:'], 'which? Give --scope, --id or --code, or --all'],
     [['outbox', 'redrive', '--store', 'memory:'], 'which? Give --id, --topic, --key, --type or --state, or --all'],
+    [['inbox', 'redrive', '--all', '--store', 'memory:'], 'why? Give --reason TEXT'],
+    [['outbox', 'discard', '--all', '--store', 'memory:'], 'why? Give --reason TEXT'],
     [
       ['outbox', 'list', '--state', 'deda', '--store', 'memory:'],
       'expected --state to be "waiting" or "parked" or "dead", got "deda"',

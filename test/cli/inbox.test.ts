@@ -1,6 +1,7 @@
 // `onceonly inbox` as an operator uses it: a message is parked, looked at, redriven, and run by the consumer.
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
+import { key } from '../../src/core/key.ts'
 import { createOnce } from '../../src/core/once.ts'
 import { createInbox, type Inbox, type Message } from '../../src/messages/inbox.ts'
 import { sqliteStore } from '../../src/stores/sqlite.ts'
@@ -45,18 +46,58 @@ test('parked, listed, shown, redriven, run once', async () => {
 
   const shown = await inStore('show', 'shop/inbox/mailer', 'order-1')
   expect(shown.out).not.toContain('4242')
-  expect(shown.out).toContain(`onceonly inbox redrive --scope shop/inbox/mailer --id order-1 --store sqlite:${path}`)
+  expect(shown.out).toContain(
+    `onceonly inbox redrive --scope shop/inbox/mailer --id order-1 --reason TEXT --store sqlite:${path}`,
+  )
   const revealed = await inStore('show', 'shop/inbox/mailer', 'order-1', '--reveal')
   expect(revealed.out).toContain('card 4242 was declined')
+  // The body is text, not base64.
+  expect(revealed.out).toContain('"body": "{\\"card\\":\\"4242\\"}"')
   expect(await inStore('show', 'shop/inbox/mailer', 'order-9')).toMatchObject({ code: 3 })
 
-  expect(await inStore('redrive', '--id', 'order-1', '--scope', 'shop/inbox/mailer')).toMatchObject({ code: 0 })
-  expect(await inStore('redrive', '--id', 'order-1')).toMatchObject({ code: 3 })
+  const why = ['--reason', 'the card is new']
+  expect(await inStore('redrive', '--id', 'order-1', '--scope', 'shop/inbox/mailer', ...why)).toMatchObject({ code: 0 })
+  expect(await inStore('redrive', '--id', 'order-1', ...why)).toMatchObject({ code: 3 })
+  expect(await store.audit(key('shop/inbox/mailer', 'order-1'))).toMatchObject([{ reason: 'redrive: the card is new' }])
   expect((await inStore('list')).out).toMatch(/order-1 .* yes\n/)
   const ran: string[] = []
   expect(await inbox.runRedriven((_tx, { id }) => void ran.push(id!))).toBe(1)
   expect(ran).toEqual(['order-1'])
-  expect(JSON.parse((await inStore('redrive', '--all', '--json')).out)).toEqual({ redriven: 1 })
+  expect(JSON.parse((await inStore('redrive', '--all', '--json', ...why)).out)).toEqual({ redriven: 1 })
+  expect(JSON.parse((await inStore('discard', '--id', 'order-2', '--json', ...why)).out)).toEqual({ discarded: 1 })
+  expect(await inStore('discard', '--all', ...why)).toMatchObject({ code: 3 })
+  expect((await store.audit(key('shop/inbox/mailer', 'order-2'))).map(({ reason }) => reason).toSorted()).toEqual([
+    'discard: the card is new',
+    'redrive: the card is new',
+  ])
+  expect(await inbox.runRedriven((_tx, { id }) => void ran.push(id!))).toBe(0)
+  expect(await inStore('list')).toMatchObject({ out: 'No parked message.\n' })
+  store.close()
+})
+
+test('what a codec wrote is told as that, and not as text', async () => {
+  using folder = makeFolder()
+  const path = join(folder.path, 'shop.db')
+  const store = sqliteStore({ path })
+  const secret = { encode: () => Uint8Array.of(255, 254, 253), decode: (): unknown => 'never asked' }
+  const options = { consumer: 'mailer', attempts: 1, codec: secret }
+  const inbox = createInbox(createOnce({ store, scope: 'shop' }), options) as Inbox
+  await inbox.migrate()
+  await inbox.handle(message('order-1'), () => {
+    throw new Error('card 4242 was declined')
+  })
+  const { out } = await onceonly([
+    'inbox',
+    'show',
+    'shop/inbox/mailer',
+    'order-1',
+    '--reveal',
+    '--store',
+    `sqlite:${path}`,
+  ])
+  expect(out).toContain('3 bytes that cannot be read here: a codec of the service wrote them.')
+  expect(out).toContain('//79')
+  expect(out).not.toContain('$codec:')
   store.close()
 })
 

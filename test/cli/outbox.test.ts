@@ -1,6 +1,7 @@
 // `onceonly outbox` as an operator uses it: an event cannot be published, is looked at, redriven, and leaves.
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
+import { key } from '../../src/core/key.ts'
 import { createOnce } from '../../src/core/once.ts'
 import { createOutbox, createRelay } from '../../src/messages/outbox.ts'
 import { sqliteStore } from '../../src/stores/sqlite.ts'
@@ -52,12 +53,32 @@ test('parked, seen in the status, listed, redriven, published', async () => {
   })
   expect(await inStore('list', '--topic', 'mails')).toMatchObject({ out: 'No such row.\n' })
 
-  expect(await inStore('redrive', '--topic', 'mails')).toMatchObject({ code: 3 })
+  const why = ['--reason', 'the card is new']
+  expect(await inStore('redrive', '--topic', 'mails', ...why)).toMatchObject({ code: 3 })
   isBroken = false
-  expect(await inStore('redrive', '--id', ids[0]!)).toMatchObject({ code: 0 })
-  expect(await inStore('redrive', '--all')).toMatchObject({ code: 3 })
+  expect(await inStore('redrive', '--id', ids[0]!, ...why)).toMatchObject({ code: 0 })
+  expect(await inStore('redrive', '--all', ...why)).toMatchObject({ code: 3 })
+  expect(await store.audit(key('orders', ids[0]!))).toMatchObject([{ reason: 'redrive: the card is new' }])
   await relay.runOnce()
   expect(broker.ofKey('order-1')).toEqual(ids.slice(0, 2))
+
+  isBroken = true
+  const { value: more } = await once.transaction('order-1 again', (tx) =>
+    outbox.add(tx, [
+      { topic: 'orders', key: 'order-1', type: 'order.refunded' },
+      { topic: 'orders', key: 'order-1', type: 'order.closed' },
+      { topic: 'mails', key: 'mail-2', type: 'mail' },
+    ]),
+  )
+  await relay.runOnce()
+  expect(await inStore('discard', '--id', more[0]!, ...why)).toMatchObject({
+    code: 0,
+    out: '1 discarded: they are never sent.\n',
+  })
+  expect(await store.audit(key('orders', more[0]!))).toMatchObject([{ reason: 'discard: the card is new' }])
+  isBroken = false
+  await relay.runOnce()
+  expect(broker.ofKey('order-1')).toEqual([...ids.slice(0, 2), more[1]])
   await once.close()
   store.close()
 })

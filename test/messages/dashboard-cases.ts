@@ -5,6 +5,7 @@ import { key } from '../../src/core/key.ts'
 import type { Inspectable, Store } from '../../src/core/store.ts'
 import { startAdmin } from '../../src/gateway/admin.ts'
 import { createOnce } from '../../src/index.ts'
+import { createRelay, type DeadLetter, functionPublisher } from '../../src/messages/outbox.ts'
 import { type DashboardSubject, scope, secret, token, withToken } from './dashboard-subject.ts'
 import { message } from './inbox-subject.ts'
 
@@ -145,6 +146,62 @@ export const dashboardCases: Readonly<Record<string, Case>> = {
     expect((await get('/api/entry', { scope: 'orders', id: id! })).text).toContain(`redrive: ${reason}`)
     const again = await redrive({ id, reason })
     expect([again.status, again.text]).toEqual([400, expect.stringContaining('nothing was changed')])
+  },
+
+  async 'a parked message and a dead letter are discarded after a reason, audited, and never run or sent'(subject) {
+    const { park, parked, inbox, refuse, open, get, post } = subject
+    for (const id of ['order-1', 'order-2']) await park(id)
+    const [{ fingerprint } = { fingerprint: '' }] = (await parked({ id: 'order-1' })).rows
+    const asked = { scope, id: 'order-1', fingerprint, reason }
+    for (const path of ['/api/discard', '/api/discard-letter']) expect((await post(path, asked, {})).status).toBe(401)
+    expect((await post('/api/discard', { ...asked, reason: ' ' })).status).toBe(400)
+    expect((await parked()).rows).toHaveLength(2)
+    // One that waits for its consumer can be discarded, too.
+    await inbox.redrive({ id: 'order-1' }, 'too early')
+    expect((await post('/api/discard', asked)).status).toBe(200)
+    expect((await parked()).rows.map(({ id }) => id)).toEqual(['order-2'])
+    const ran: unknown[] = []
+    const run = (): void => void ran.push('ran')
+    expect(await inbox.runRedriven(run)).toBe(0)
+    expect(await inbox.handle(message('order-1', { text: `{"paid with":"${secret}"}` }), run)).toMatchObject({
+      is: 'refused',
+      code: 'PARKED',
+    })
+    expect(ran).toEqual([])
+    const life = await get('/api/entry', { scope, id: 'order-1' })
+    expect(life.text).toContain('discarded manually')
+    expect(life.text).toContain(`It was parked. Reason: discard: ${reason}`)
+    expect((await post('/api/discard', asked)).text).toContain('nothing was changed')
+
+    const first = { topic: 'orders', key: 'order-1' }
+    const [head, behind] = await refuse({ parkAfter: 1 }, first, first)
+    expect((await post('/api/discard-letter', { id: head, reason: '' })).status).toBe(400)
+    expect((await post('/api/discard-letter', { id: head, reason })).status).toBe(200)
+    expect((await get('/api/entry', { scope: 'orders', id: head! })).text).toContain(`discard: ${reason}`)
+    expect(await open.outbox.deadLetters()).toEqual([])
+    // What waited behind it leaves, and it does not.
+    const sent: string[] = []
+    const relay = createRelay({ outbox: open.outbox, publisher: functionPublisher(({ id }) => void sent.push(id)) })
+    await relay.runOnce()
+    expect(sent).toEqual([behind])
+    expect((await post('/api/discard-letter', { id: head, reason })).text).toContain('nothing was changed')
+  },
+
+  async 'pages of dead letters follow each other without a gap, also within a millisecond'({ open, refuse }) {
+    // Of one call, so all of one moment.
+    const events = Array.from({ length: 7 }, () => ({ topic: 'orders', key: 'order-1', type: 'order.placed' }))
+    const ids = await open.transaction((tx) => open.outbox.add(tx, events))
+    await refuse({ skipAfter: 1 })
+    const seen: DeadLetter[] = []
+    for (;;) {
+      const after = seen.at(-1)
+      const page = await open.outbox.deadLetters({ limit: 3, ...(after && { after }) })
+      if (page.length === 0) break
+      seen.push(...page)
+    }
+    expect(seen.map(({ id }) => id).toSorted()).toEqual(ids.toSorted())
+    const after = { addedAtMs: 1, id: "' or 1 = 1 --" }
+    await expect(open.outbox.deadLetters({ after })).rejects.toThrow(/after.*addedAtMs, id/)
   },
 
   async 'what no message can be called is refused, and is no failure of the store'({ get, post, park, parked }) {

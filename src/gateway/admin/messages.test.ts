@@ -34,13 +34,17 @@ describe('on SQLite', () => {
     }
     await using subject = await dashboardSubject(ground, withoutAudit)
     const { park, parked, post, refuse, open } = subject
-    await park('order-1')
+    for (const id of ['order-1', 'order-2']) await park(id)
     const [{ fingerprint } = { fingerprint: '' }] = (await parked()).rows
+    // Each its own: the first try leaves the key claimed for a minute.
     expect((await post('/api/redrive', { scope, id: 'order-1', fingerprint, reason })).status).toBe(503)
-    expect((await parked()).rows).toMatchObject([{ isRedriven: false }])
-    const [id] = await refuse({ parkAfter: 1 }, {})
-    expect((await post('/api/redrive-letter', { id, reason })).status).toBe(503)
-    expect(await open.outbox.deadLetters()).toHaveLength(1)
+    expect((await post('/api/discard', { scope, id: 'order-2', fingerprint, reason })).status).toBe(503)
+    expect((await parked()).rows).toMatchObject([{ isRedriven: false }, { isRedriven: false }])
+    const [first] = await refuse({ parkAfter: 1 }, {})
+    const [second] = await refuse({ parkAfter: 1 }, {})
+    expect((await post('/api/redrive-letter', { id: first, reason })).status).toBe(503)
+    expect((await post('/api/discard-letter', { id: second, reason })).status).toBe(503)
+    expect(await open.outbox.deadLetters()).toHaveLength(2)
   })
 
   test('a message that its consumer ran in the meantime is not told as redriven', async () => {

@@ -3,12 +3,9 @@
 // them. A store that has no such tables is no failure: the view says so, and nothing is logged.
 
 import { databaseOf } from '../../clients/sql-database.ts'
-import { systemClock, systemRandom } from '../../core/clock.ts'
+import { systemClock } from '../../core/clock.ts'
 import { invalidArgument, OnceError } from '../../core/errors.ts'
-import { publish } from '../../core/events.ts'
-import { fingerprint } from '../../core/fingerprint.ts'
-import { checkKey, describeKey } from '../../core/key.ts'
-import type { Key } from '../../core/key.ts'
+import { checkKey } from '../../core/key.ts'
 import type { Once } from '../../core/once.ts'
 import type { Inspectable, Store } from '../../core/store.ts'
 import { callStore } from '../../core/timed-call.ts'
@@ -16,6 +13,7 @@ import { inboxByHand } from '../../messages/inbox.ts'
 import type { ParkedFilter, ParkedMessage } from '../../messages/inbox.ts'
 import { outboxByHand } from '../../messages/outbox.ts'
 import type { DeadLetter, DeadLetterFilter, RelayStatus } from '../../messages/outbox.ts'
+import { shownText } from '../../messages/stored-text.ts'
 import { checkReason, cut, pageRows } from './entries.ts'
 
 /** Why this store has no messages to show. */
@@ -48,10 +46,12 @@ export interface MessagesView {
   /** What the message says, and why its handler failed. */
   revealParked(name: ParkedName): Promise<{ detail: string; text: string; cut: boolean } | undefined>
   redriveParked(name: ParkedName, reason: string): Promise<void>
-  outbox(filter: Omit<DeadLetterFilter, 'limit'>): Promise<OutboxPage | NoMessages>
+  discardParked(name: ParkedName, reason: string): Promise<void>
+  outbox(filter: Omit<DeadLetterFilter, 'limit' | 'after'>): Promise<OutboxPage | NoMessages>
   /** Why the broker refused it. A parked or a dead row unless `state` is given. */
   revealLetter(filter: Pick<DeadLetterFilter, 'id' | 'state'>): Promise<{ detail: string } | undefined>
   redriveLetter(id: string, reason: string): Promise<void>
+  discardLetter(id: string, reason: string): Promise<void>
 }
 
 type InspectedStore = Store & Partial<Inspectable>
@@ -81,17 +81,19 @@ export function messagesOf(once: Once, store: InspectedStore): MessagesView {
     },
     async revealParked(name) {
       const found = await parkedAt(name)
-      return found && { detail: found.detail, ...cut(readable(found.message)) }
+      return found && { detail: shownText(found.detail), ...cut(shownText(found.message)) }
     },
     async redriveParked(name, reason) {
       checkReason(reason)
       const found = await parkedAt(name)
       if (!found) throw invalidArgument('There is no such parked message: nothing was changed.')
       if (found.isRedriven) throw invalidArgument('It is redriven already: its consumer has not run it yet.')
-      const key = checkKey({ scope: found.scope, id: found.id })
-      await ask(() => note(store, key, reason))
-      refuseUnchanged(await ask(() => inboxByHand(store).redrive(name)))
-      publish('mended', key, { action: 'redrive' })
+      refuseUnchanged(await ask(() => inboxByHand(store).redrive(name, reason)))
+    },
+    async discardParked(name, reason) {
+      checkReason(reason)
+      if (!(await parkedAt(name))) throw invalidArgument('There is no such parked message: nothing was changed.')
+      refuseUnchanged(await ask(() => inboxByHand(store).discard(name, reason)))
     },
     async outbox(filter) {
       checkFilter(filter)
@@ -109,10 +111,12 @@ export function messagesOf(once: Once, store: InspectedStore): MessagesView {
       checkReason(reason)
       const found = await letterAt({ id })
       if (!found) throw invalidArgument('There is no such parked or dead row: nothing was changed.')
-      const key = checkKey({ scope: found.topic, id: found.id })
-      await ask(() => note(store, key, reason))
-      refuseUnchanged(await ask(() => outboxByHand(store).redrive({ id })))
-      publish('mended', key, { action: 'redrive' })
+      refuseUnchanged(await ask(() => outboxByHand(store).redrive({ id }, reason)))
+    },
+    async discardLetter(id, reason) {
+      checkReason(reason)
+      if (!(await letterAt({ id }))) throw invalidArgument('There is no such parked or dead row: nothing was changed.')
+      refuseUnchanged(await ask(() => outboxByHand(store).discard({ id }, reason)))
     },
   }
 }
@@ -127,8 +131,8 @@ function missingTables(error: unknown): NoMessages {
 }
 
 /** Another person, or a relay, was faster. */
-function refuseUnchanged(redriven: number): void {
-  if (redriven === 0) throw invalidArgument('It is not parked any more: nothing was changed.')
+function refuseUnchanged(changed: number): void {
+  if (changed === 0) throw invalidArgument('It is not parked any more: nothing was changed.')
 }
 
 function thereOf<T extends object>(found: T | NoMessages): T {
@@ -151,50 +155,4 @@ function parkedRow({ message, detail: _detail, ...rest }: ParkedMessage): Parked
 
 function letterRow({ reason: _reason, ...rest }: DeadLetter): LetterRow {
   return rest
-}
-
-const utf8 = new TextDecoder('utf-8', { fatal: true })
-
-/** A body of text as text. What is no JSON was written by a codec, which is not known here. */
-function readable(message: string): string {
-  try {
-    return JSON.stringify(JSON.parse(message, withText), undefined, 2)
-  } catch {
-    return message
-  }
-}
-
-function withText(_name: string, value: unknown): unknown {
-  const bytes = (value as { readonly $bytes?: unknown } | null)?.$bytes
-  if (typeof bytes !== 'string') return value
-  try {
-    return utf8.decode(Buffer.from(bytes, 'base64'))
-  } catch {
-    return value
-  }
-}
-
-// Longer than two calls take on a slow store. A process that dies between them leaves an entry that is gone a moment after its lease.
-const noteLeaseMs = 60_000
-
-/**
- * Puts the reason into the audit trail, before the redrive. A store writes the trail when it forgets a key manually, and messages have
- * no entry, so the key is claimed for a moment. The fingerprint is nobody's: an entry that is there is left as it is, in every state.
- */
-async function note(store: InspectedStore, key: Key, reason: string): Promise<void> {
-  const verdict = await store.claim(key, {
-    token: systemRandom.uuid(),
-    fingerprint: fingerprint(systemRandom.uuid()),
-    leaseMs: noteLeaseMs,
-    retention: { keepMs: 1, tombstoneMs: 1 },
-    version: 0,
-    onTakeover: 'refuse',
-    onExpired: 'refuse',
-  })
-  if (verdict.is !== 'granted' || store.mend === undefined) {
-    throw new OnceError('IN_FLIGHT', {
-      message: `The store has an entry of ${describeKey(key)} at this moment: nothing was changed. Try again in a minute.`,
-    })
-  }
-  await store.mend(key, 'forget', `redrive: ${reason}`)
 }

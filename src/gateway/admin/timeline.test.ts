@@ -62,9 +62,13 @@ test('a message that was redriven is told by what became of it and by who asked'
     { number: 1, atMs: 1_000, name: 'message', event: { is: 'refused', code: 'PARKED' } },
     { number: 2, atMs: 1_500, name: 'mended', event: { action: 'redrive' } },
   ]
-  const audit = [{ key, atMs: 1_500, action: 'forget', reason: 'redrive: a test', before: 'running' }] as const
+  const audit = [
+    { key, atMs: 1_500, action: 'forget', reason: 'redrive: a test', before: 'running' },
+    { key, atMs: 1_600, action: 'forget', reason: 'discard: a test', before: 'running' },
+  ] as const
   expect(timelineOf(undefined, audit, seen)).toMatchObject([
     { what: 'message', detail: 'The message was refused (PARKED). Nothing ran.' },
     { what: 'redriven manually', detail: 'It was parked. Reason: redrive: a test' },
+    { what: 'discarded manually', detail: 'It was parked. Reason: discard: a test' },
   ])
 })

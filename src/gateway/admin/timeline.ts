@@ -72,7 +72,7 @@ export function timelineOf(
   const manual = audit.map(({ atMs, action, reason, before }): Moment => ({
     atMs,
     what: manualWords(action, reason),
-    detail: `It was ${isRedrive(action, reason) ? 'parked' : before}. Reason: ${reason}`,
+    detail: `It was ${messageWords(action, reason) ? 'parked' : before}. Reason: ${reason}`,
     witness: 'audit',
   }))
   const stored = entry ? storedMoments(entry, new Set(seen.map(({ name }) => name)), state) : []
@@ -82,13 +82,14 @@ export function timelineOf(
 function manualWords(action: AuditRecord['action'], reason: string): string {
   // As operation-by-hand.ts writes it.
   if (action === 'release' && reason.startsWith('resume: ')) return 'resumed manually'
-  if (isRedrive(action, reason)) return 'redriven manually'
-  return `${pastWords[action]} manually`
+  return `${messageWords(action, reason) ?? pastWords[action]} manually`
 }
 
-/** As messages.ts writes it. */
-function isRedrive(action: AuditRecord['action'], reason: string): boolean {
-  return action === 'forget' && reason.startsWith('redrive: ')
+/** As messages/by-hand.ts writes it. */
+function messageWords(action: AuditRecord['action'], reason: string): string | undefined {
+  if (action !== 'forget') return undefined
+  if (reason.startsWith('redrive: ')) return 'redriven'
+  return reason.startsWith('discard: ') ? 'discarded' : undefined
 }
 
 const pastWords: Readonly<Record<AuditRecord['action'], string>> = {

@@ -117,7 +117,15 @@ async function showMessage(parked) {
     given: () => name,
     after: () => redriven(() => showMessage({ ...parked, isRedriven: true })),
   }
-  await showOne({ scope, id }, pairs, isRedriven ? undefined : redrive, `/api/parked-message?${query(name)}`)
+  const discard = {
+    title: 'Discard this message?',
+    words: 'It is removed, and is never run. One that comes again is refused as before.',
+    path: '/api/discard',
+    given: () => name,
+    after: discarded,
+  }
+  const changes = { discard, ...(isRedriven ? {} : { redrive }) }
+  await showOne({ scope, id }, pairs, changes, `/api/parked-message?${query(name)}`)
 }
 
 async function showLetter(letter) {
@@ -140,23 +148,33 @@ async function showLetter(letter) {
     given: () => ({ id }),
     after: () => redriven(() => showLetter({ ...letter, state: 'waiting', tries: 0 })),
   }
-  await showOne(
-    { scope: topic, id },
-    pairs,
-    state === 'waiting' ? undefined : redrive,
-    `/api/dead-letter?${query({ id, state })}`,
-  )
+  const discard = {
+    title: 'Discard this row?',
+    words: 'It is removed, and is never sent. Its key goes on without it.',
+    path: '/api/discard-letter',
+    given: () => ({ id }),
+    after: discarded,
+  }
+  const changes = state === 'waiting' ? {} : { discard, redrive }
+  await showOne({ scope: topic, id }, pairs, changes, `/api/dead-letter?${query({ id, state })}`)
 }
 
-async function showOne(key, pairs, redrive, revealed) {
+async function showOne(key, pairs, { redrive, discard }, revealed) {
   shown = key
   setText(byId('message-title'), key.id)
   const place = make('div', { className: 'actions' })
   if (dashboard.isUnlocked()) {
-    const again = () => dashboard.askReason({ ...redrive, name: key.id, confirm: 'Redrive' })
-    if (redrive) place.append(make('button', { type: 'button', className: 'danger', onclick: again }, 'Redrive…'))
+    for (const [confirm, change] of [
+      ['Redrive', redrive],
+      ['Discard', discard],
+    ]) {
+      if (!change) continue
+      const onclick = () => dashboard.askReason({ ...change, name: key.id, confirm })
+      const className = `danger ${confirm.toLowerCase()}`
+      place.append(make('button', { type: 'button', className, onclick }, `${confirm}…`))
+    }
     const open = () => void reveal(revealed, place)
-    place.append(make('button', { type: 'button', onclick: open }, 'Show what it says'))
+    if (revealed) place.append(make('button', { type: 'button', onclick: open }, 'Show what it says'))
   }
   const life = await dashboard.ask(`/api/entry?${query(key)}`).catch(() => ({ timeline: [] }))
   if (shown !== key) return
@@ -179,6 +197,14 @@ async function reveal(path, place) {
   } catch (error) {
     place.append(make('p', { className: 'problem' }, error.message))
   }
+}
+
+async function discarded() {
+  // It is gone. What was done with it stays to be read.
+  showAgain = undefined
+  await showMessages()
+  if (shown) await showOne(shown, [['State', 'discarded']], {}, undefined)
+  byId('message').focus()
 }
 
 async function redriven(showOnce) {

@@ -2,7 +2,6 @@
 
 import { fingerprint } from '../../core/fingerprint.ts'
 import { key as keyFrom, keyOf } from '../../core/key.ts'
-import type { Codec } from '../../core/outcome.ts'
 import type { Message } from '../broker.ts'
 
 /** A message, and what the inbox knows it by. */
@@ -63,19 +62,6 @@ export function fitting(scope: string, id: string): string {
   } catch {
     return keyOf(scope, [Buffer.from(id, 'utf16le').toString('base64')]).id
   }
-}
-
-/** With a codec nothing of a message, and nothing that its handler said, is stored in the clear. */
-const encoded = '$codec:'
-
-export function encodeText(codec: Codec | undefined, text: string): string {
-  return codec ? `${encoded}${Buffer.from(codec.encode(text)).toString('base64')}` : text
-}
-
-/** What another process encoded stays as it is without its codec. */
-export function decodeText(codec: Codec | undefined, text: string): string {
-  if (!codec || !text.startsWith(encoded)) return text
-  return codec.decode(new Uint8Array(Buffer.from(text.slice(encoded.length), 'base64'))) as string
 }
 
 // `raw` is what a broker's client made of the message. It may hold sockets, and nothing that the message does not have.

@@ -7,7 +7,7 @@ import type { SqlStatement } from '../../clients/sql-statement.ts'
 import type { Codec } from '../../core/outcome.ts'
 import { columnsOf, read } from './columns.ts'
 import type { Columns } from './columns.ts'
-import { decodeText, encodeText } from './message.ts'
+import { decodeText, encodeText } from '../stored-text.ts'
 
 /** Why a message is parked. */
 export type ParkedCode =
@@ -53,8 +53,10 @@ export interface Parking {
   /** The same message parked twice is parked once. */
   park(session: SqlSession, entry: ParkedEntry): Promise<void>
   list(filter: ParkedFilter): Promise<readonly ParkedMessage[]>
-  /** Asks for them to be run again. Returns how many there are. */
-  redrive(filter: ParkedFilter): Promise<number>
+  /** Asks for it to be run again. False when it is not parked any more, or redriven already. */
+  redrive(parked: ParkedRowName): Promise<boolean>
+  /** Removes it. Its mark stays, so that it is refused when it comes again. False when it is not parked any more. */
+  discard(parked: ParkedRowName): Promise<boolean>
   /** One that is to be run again, with its attempt counted. It is not asked for any more: a crash leaves it parked. */
   takeRedriven(scope: string): Promise<ParkedMessage | undefined>
   /** It has run. False when another has it. */
@@ -84,15 +86,11 @@ export function parkingOn(database: SqlDatabase, codec?: Codec): Parking {
           ${encodeText(codec, message)}, ${database.nowMs()}) ${orNothing}`)
     },
     list: (filter) => list(on, filter),
-    async redrive(filter) {
-      const parked = (await list(on, { limit: 1_000, ...filter })).filter(({ isRedriven }) => !isRedriven)
-      for (const each of parked) {
-        // With its code: it may have been run and parked again since, for a reason that was not asked for.
-        await database.query(sql`
-          update ${table} set redrive_at_ms = ${database.nowMs()} where ${same(on, each)} and code = ${each.code}`)
-      }
-      return parked.length
-    },
+    redrive: (parked) =>
+      whereThere(on, parked, sql`redrive_at_ms is null`, (where) => {
+        return sql`update ${table} set redrive_at_ms = ${database.nowMs()} where ${where}`
+      }),
+    discard: (parked) => whereThere(on, parked, sql`1 = 1`, (where) => sql`delete from ${table} where ${where}`),
     takeRedriven: (scope) => takeRedriven(on, scope),
     async remove(session, parked) {
       const where = same(on, parked)
@@ -108,6 +106,33 @@ export function parkingOn(database: SqlDatabase, codec?: Codec): Parking {
 }
 
 type ParkedName = Pick<ParkedMessage, 'scope' | 'id' | 'fingerprint'>
+type ParkedRowName = Pick<ParkedMessage, 'scope' | 'id' | 'fingerprint' | 'code'>
+
+/** Changes a row that is there and is so. A consumer that runs it meanwhile has it locked, and removes it. */
+async function whereThere(
+  on: Table,
+  parked: ParkedRowName,
+  isSo: SqlStatement,
+  change: (where: SqlStatement) => SqlStatement,
+): Promise<boolean> {
+  const { database, table, row, forUpdate } = on
+  // With its code: it may have been run and parked again since, for a reason that was not asked for.
+  const where = sql`${same(on, parked)} and code = ${parked.code} and ${isSo}`
+  const open = await database.begin({ scope: parked.scope, id: parked.id })
+  try {
+    const [found] = await open.query(sql`select ${row(sql`attempts`)} from ${table} where ${where} ${forUpdate}`)
+    if (found === undefined) {
+      await open.rollback()
+      return false
+    }
+    await open.query(change(where))
+    await open.commit()
+    return true
+  } catch (error) {
+    await open.rollback()
+    throw error
+  }
+}
 
 function same({ bound }: Table, { scope, id, fingerprint }: ParkedName): SqlStatement {
   return sql`scope = ${bound(scope)} and id = ${bound(id)} and fingerprint = ${fingerprint}`

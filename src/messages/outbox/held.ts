@@ -3,6 +3,10 @@
 import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { aString, checkGiven, oneOf, optional, positiveInteger } from '../../core/options.ts'
+import type { Rule } from '../../core/options.ts'
+import type { Store } from '../../core/store.ts'
+import { checkMessageReason, onRecord } from '../by-hand.ts'
+import type { MessageChange } from '../by-hand.ts'
 import type { HeldState } from '../relay.ts'
 import { jsonRow } from './tables.ts'
 import type { OutboxTables } from './tables.ts'
@@ -31,17 +35,28 @@ export interface DeadLetterFilter {
   readonly topic?: string
   readonly key?: string
   readonly type?: string
+  /** Rows come in the order of `addedAtMs` and id. This one and all before it are passed over. */
+  readonly after?: Pick<DeadLetter, 'addedAtMs' | 'id'>
   /** 100 at the most unless given, the oldest first. */
   readonly limit?: number
 }
 
 export interface HeldCalls {
   deadLetters(filter?: DeadLetterFilter): Promise<readonly DeadLetter[]>
-  redrive(filter?: DeadLetterFilter): Promise<number>
+  /** Lets a relay try them again. Returns how many. With a reason it is audited. */
+  redrive(filter?: DeadLetterFilter, reason?: string): Promise<number>
+  /** Removes rows that are never to be sent, and their keys go on without them. Returns how many. Audited. */
+  discard(filter: DeadLetterFilter, reason: string): Promise<number>
 }
 
 // A screen or two. A person who wants more says so.
 const limitUsual = 100
+
+const placeRule: Rule = (value) => {
+  const { addedAtMs, id } = (value ?? {}) as Partial<DeadLetter>
+  const isPlace = Number.isSafeInteger(addedAtMs) && typeof id === 'string' && /^[0-9a-f-]{36}$/.test(id)
+  return isPlace ? undefined : 'the { addedAtMs, id } of a row'
+}
 
 const filterRules = {
   state: optional(oneOf('waiting', 'parked', 'dead')),
@@ -49,41 +64,64 @@ const filterRules = {
   topic: optional(aString),
   key: optional(aString),
   type: optional(aString),
+  after: optional(placeRule),
   limit: optional(positiveInteger),
 }
 
-export function heldCalls(tables: OutboxTables): HeldCalls {
+/** `store` is where reasons are audited. */
+export function heldCalls(tables: OutboxTables, store: Store): HeldCalls {
   const { database, held } = tables
   const read = async (filter: DeadLetterFilter): Promise<DeadLetter[]> => {
     const columns = 'id, aggregatetype, aggregateid, type, state, tries, reason, added_at_ms, failed_at_ms'
     const answers =
       await database.query(sql`select ${jsonRow(database, columns)} from ${held} where ${wanted(tables, filter)}
-order by added_at_ms, lane, position limit ${integer(filter.limit ?? limitUsual)}`)
+order by added_at_ms, id limit ${integer(filter.limit ?? limitUsual)}`)
     return answers.map(letterIn)
+  }
+  const change = async (
+    letters: readonly DeadLetter[],
+    statement: SqlStatement,
+    { what, reason }: { readonly what: MessageChange; readonly reason: string | undefined },
+  ): Promise<number> => {
+    if (letters.length === 0) return 0
+    const ofRows = (rows: readonly DeadLetter[]): SqlStatement => {
+      const ids = rows.map(({ id }) => sql`${id}`)
+      return sql`${statement} where id in (${join(ids, ', ')})`
+    }
+    if (reason === undefined) await database.query(ofRows(letters))
+    else {
+      for (const letter of letters) {
+        await onRecord(store, { scope: letter.topic, id: letter.id }, { what, reason }, async () => {
+          await database.query(ofRows([letter]))
+          return true
+        })
+      }
+    }
+    return letters.length
   }
   return {
     async deadLetters(filter = {}) {
       checkGiven('deadLetters', filter, filterRules)
       return read(filter)
     },
-    async redrive(filter = {}) {
+    async redrive(filter = {}, reason) {
       checkGiven('redrive', filter, filterRules)
-      const letters = await read(filter)
-      if (letters.length === 0) return 0
-      const ids = join(
-        letters.map(({ id }) => sql`${id}`),
-        ', ',
-      )
+      if (reason !== undefined) checkMessageReason('outbox.redrive', reason)
       // The tries begin anew. A relay that has just sent one of them has removed its row.
-      await database.query(
-        sql`update ${held} set state = 'waiting', tries = 0, due_at_ms = ${database.nowMs()} where id in (${ids})`,
-      )
-      return letters.length
+      const again = sql`update ${held} set state = 'waiting', tries = 0, due_at_ms = ${database.nowMs()}`
+      return change(await read(filter), again, { what: 'redrive', reason })
+    },
+    async discard(filter, reason) {
+      checkGiven('discard', filter, filterRules)
+      checkMessageReason('outbox.discard', reason)
+      // What waited behind one of them is due already.
+      return change(await read(filter), sql`delete from ${held}`, { what: 'discard', reason })
     },
   }
 }
 
-function wanted({ database }: OutboxTables, { state, id, topic, key, type }: DeadLetterFilter): SqlStatement {
+function wanted({ database }: OutboxTables, filter: DeadLetterFilter): SqlStatement {
+  const { state, id, topic, key, type, after } = filter
   const isId = database.dialect === 'postgres' ? sql`id::text` : sql`id`
   const conditions = [
     state === undefined ? sql`state in ('parked', 'dead')` : sql`state = ${state}`,
@@ -91,6 +129,7 @@ function wanted({ database }: OutboxTables, { state, id, topic, key, type }: Dea
     ...(topic === undefined ? [] : [sql`aggregatetype = ${topic}`]),
     ...(key === undefined ? [] : [sql`aggregateid = ${key}`]),
     ...(type === undefined ? [] : [sql`type = ${type}`]),
+    ...(after === undefined ? [] : [sql`(added_at_ms, ${isId}) > (${integer(after.addedAtMs)}, ${after.id})`]),
   ]
   return join(conditions, ' and ')
 }

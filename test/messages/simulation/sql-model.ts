@@ -266,7 +266,7 @@ function matcherOf(running: Running, where: string): (row: Row) => boolean {
 }
 
 function conditionOf(running: Running, text: string): (row: Row) => boolean {
-  const [, column, operator, rest] = /^(\w+) (=|<>|<|in|is not null) ?(.*)$/.exec(text) ?? []
+  const [, column, operator, rest] = /^(\w+) (=|<>|<|in|is not null|is null) ?(.*)$/.exec(text) ?? []
   const term = (each: string): string => String(termOf(running, each))
   switch (operator) {
     case '=': {
@@ -283,6 +283,8 @@ function conditionOf(running: Running, text: string): (row: Row) => boolean {
     }
     case 'is not null':
       return (row) => row[column!] !== null && row[column!] !== undefined
+    case 'is null':
+      return (row) => row[column!] === null || row[column!] === undefined
     case 'in': {
       const among = new Set(rest!.slice(1, -1).split(', ').map(term))
       return (row) => among.has(String(row[column!]))

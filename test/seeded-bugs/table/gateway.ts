@@ -377,15 +377,9 @@ export const messagesViewBugs: readonly SeededBug[] = [
       ),
     },
     {
-      id: 'a message is redriven before that is on record',
-      find: `await ask(() => note(store, key, reason))\n      refuseUnchanged(await ask(() => inboxByHand(store).redrive(name)))\n`,
-      replace: `refuseUnchanged(await ask(() => inboxByHand(store).redrive(name)))\n      await ask(() => note(store, key, reason))\n`,
-      caughtBy: byTest(inMessages, 'a redrive that cannot be put on record does not take place'),
-    },
-    {
       id: 'a redrive takes every message of the same id with it',
-      find: 'inboxByHand(store).redrive(name)',
-      replace: 'inboxByHand(store).redrive({ scope: name.scope, id: name.id })',
+      find: 'inboxByHand(store).redrive(name, reason)',
+      replace: 'inboxByHand(store).redrive({ scope: name.scope, id: name.id }, reason)',
       caughtBy: byTest(inMessages, 'of two messages that have one id, the one that a person looked at is redriven'),
     },
     {
@@ -393,6 +387,22 @@ export const messagesViewBugs: readonly SeededBug[] = [
       find: 'ask(() => question().catch(missingTables))',
       replace: 'ask(question).catch(missingTables)',
       caughtBy: byTest(inMessages, 'the view says so, and nothing is logged'),
+    },
+  ]),
+  ...bugsIn('src/messages/by-hand.ts', 'dashboard', [
+    {
+      id: 'a message is redriven before that is on record',
+      find: `  await store.mend(key, 'forget', \`\${what}: \${reason}\`)\n  if (!(await change())) return false\n`,
+      replace: `  if (!(await change())) return false\n  await store.mend(key, 'forget', \`\${what}: \${reason}\`)\n`,
+      caughtBy: byTest(inMessages, 'a redrive that cannot be put on record does not take place'),
+    },
+  ]),
+  ...bugsIn('src/messages/outbox/held.ts', 'dashboard', [
+    {
+      id: 'a page of dead letters begins after the last millisecond, and not after the last row',
+      find: 'sql`(added_at_ms, ${isId}) > (${integer(after.addedAtMs)}, ${after.id})`',
+      replace: 'sql`added_at_ms > ${integer(after.addedAtMs)}`',
+      caughtBy: byTest(inMessages, 'pages of dead letters follow each other without a gap, also within a millisecond'),
     },
   ]),
   ...bugsIn('src/messages/inbox/parked.ts', 'dashboard', [

@@ -242,8 +242,8 @@ export const inboxBugs: readonly SeededBug[] = [
   ...bugsIn('src/messages/inbox/parked.ts', 'messages', [
     {
       id: 'inbox: a redrive by code also reaches a message that was parked again for another reason',
-      find: 'where ${same(on, each)} and code = ${each.code}`)',
-      replace: 'where ${same(on, each)}`)',
+      find: 'and code = ${parked.code} and ${isSo}`',
+      replace: 'and ${isSo}`',
       caughtBy: caught(
         'a redrive by code leaves a message alone that was run and parked again meanwhile, for another reason',
       ),
