@@ -1,4 +1,5 @@
-// The tests that the mutation tester runs: those that need no server and no process, on memory, SQLite and a manual clock.
+// The tests that the mutation tester runs: those that need no server and no process, on memory, SQLite and a manual clock, and a few
+// simulated schedules.
 
 import { defineConfig } from 'vitest/config'
 
@@ -7,6 +8,8 @@ const usual = [
   'src/http/**/*.test.ts',
   'src/stores/memory/*.test.ts',
   'test/http/adapters.test.ts',
+  'test/codecs.test.ts',
+  'test/mutants/schedules.ts',
 ]
 
 export default defineConfig({
