@@ -58,13 +58,20 @@ export function asResolved(encoded: Uint8Array, version: number | 'any'): Uint8A
 
 /** The version that a stored outcome is for. `claimed` is the version of the entry. */
 export function versionOf(stored: Uint8Array, claimed: number): number | 'any' {
-  const version = /^r(any|\d+);/.exec(Buffer.from(stored.subarray(0, 20)).toString('latin1'))?.[1]
-  return version === undefined ? claimed : version === 'any' ? version : Number(version)
+  if (!isMarked(stored)) return claimed
+  const version = Buffer.from(stored.subarray(1, stored.indexOf(markEnd))).toString('latin1')
+  return version === 'any' ? version : Number(version)
 }
 
 /** The outcome as its attempt would have stored it: without the mark that a person gave it. */
 export function withoutMark(stored: Uint8Array): Uint8Array {
-  return stored[0] === letters.resolved.charCodeAt(0) ? stored.subarray(stored.indexOf(';'.charCodeAt(0)) + 1) : stored
+  return isMarked(stored) ? stored.subarray(stored.indexOf(markEnd) + 1) : stored
+}
+
+const markEnd = ';'.charCodeAt(0)
+
+function isMarked(stored: Uint8Array): boolean {
+  return stored[0] === letters.resolved.charCodeAt(0)
 }
 
 export function decodeOutcome(bytes: Uint8Array, codec: Codec | undefined, key: Key): Outcome {
