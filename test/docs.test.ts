@@ -6,6 +6,7 @@ import { javascriptBlocks, notTaken } from './docs/blocks.ts'
 
 describe('compiled', () => import('./docs/compiled.ts').then(() => {}))
 describe('README.md and docs/writing-a-store.md', () => import('./docs/readme.ts').then(() => {}))
+describe('docs/client.md', () => import('./docs/client.ts').then(() => {}))
 describe('docs/http.md', () => import('./docs/http.ts').then(() => {}))
 describe('docs/messaging.md', () => import('./docs/messaging.ts').then(() => {}))
 describe('docs/messaging.md: NATS', () => import('./docs/messaging/nats.ts').then(() => {}))

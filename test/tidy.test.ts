@@ -32,7 +32,7 @@ const arrows: Readonly<Record<string, readonly string[]>> = {
   messages: ['clients'],
   sessions: ['clients'],
   webhooks: ['messages'],
-  client: [],
+  client: ['clients'],
   writes: ['clients'],
   telemetry: [],
   gateway: ['*'],

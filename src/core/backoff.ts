@@ -20,12 +20,23 @@ export function backoffMs(backoff: Backoff, tries: number, random: Random): numb
   return full * (0.5 + random.fraction() / 2)
 }
 
+/** The delay before try number `tries` + 1: anything from nothing to all of the exponential value, as the many clients of one server fail together. */
+export function fullJitterMs(backoff: Backoff, tries: number, random: Random): number {
+  return Math.min(backoff.maxMs, backoff.firstMs * backoff.factor ** tries) * random.fraction()
+}
+
 const counted = (triesMax: number, firstMs: number, factor: number, maxMs: number): CountedBackoff => ({
   triesMax,
   firstMs,
   factor,
   maxMs,
 })
+
+/**
+ * An HTTP client asks a server again, with full jitter: 0.25 s on average, then 0.5 s, 1 s and so on up to 10 s. Ends with `totalMs` of the
+ * call. Not a row of the table below, all of which a browser would load with it.
+ */
+export const clientBackoff: Backoff = { firstMs: 500, factor: 2, maxMs: 20_000 }
 
 /** Nothing but time ends these. */
 export const backoffs: {

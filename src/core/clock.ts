@@ -24,22 +24,34 @@ export interface Random {
 // setTimeout takes a signed 32-bit number of milliseconds (24.8 days) and fires at once beyond it.
 const timerMsMax = 2 ** 31 - 1
 
-export const systemClock: Clock = {
+/** The system's clock with a timer for each call, for clients in browsers: they set few, and load no more than they need. */
+export const plainClock: Clock = {
   now: () => Date.now(),
   elapsed: () => performance.now(),
   schedule(run, delayMs, background) {
-    if (!background && isShared(delayMs)) return scheduleShared(run, delayMs)
     let timer: NodeJS.Timeout
     const arm = (leftMs: number): void => {
       timer = setTimeout(
         () => (leftMs > timerMsMax ? arm(leftMs - timerMsMax) : run()),
         Math.min(Math.max(leftMs, 0), timerMsMax),
       )
-      if (background) timer.unref()
+      if (background) keepNoProcess(timer)
     }
     arm(delayMs)
     return () => clearTimeout(timer)
   },
+}
+
+export const systemClock: Clock = {
+  now: plainClock.now,
+  elapsed: plainClock.elapsed,
+  schedule: (run, delayMs, background) =>
+    !background && isShared(delayMs) ? scheduleShared(run, delayMs) : plainClock.schedule(run, delayMs, background),
+}
+
+// Timers of browsers are numbers: there is no process that they could keep alive.
+function keepNoProcess(timer: { unref?(): unknown }): void {
+  timer.unref?.()
 }
 
 // One call to the system costs some microseconds, however few bytes it is for.
@@ -58,6 +70,39 @@ export const systemRandom: Random = {
     poolUsed += count
     return pool.slice(poolUsed - count, poolUsed)
   },
+}
+
+/**
+ * A new id that sorts by the time it was made (UUIDv7): time-ordered keys keep a store's index small and fast.
+ *
+ * @example
+ * ```ts
+ * import { newId } from 'onceonly'
+ *
+ * const id = newId() // keep it before the first attempt
+ * ```
+ */
+export function newId(clock: Clock = plainClock, random: Random = systemRandom): string {
+  const bytes = random.bytes(16)
+  let time = clock.now()
+  for (let index = 5; index >= 0; index--) {
+    bytes[index] = time % 256
+    time = Math.floor(time / 256)
+  }
+  return formatUuid(bytes, 7)
+}
+
+/** 16 bytes as a UUID. The bits of version and variant are set in `bytes`. */
+export function formatUuid(bytes: Uint8Array, version: 7 | 8): string {
+  bytes[6] = (bytes[6]! & 0x0f) | (version << 4)
+  bytes[8] = (bytes[8]! & 0x3f) | 0x80
+  let text = ''
+  // Without Buffer: browsers make keys with it, too.
+  for (let index = 0; index < 16; index++) {
+    if (index === 4 || index === 6 || index === 8 || index === 10) text += '-'
+    text += (bytes[index]! + 256).toString(16).slice(1)
+  }
+  return text
 }
 
 /** Wait, or stop waiting as soon as `signal` aborts. Resolves in both cases. A `background` wait does not keep the process alive. */

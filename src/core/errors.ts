@@ -19,6 +19,7 @@ export const errorCodes = {
   TRANSACTION_CONFLICT: { executed: 'no', retryable: true },
   COMMIT_REFUSED: { executed: 'no', retryable: false },
   OUTCOME_UNKNOWN: { executed: 'unknown', retryable: true },
+  NO_ANSWER: { executed: 'unknown', retryable: true },
   OUTCOME_UNREADABLE: { executed: 'yes', retryable: false },
   OUTCOME_NOT_STORED: { executed: 'yes', retryable: false },
 } as const

@@ -1,9 +1,10 @@
 // Names one intended effect. Nothing is trimmed, folded or truncated: two keys are one key only if every byte is the same.
 
 import { hash } from 'node:crypto'
-import { systemClock, systemRandom } from './clock.ts'
-import type { Clock, Random } from './clock.ts'
+import { formatUuid } from './clock.ts'
 import { invalidArgument } from './errors.ts'
+
+export { newId } from './clock.ts'
 
 export interface Key {
   /** Service, tenant, operation: whose key this is. */
@@ -57,26 +58,6 @@ export function keyOf(scope: string, parts: readonly (string | number | boolean)
     return [kind, wellFormed(`part ${index} of a key`, `${part as string}`)]
   })
   return key(scope, uuidOf(['keyOf', ...framed]))
-}
-
-/**
- * A new id that sorts by the time it was made (UUIDv7): time-ordered keys keep a store's index small and fast.
- *
- * @example
- * ```ts
- * import { newId } from 'onceonly'
- *
- * const id = newId() // keep it before the first attempt
- * ```
- */
-export function newId(clock: Clock = systemClock, random: Random = systemRandom): string {
-  const bytes = random.bytes(16)
-  let time = clock.now()
-  for (let index = 5; index >= 0; index--) {
-    bytes[index] = time % 256
-    time = Math.floor(time / 256)
-  }
-  return formatUuid(bytes, 7)
 }
 
 /** The idempotency key to hand to another system for a named part of an effect: the same on every attempt, 36 characters. */
@@ -160,11 +141,4 @@ function frame(parts: readonly string[]): Uint8Array {
 
 function uuidOf(parts: readonly string[]): string {
   return formatUuid(hash('sha256', frame(parts), 'buffer').subarray(0, 16), 8)
-}
-
-function formatUuid(bytes: Uint8Array, version: 7 | 8): string {
-  bytes[6] = (bytes[6]! & 0x0f) | (version << 4)
-  bytes[8] = (bytes[8]! & 0x3f) | 0x80
-  const hex = Buffer.from(bytes).toString('hex')
-  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`
 }

@@ -43,7 +43,7 @@ const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as
 }
 
 export function onSources(code: string): string {
-  return code.replace(/(?<=from |import )'onceonly((?:\/[a-z-]+)?)'/g, (_, subpath: string) => {
+  return code.replace(/(?<=from |import )'onceonly((?:\/[a-z-]+)*)'/g, (_, subpath: string) => {
     const source = manifest.exports[`.${subpath}`]!.default.replace('./dist/', 'src/').replace(/\.js$/, '.ts')
     return `'${pathToFileURL(join(root, source)).href}'`
   })

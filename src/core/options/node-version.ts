@@ -6,9 +6,9 @@ import { OnceError } from '../errors.ts'
 /** As `engines` in package.json has it. */
 export const nodeVersionMin = '22.13'
 
-/** Throws on a Node that is too old. Runtimes that do not say which Node they stand for (workers at the edge) are let through. */
+/** Throws on a Node that is too old. Runtimes that do not say which Node they stand for (browsers, workers at the edge) are let through. */
 export function checkNodeVersion(): void {
-  const found: string | undefined = process.versions.node
+  const found = (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node
   if (found === undefined) return
   const [major = 0, minor = 0] = found.split('.').map(Number)
   const [majorMin = 0, minorMin = 0] = nodeVersionMin.split('.').map(Number)
