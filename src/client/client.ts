@@ -14,20 +14,19 @@
 
 import { invalidArgument, OnceError } from '../core/errors.ts'
 import { ask } from './client/asking.ts'
-import { keptResponse } from './client/answer.ts'
 import { serialise } from './client/request.ts'
 import type { SerialisedRequest } from './client/request.ts'
 import { readSettings } from './client/settings.ts'
 import type { ClientOptions, ClientSettings } from './client/settings.ts'
-import { fromBase64, toBase64 } from './client/bytes.ts'
-import { createWindows } from './client/window.ts'
-import type { Windows } from './client/window.ts'
+import { createReadWindow } from './client/window.ts'
 import { isSameRequest, stateOf } from './pending.ts'
-import type { KeptRequest, PendingRecord, PendingState } from './pending.ts'
+import type { KeyStore, PendingRecord, PendingState } from './pending.ts'
 
 export { OnceError } from '../core/errors.ts'
 export { retryBudget } from './client/budget.ts'
 export type { RetryBudget, RetryBudgetOptions } from './client/budget.ts'
+export { browserKeys, indexedDbKeys, webStorageKeys } from './client/browser-keys.ts'
+export { keyInBody } from './client/key-in-body.ts'
 export { memoryKeys } from './client/memory-keys.ts'
 export type {
   AddedHeaders,
@@ -37,6 +36,7 @@ export type {
   ServerRules,
   ShortWindow,
 } from './client/settings.ts'
+export { publishedWindow } from './client/window.ts'
 export type { KeptAnswer, KeptRequest, KeyStore, PendingRecord, PendingState, TransactionalKeys } from './pending.ts'
 
 /** A response whose key is kept until `settled` is called, or the `await using` block ends. */
@@ -60,7 +60,7 @@ export interface PendingOperation {
   readonly state: PendingState
 }
 
-export interface Resumed {
+export interface ClientResumed {
   readonly settled: readonly string[]
   /** They stay pending. */
   readonly failed: readonly { readonly operation: string; readonly error: unknown }[]
@@ -71,23 +71,23 @@ export interface FetchOptions {
   readonly operation?: string
 }
 
-export interface Client<Tx = never> {
+export interface PrepareOptions {
+  readonly operation: string
+  /** `keys.within(tx)` of `sqlKeys`: the record commits with the caller's transaction. The client's own unless given. */
+  readonly keys?: Pick<KeyStore, 'open'>
+}
+
+export interface Client {
   /** Sends a request under the key of its operation, and again until there is an answer. */
   fetch(input: string | URL | Request, init?: RequestInit, options?: FetchOptions): Promise<ClientResponse>
+  /** Keeps key and request, and sends nothing. `fetch` or `resume` sends it later. */
+  prepare(input: string | URL | Request, init: RequestInit, options: PrepareOptions): Promise<PendingOperation>
   /** What was begun and not settled, here or in a process that is gone. */
   pending(): Promise<readonly PendingOperation[]>
   /** Finishes what is pending and not in the hands of this client. `use` is called with each answer, which is settled when it resolves. */
-  resume(use: (response: ClientResponse, pending: PendingOperation) => unknown): Promise<Resumed>
+  resume(use: (response: ClientResponse, pending: PendingOperation) => unknown): Promise<ClientResumed>
   /** Drops an operation whose outcome a person has looked up. The next call has a new key. */
   forget(operation: string): Promise<void>
-  /** Keeps key and request in the caller's transaction. After the commit, `fetch` or `resume` sends it. */
-  within(tx: Tx): {
-    prepare(
-      input: string | URL | Request,
-      init: RequestInit,
-      options: Required<FetchOptions>,
-    ): Promise<PendingOperation>
-  }
 }
 
 /**
@@ -103,69 +103,62 @@ export interface Client<Tx = never> {
  * await using response = await client.fetch('https://shop.example/payments', { method: 'POST', body }, { operation: 'pay:order-42' })
  * ```
  */
-export function createClient<Tx = never>(options: ClientOptions<Tx>): Client<Tx> {
+export function createClient(options: ClientOptions): Client {
   const settings = readSettings(options)
-  const { keys, clock, retry } = settings
-  const windows = createWindows(settings)
+  const { keys, clock, server } = settings
+  const readWindow = createReadWindow(settings)
   /** What this client has in its hands: an attempt, or an answer that is being used. */
-  const held = new Map<string, number>()
-  const hold = (operation: string, more: 1 | -1): void => {
-    const count = (held.get(operation) ?? 0) + more
-    if (count > 0) held.set(operation, count)
-    else held.delete(operation)
-  }
-  const shown = (record: PendingRecord): PendingOperation => {
-    const { operation, key, request, createdAtMs } = record
-    const { method, url } = request
-    return { operation, key, method, url, createdAtMs, state: stateOf(record, retry.horizonMs, clock.now()) }
-  }
+  const held = new Set<{ readonly operation: string }>()
+  const shown = (record: PendingRecord): PendingOperation => shownOf(settings, record)
 
-  async function send(record: PendingRecord, how: Sending): Promise<ClientResponse> {
-    const { operation, key, answer } = record
-    hold(operation, 1)
+  async function send(opened: PendingRecord, isFresh: boolean, asked?: SerialisedRequest): Promise<ClientResponse> {
+    const { operation, key, answer } = opened
+    held.add(opened)
     try {
-      const response = answer
-        ? keptResponse(answer)
-        : await ask({ settings, windows, record: await begun(settings, record), ...how })
-      let isHeld = true
+      const response = await ask({
+        ...settings,
+        readWindow,
+        record: await begun(settings, opened),
+        executed: isFresh ? 'no' : 'unknown',
+        attempt: 0,
+        startedMs: clock.elapsed(),
+        asked,
+      })
       const settled = async (): Promise<void> => {
         await keys.remove(operation, key)
-        if (isHeld) hold(operation, -1)
-        isHeld = false
+        held.delete(opened)
       }
-      const replayed = answer !== undefined || response.headers.get(settings.server.replayHeader) === 'true'
+      const replayed = !!answer || response.headers.get(server.replayHeader) === 'true'
       return Object.assign(response, { operation, key, replayed, settled, [Symbol.asyncDispose]: settled })
     } catch (error) {
-      hold(operation, -1)
+      held.delete(opened)
       throw error
     }
   }
 
   return {
     async fetch(input, init = {}, { operation } = {}) {
-      const request = await serialised(settings, input, init)
-      const { record, isFresh } = await open(settings, windows, { request, operation, sentAtMs: clock.now(), keys })
-      const { secrets, signal } = request
-      return await send(record, { isFresh, secrets, signal, init: request.init })
+      const { record, isFresh, request } = await open(settings, keys, { input, init, operation, sentAtMs: clock.now() })
+      return await send({ ...record }, isFresh, request)
+    },
+    async prepare(input, init, { operation, keys: others = keys }) {
+      return shown((await open(settings, others, { input, init, operation })).record)
     },
     pending: async () => (await keys.list()).map(shown),
     async resume(use) {
       const settled: string[] = []
       const failed: { operation: string; error: unknown }[] = []
-      for (const record of await keys.list()) {
-        const { operation } = record
-        if (held.has(operation)) continue
+      for (const standing of await keys.list()) {
+        const { operation } = standing
+        if ([...held].some((each) => each.operation === operation)) continue
+        const record = { ...standing }
         try {
-          const response = await send(record, { isFresh: false, secrets: [], signal: undefined, init: {} })
-          try {
-            await use(response, shown(record))
-            await response.settled()
-          } catch (error) {
-            hold(operation, -1)
-            throw error
-          }
+          const response = await send(record, false)
+          await use(response, shown(record))
+          await response.settled()
           settled.push(operation)
         } catch (error) {
+          held.delete(record)
           failed.push({ operation, error })
         }
       }
@@ -175,35 +168,13 @@ export function createClient<Tx = never>(options: ClientOptions<Tx>): Client<Tx>
       const record = await keys.get(operation)
       if (record) await keys.remove(operation, record.key)
     },
-    within(tx) {
-      if (!keys.within) {
-        throw new OnceError('UNSUPPORTED', {
-          message:
-            'client.within: these keys cannot be kept in a transaction. Use sqlKeys({ store }) of onceonly/client/node. Nothing was sent.',
-        })
-      }
-      const inTransaction = keys.within(tx)
-      return {
-        async prepare(input, init, { operation }) {
-          const request = await serialised(settings, input, init)
-          const { record } = await open(settings, windows, {
-            request,
-            operation,
-            sentAtMs: undefined,
-            keys: inTransaction,
-          })
-          return shown(record)
-        },
-      }
-    },
   }
 }
 
-interface Sending {
-  readonly isFresh: boolean
-  readonly secrets: SerialisedRequest['secrets']
-  readonly init: RequestInit
-  readonly signal: AbortSignal | undefined
+function shownOf({ retry, clock }: ClientSettings, record: PendingRecord): PendingOperation {
+  const { operation, key, createdAtMs } = record
+  const { method, url } = record.request
+  return { operation, key, method, url, createdAtMs, state: stateOf(record, retry.horizonMs, clock.now()) }
 }
 
 /** The moment of the first attempt is written before it is made: the window is counted from there. */
@@ -214,81 +185,57 @@ async function begun({ keys, clock }: ClientSettings, record: PendingRecord): Pr
   return sent
 }
 
-async function serialised(
-  { server, bodyBytesMax }: ClientSettings,
-  input: string | URL | Request,
-  init: RequestInit,
-): Promise<SerialisedRequest> {
-  const request = await serialise(input, init, { bodyBytesMax, keyHeader: server.header })
-  const { method } = request.kept
-  if (method === 'GET' || method === 'HEAD' || method === 'OPTIONS') {
-    throw invalidArgument(
-      `client.fetch: expected a method that changes something, got ${method}. It needs no key: use fetch. Nothing was sent.`,
-    )
-  }
-  return request
+interface Opening {
+  readonly input: string | URL | Request
+  readonly init: RequestInit
+  readonly operation: string | undefined
+  readonly sentAtMs?: number | undefined
 }
 
-interface Opening {
+interface Opened {
   readonly request: SerialisedRequest
-  readonly operation: string | undefined
-  readonly sentAtMs: number | undefined
-  readonly keys: Pick<ClientSettings['keys'], 'open'>
+  readonly record: PendingRecord
+  /** This call has opened it, so no attempt came before. */
+  readonly isFresh: boolean
 }
 
 /** The record of the operation: its own, or the one that a call before has left. */
 async function open(
   settings: ClientSettings,
-  windows: Windows,
-  { request, operation, sentAtMs, keys }: Opening,
-): Promise<{ readonly record: PendingRecord; readonly isFresh: boolean }> {
+  keys: Pick<KeyStore, 'open'>,
+  { input, init, operation, sentAtMs }: Opening,
+): Promise<Opened> {
   const { clock, newKey, server } = settings
-  if (operation !== undefined) checkOperation(operation)
-  const key = checkedKey(request.givenKey ?? (await newKey(operation ?? '')))
-  const windowMs = await windows.published(request.kept.url)
-  const own: PendingRecord = {
+  const request = await serialise(input, init, settings)
+  if (operation !== undefined && !isName.test(operation))
+    throw refusal('an operation of 1 to 255 characters', operation)
+  const key = (request.givenKey || (await newKey(operation ?? ''))).replace(/^"(.*)"$/, '$1')
+  if (!isKey.test(key)) throw refusal('a key of 1 to 255 ASCII characters without blanks and " , ; \\', key)
+  const { windowMs } = server
+  const fresh: PendingRecord = {
     operation: operation ?? key,
     key,
-    request: keyed(server.inBody, request.kept, key),
+    request: server.place(request.kept, key),
     createdAtMs: clock.now(),
-    ...(sentAtMs !== undefined && { sentAtMs }),
-    ...(windowMs !== undefined && { windowMs }),
+    sentAtMs,
+    // As JSON has it.
+    windowMs: windowMs < Infinity ? windowMs : undefined,
   }
-  const record = await keys.open(own)
-  if (!isSameRequest(record.request, keyed(server.inBody, request.kept, record.key))) {
+  const standing = await keys.open(fresh)
+  if (!isSameRequest(standing.request, server.place(request.kept, standing.key))) {
     throw new OnceError('MISMATCH', {
-      message: `${own.operation} is pending with another request (${record.request.method} ${record.request.url}, key ${record.key}), and was asked for with ${own.request.method} ${own.request.url}. Nothing was sent. Give each intention its own name, or finish the pending one with client.resume.`,
+      message: `${fresh.operation} is pending with another request (key ${standing.key}). Nothing was sent. client.resume() finishes that one.`,
     })
   }
-  return { record, isFresh: record.key === key }
+  return { request, record: standing, isFresh: standing === fresh }
 }
 
-function keyed(
-  inBody: ((body: string, key: string) => string) | undefined,
-  request: KeptRequest,
-  key: string,
-): KeptRequest {
-  if (!inBody) return request
-  const text = new TextDecoder().decode(request.body === null ? new Uint8Array() : fromBase64(request.body))
-  return { ...request, body: toBase64(new TextEncoder().encode(inBody(text, key))) }
-}
-
-// oxlint-disable-next-line no-control-regex
-const controlCharacter = /[\u0000-\u001f\u007f-\u009f]/
-
-function checkOperation(operation: unknown): void {
-  const isName = typeof operation === 'string' && operation !== '' && operation.length <= 255
-  if (isName && operation.isWellFormed() && !controlCharacter.test(operation)) return
-  throw invalidArgument(
-    `client.fetch: expected operation to be 1 to 255 characters without control characters, got ${JSON.stringify(operation)}`,
-  )
-}
+/** No control character, and no half of a surrogate pair: it must be the same in every key store. */
+const isName = /^[^\p{Cc}\p{Cs}]{1,255}$/u
 
 /** What every server takes, bare or in quotes. */
-function checkedKey(key: unknown): string {
-  const bare = typeof key === 'string' ? key.replace(/^"([^"\\]*)"$/, '$1') : ''
-  if (/^[!#-+\--:<-[\]-~]{1,255}$/.test(bare)) return bare
-  throw invalidArgument(
-    `client.fetch: expected a key of 1 to 255 visible ASCII characters without " , ; and \\, got ${JSON.stringify(key)}`,
-  )
+const isKey = /^[!#-+\--:<-[\]-~]{1,255}$/
+
+function refusal(expected: string, got: unknown): OnceError {
+  return invalidArgument(`client.fetch: expected ${expected}, got ${String(got)}. Nothing was sent.`)
 }

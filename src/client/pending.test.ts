@@ -14,17 +14,17 @@ afterAll(() => rmSync(root, { recursive: true, force: true }))
 let folders = 0
 const newFolder = (): string => join(root, String(folders++), 'not', 'there', 'yet')
 
-describe.each(keyStoreCases)('$name', ({ run }) => {
-  test('memory', () => {
+for (const { name, run } of keyStoreCases) {
+  test(`memory: ${name}`, () => {
     const keys = memoryKeys()
     return run({ one: keys, other: keys })
   })
 
-  test('file', () => {
+  test(`file: ${name}`, () => {
     const folder = newFolder()
     return run({ one: fileKeys(folder), other: fileKeys(folder) })
   })
-})
+}
 
 describe('a store with a mistake fails the contract', () => {
   test.each(brokenKeys)('$mistake', async ({ fails, open }) => {

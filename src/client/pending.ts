@@ -33,17 +33,17 @@ export interface PendingRecord {
   readonly request: KeptRequest
   readonly createdAtMs: number
   /** When the first attempt began, or was about to. The server's window is counted from here: it cannot have begun earlier. */
-  readonly sentAtMs?: number
+  readonly sentAtMs?: number | undefined
   /** For how long the server remembers the key, as far as it is known. */
-  readonly windowMs?: number
-  readonly answer?: KeptAnswer
+  readonly windowMs?: number | undefined
+  readonly answer?: KeptAnswer | undefined
 }
 
 export type PendingState = 'waiting' | 'sent' | 'answered' | 'expired'
 
 /** Where records are kept. `open`, `save` and `remove` are durable when they resolve, and atomic between tabs and processes. */
 export interface KeyStore {
-  /** Keeps the record, unless the operation has one. Resolves to the record that stands. */
+  /** Keeps the record, unless the operation has one. Resolves to `record` itself if it was kept, and to the one that stands otherwise. */
   open(record: PendingRecord): Promise<PendingRecord>
   get(operation: string): Promise<PendingRecord | undefined>
   /** Writes what is new in the record (see `advance`). Does nothing when the operation has no record, or another key. */
@@ -68,12 +68,7 @@ export function advance(standing: PendingRecord | undefined, next: PendingRecord
   const windowMs = least(standing.windowMs, next.windowMs)
   const answer = standing.answer ?? next.answer
   if (sentAtMs === standing.sentAtMs && windowMs === standing.windowMs && answer === standing.answer) return undefined
-  return {
-    ...standing,
-    ...(sentAtMs !== undefined && { sentAtMs }),
-    ...(windowMs !== undefined && { windowMs }),
-    ...(answer && { answer }),
-  }
+  return { ...standing, sentAtMs, windowMs, answer }
 }
 
 function least(one: number | undefined, other: number | undefined): number | undefined {

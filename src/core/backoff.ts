@@ -21,7 +21,7 @@ export function backoffMs(backoff: Backoff, tries: number, random: Random): numb
 }
 
 /** The delay before try number `tries` + 1: anything from nothing to all of the exponential value, as the many clients of one server fail together. */
-export function fullJitterMs(backoff: Backoff, tries: number, random: Random): number {
+export function fullJitterMs(backoff: Backoff, tries: number, random: Pick<Random, 'fraction'>): number {
   return Math.min(backoff.maxMs, backoff.firstMs * backoff.factor ** tries) * random.fraction()
 }
 

@@ -24,20 +24,12 @@ export interface Random {
 // setTimeout takes a signed 32-bit number of milliseconds (24.8 days) and fires at once beyond it.
 const timerMsMax = 2 ** 31 - 1
 
-/** The system's clock with a timer for each call, for clients in browsers: they set few, and load no more than they need. */
+/** The system's clock for clients in browsers, which load no more than they need: up to 24.8 days, and nothing in the background. */
 export const plainClock: Clock = {
   now: () => Date.now(),
   elapsed: () => performance.now(),
-  schedule(run, delayMs, background) {
-    let timer: NodeJS.Timeout
-    const arm = (leftMs: number): void => {
-      timer = setTimeout(
-        () => (leftMs > timerMsMax ? arm(leftMs - timerMsMax) : run()),
-        Math.min(Math.max(leftMs, 0), timerMsMax),
-      )
-      if (background) keepNoProcess(timer)
-    }
-    arm(delayMs)
+  schedule(run, delayMs) {
+    const timer = setTimeout(run, delayMs)
     return () => clearTimeout(timer)
   },
 }
@@ -45,13 +37,25 @@ export const plainClock: Clock = {
 export const systemClock: Clock = {
   now: plainClock.now,
   elapsed: plainClock.elapsed,
-  schedule: (run, delayMs, background) =>
-    !background && isShared(delayMs) ? scheduleShared(run, delayMs) : plainClock.schedule(run, delayMs, background),
+  schedule(run, delayMs, background) {
+    if (!background && isShared(delayMs)) return scheduleShared(run, delayMs)
+    let timer: NodeJS.Timeout
+    const arm = (leftMs: number): void => {
+      timer = setTimeout(
+        () => (leftMs > timerMsMax ? arm(leftMs - timerMsMax) : run()),
+        Math.min(Math.max(leftMs, 0), timerMsMax),
+      )
+      if (background) timer.unref()
+    }
+    arm(delayMs)
+    return () => clearTimeout(timer)
+  },
 }
 
-// Timers of browsers are numbers: there is no process that they could keep alive.
-function keepNoProcess(timer: { unref?(): unknown }): void {
-  timer.unref?.()
+/** The system's randomness, drawn for each call. */
+export const plainRandom: Omit<Random, 'uuid'> = {
+  fraction: () => Math.random(),
+  bytes: (count) => crypto.getRandomValues(new Uint8Array(count)),
 }
 
 // One call to the system costs some microseconds, however few bytes it is for.
@@ -60,9 +64,9 @@ let poolUsed = pool.length
 
 export const systemRandom: Random = {
   uuid: () => crypto.randomUUID(),
-  fraction: () => Math.random(),
+  fraction: plainRandom.fraction,
   bytes(count) {
-    if (count > pool.length) return crypto.getRandomValues(new Uint8Array(count))
+    if (count > pool.length) return plainRandom.bytes(count)
     if (poolUsed + count > pool.length) {
       crypto.getRandomValues(pool)
       poolUsed = 0
@@ -82,7 +86,7 @@ export const systemRandom: Random = {
  * const id = newId() // keep it before the first attempt
  * ```
  */
-export function newId(clock: Clock = plainClock, random: Random = systemRandom): string {
+export function newId(clock: Pick<Clock, 'now'> = plainClock, random: Pick<Random, 'bytes'> = plainRandom): string {
   const bytes = random.bytes(16)
   let time = clock.now()
   for (let index = 5; index >= 0; index--) {
@@ -96,13 +100,9 @@ export function newId(clock: Clock = plainClock, random: Random = systemRandom):
 export function formatUuid(bytes: Uint8Array, version: 7 | 8): string {
   bytes[6] = (bytes[6]! & 0x0f) | (version << 4)
   bytes[8] = (bytes[8]! & 0x3f) | 0x80
-  let text = ''
   // Without Buffer: browsers make keys with it, too.
-  for (let index = 0; index < 16; index++) {
-    if (index === 4 || index === 6 || index === 8 || index === 10) text += '-'
-    text += (bytes[index]! + 256).toString(16).slice(1)
-  }
-  return text
+  const hex = Array.from(bytes, (byte) => (byte + 256).toString(16).slice(1)).join('')
+  return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-')
 }
 
 /** Wait, or stop waiting as soon as `signal` aborts. Resolves in both cases. A `background` wait does not keep the process alive. */

@@ -1,27 +1,34 @@
 // The one error class. Before a caller retries it must know one thing: may the effect have happened? `executed` says so:
 // 'no' only when this call did not run the effect and has learnt of no attempt that did or might.
 
+// Each once, and not in every row: browsers load this table.
+const refused = { executed: 'no', retryable: false } as const
+const notNow = { executed: 'no', retryable: true } as const
+const inDoubt = { executed: 'unknown', retryable: false } as const
+const askAgain = { executed: 'unknown', retryable: true } as const
+const executed = { executed: 'yes', retryable: false } as const
+
 /** Every code, with what it says about the effect. docs/errors.md has the cure of each code, and a test compares the two. */
 export const errorCodes = {
-  INVALID_ARGUMENT: { executed: 'no', retryable: false },
-  UNSUPPORTED: { executed: 'no', retryable: false },
-  IN_FLIGHT: { executed: 'unknown', retryable: true },
-  MISMATCH: { executed: 'no', retryable: false },
-  EXPIRED: { executed: 'unknown', retryable: false },
-  IN_DOUBT: { executed: 'unknown', retryable: false },
-  CLAIM_LOST: { executed: 'unknown', retryable: true },
-  DEADLINE_PASSED: { executed: 'unknown', retryable: true },
-  STORE_UNAVAILABLE: { executed: 'no', retryable: true },
-  STORE_UNSAFE: { executed: 'no', retryable: false },
-  SCHEMA_MISSING: { executed: 'no', retryable: false },
-  PARKED: { executed: 'unknown', retryable: false },
-  NEWER_VERSION: { executed: 'unknown', retryable: true },
-  TRANSACTION_CONFLICT: { executed: 'no', retryable: true },
-  COMMIT_REFUSED: { executed: 'no', retryable: false },
-  OUTCOME_UNKNOWN: { executed: 'unknown', retryable: true },
-  NO_ANSWER: { executed: 'unknown', retryable: true },
-  OUTCOME_UNREADABLE: { executed: 'yes', retryable: false },
-  OUTCOME_NOT_STORED: { executed: 'yes', retryable: false },
+  INVALID_ARGUMENT: refused,
+  UNSUPPORTED: refused,
+  IN_FLIGHT: askAgain,
+  MISMATCH: refused,
+  EXPIRED: inDoubt,
+  IN_DOUBT: inDoubt,
+  CLAIM_LOST: askAgain,
+  DEADLINE_PASSED: askAgain,
+  STORE_UNAVAILABLE: notNow,
+  STORE_UNSAFE: refused,
+  SCHEMA_MISSING: refused,
+  PARKED: inDoubt,
+  NEWER_VERSION: askAgain,
+  TRANSACTION_CONFLICT: notNow,
+  COMMIT_REFUSED: refused,
+  OUTCOME_UNKNOWN: askAgain,
+  NO_ANSWER: askAgain,
+  OUTCOME_UNREADABLE: executed,
+  OUTCOME_NOT_STORED: executed,
 } as const
 
 export type ErrorCode = keyof typeof errorCodes
@@ -31,7 +38,7 @@ export interface OnceErrorDetails {
   readonly message: string
   readonly executed?: Executed
   readonly retryable?: boolean
-  readonly retryAfterMs?: number
+  readonly retryAfterMs?: number | undefined
   readonly cause?: unknown
 }
 

@@ -6,8 +6,8 @@ import { expect, test } from 'vitest'
 import { bundled } from './bundled.ts'
 
 test('the client for a browser is below 6 kB gzipped, and imports nothing', async () => {
-  const code = await bundled(join(import.meta.dirname, '../../src/client/client.ts'))
-  expect(code).not.toMatch(/\bfrom\s*["']|\brequire\(|\bBuffer\b|["']node:/)
+  const code = await bundled(join(import.meta.dirname, 'page.ts'))
+  expect(code).not.toMatch(/\bfrom\s*["']\.|\bimport\b|\brequire\(|\bBuffer\b|["']node:/)
   const bytes = gzipSync(code, { level: 9 }).length
   console.log(`onceonly/client: ${bytes} bytes gzipped, ${code.length} bytes minified`)
   expect(bytes).toBeLessThan(6_000)

@@ -10,7 +10,8 @@ export async function bundled(entry: string): Promise<string> {
       write: false,
       minify: true,
       target: 'es2023',
-      lib: { entry, formats: ['iife'], name: 'onceonly', fileName: 'client' },
+      modulePreload: false,
+      rollupOptions: { input: entry, output: { format: 'es' }, preserveEntrySignatures: 'strict' },
     },
   })
   const outputs = Array.isArray(result) ? result : [result]

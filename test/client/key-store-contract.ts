@@ -45,9 +45,9 @@ export const keyStoreCases: readonly KeyStoreCase[] = [
     name: 'of many that open one operation at once, one key stands for all',
     async run({ one, other }) {
       for (let round = 0; round < 5; round++) {
-        const opened = await Promise.all(
-          Array.from({ length: 8 }, (_, index) => (index % 2 ? one : other).open(record(`race-${round}`, `k${index}`))),
-        )
+        const asked = Array.from({ length: 8 }, (_, index) => record(`race-${round}`, `k${index}`))
+        const opened = await Promise.all(asked.map((each, index) => (index % 2 ? one : other).open(each)))
+        expect(opened.filter((each, index) => each === asked[index])).toHaveLength(1)
         const keys = new Set(opened.map(({ key }) => key))
         expect(keys.size).toBe(1)
         expect(await one.get(`race-${round}`)).toMatchObject({ key: [...keys][0] })
@@ -60,7 +60,9 @@ export const keyStoreCases: readonly KeyStoreCase[] = [
       const body = btoa(String.fromCharCode(...Array.from({ length: 4_096 }, (_, index) => index % 256))).repeat(1)
       const opened = record('pay', 'k1', { sentAtMs: 5, windowMs: 86_400_000 })
       const large = { ...opened, request: { ...opened.request, body } }
-      expect(await one.open(large)).toEqual(large)
+      // The very object: so a caller knows that it was the first.
+      expect(await one.open(large)).toBe(large)
+      expect(await one.open({ ...large })).not.toBe(large)
       expect(await other.get('pay')).toEqual(large)
       expect(await other.list()).toEqual([large])
       expect(await other.get('another')).toBeUndefined()

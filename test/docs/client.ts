@@ -61,6 +61,10 @@ test('a budget', async () => {
   expect(await programs.run('budget', programOf('retryBudget'), [], env)).toBe('201')
 })
 
+test('a published window', async () => {
+  expect(await programs.run('window', programOf('publishedWindow'), [], env)).toBe('86400000 0')
+})
+
 test('every option is told about', async () => {
   const { createClient } = await import('../../src/client/client.ts')
   const client = createClient as (options: object) => unknown
@@ -68,5 +72,5 @@ test('every option is told about', async () => {
   for (const name of ['keys', 'fetch', 'retry', 'budget', 'headers', 'server', 'newKey', 'onAttempt', 'onShortWindow'])
     expect(told).toContain(name)
   for (const name of ['bodyBytesMax', 'answerBytesMax']) expect(told).toContain(name)
-  expect(() => client({ keys: memoryKeys(), unheardOf: 1 })).toThrow('unknown option')
+  expect(() => client({ keys: memoryKeys(), unheardOf: 1 })).toThrow(/expected unheardOf to be one of/)
 })

@@ -13,7 +13,12 @@ import { seededBugs } from './table.ts'
 
 const read = (path: string): string => readFileSync(join(root, path), 'utf8')
 const contracts = globSync(
-  ['src/testing/store-contract/*.ts', 'test/writes/contract/*.ts', 'test/messages/*-cases.ts'],
+  [
+    'src/testing/store-contract/*.ts',
+    'test/writes/contract/*.ts',
+    'test/messages/*-cases.ts',
+    'test/client/*-contract.ts',
+  ],
   { cwd: root },
 )
   .map(read)

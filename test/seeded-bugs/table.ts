@@ -3,6 +3,7 @@
 // npm run seeded-bugs -- --only "its id".
 
 import type { SeededBug } from './bug.ts'
+import { clientBugs } from './table/client.ts'
 import { coreBugs, transactionBugs } from './table/core.ts'
 import { memoryBugs, sqliteBugs } from './table/embedded-stores.ts'
 import { dashboardBugs, gatewayBugs, messagesViewBugs, programBugs } from './table/gateway.ts'
@@ -54,4 +55,5 @@ export const seededBugs: readonly SeededBug[] = [
   ...redisStreamBugs,
   ...kafkaBugs,
   ...decodingBugs,
+  ...clientBugs,
 ]

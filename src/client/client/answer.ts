@@ -4,40 +4,41 @@
 import type { KeptAnswer } from '../pending.ts'
 import { fromBase64, toBase64 } from './bytes.ts'
 
-/** Not written down: they are credentials of the caller. */
-const secretAnswerHeaders = ['set-cookie']
-
 export interface Arrived {
   readonly response: Response
   /** Undefined for a body that passes through. */
-  readonly bytes: Uint8Array<ArrayBuffer> | null | undefined
+  readonly bytes?: Uint8Array | null
 }
 
 export async function readAnswer(response: Response, bytesMax: number): Promise<Arrived> {
   const { headers, body } = response
   if (!body) return { response, bytes: null }
-  const isStream = headers.get('content-type')?.startsWith('text/event-stream')
-  if (isStream || Number(headers.get('content-length') ?? 0) > bytesMax) return { response, bytes: undefined }
+  const passes = headers.get('content-type')?.startsWith('text/event-stream')
+  if (passes || Number(headers.get('content-length')) > bytesMax) return { response }
   return { response, bytes: new Uint8Array(await response.arrayBuffer()) }
 }
 
+/** Without cookies: they are credentials, and are not written down. */
 export function keepAnswer({ response, bytes }: Arrived): KeptAnswer {
-  const { status, statusText, url } = response
-  const headers = [...response.headers].filter(([name]) => !secretAnswerHeaders.includes(name))
-  return { status, statusText, url, headers, body: bytes ? toBase64(bytes) : null }
+  const { status, statusText, url, headers } = response
+  const kept = [...headers].filter(([name]) => name !== 'set-cookie')
+  return { status, statusText, url, headers: kept, body: bytes ? toBase64(bytes) : null }
+}
+
+export function keptResponse(answer: KeptAnswer): Response {
+  return rebuilt(answer, new Headers(answer.headers as [string, string][]), fromBase64(answer.body))
 }
 
 export function liveResponse({ response, bytes }: Arrived): Response {
-  if (bytes === undefined) return response
-  const { status, statusText, headers, url } = response
-  return named(new Response(bytes, { status, statusText, headers }), url)
+  return bytes === undefined ? response : rebuilt(response, response.headers, bytes)
 }
 
-export function keptResponse({ status, statusText, url, headers, body }: KeptAnswer): Response {
-  const lines = headers.map(([name, value]) => [name, value] as [string, string])
-  return named(new Response(body === null ? null : fromBase64(body), { status, statusText, headers: lines }), url)
-}
-
-function named(response: Response, url: string): Response {
+function rebuilt(
+  of: { status: number; statusText: string; url: string },
+  headers: Headers,
+  body: Uint8Array | null,
+): Response {
+  const { status, statusText, url } = of
+  const response = new Response(body as Uint8Array<ArrayBuffer> | null, { status, statusText, headers })
   return Object.defineProperty(response, 'url', { value: url })
 }

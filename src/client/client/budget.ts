@@ -35,10 +35,20 @@ export interface RetryBudget {
  * ```
  */
 export function retryBudget(options: RetryBudgetOptions = {}): RetryBudget {
-  const { share = 0.2, burst = 20, perSecond = 0.1, clock = plainClock } = options
-  for (const [name, value] of Object.entries({ share, burst, perSecond })) {
-    if (!(value >= 0 && value < Infinity)) throw invalidArgument(`retryBudget: expected ${name} to be 0 or more, got ${value}`)
+  for (const name of ['share', 'burst', 'perSecond'] as const) {
+    const value = options[name] ?? 0
+    if (!(value >= 0 && value < Infinity))
+      throw invalidArgument(`retryBudget: expected ${name} to be a number of 0 or more, got ${String(value)}`)
   }
+  return createBudget(options)
+}
+
+function createBudget({
+  share = 0.2,
+  burst = 20,
+  perSecond = 0.1,
+  clock = plainClock,
+}: RetryBudgetOptions): RetryBudget {
   let tokens = burst
   let atMs = clock.elapsed()
   const add = (more: number): void => void (tokens = Math.min(burst, tokens + more))
@@ -56,4 +66,4 @@ export function retryBudget(options: RetryBudgetOptions = {}): RetryBudget {
 }
 
 /** The budget of every client of this process that was given no other. */
-export const processBudget: RetryBudget = retryBudget()
+export const processBudget: RetryBudget = createBudget({})

@@ -10,31 +10,21 @@ export function toBase64(bytes: Uint8Array): string {
   return btoa(text)
 }
 
-export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
-  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0))
+export function fromBase64(text: string | null): Uint8Array<ArrayBuffer> | null {
+  return text === null ? null : Uint8Array.from(atob(text), (character) => character.charCodeAt(0))
 }
 
-/** The whole of a stream, or undefined when it has more than `bytesMax`: then it is cancelled. */
-export async function readAll(
-  stream: ReadableStream<Uint8Array>,
-  bytesMax: number,
-): Promise<Uint8Array<ArrayBuffer> | undefined> {
+/** The whole of a stream. One that has more is cancelled, as a retry must have all of it. */
+export async function readAll(stream: ReadableStream<Uint8Array>, bytesMax: number): Promise<Uint8Array> {
   const reader = stream.getReader()
-  const chunks: Uint8Array[] = []
+  const chunks: Uint8Array<ArrayBuffer>[] = []
   let length = 0
   for (let next = await reader.read(); !next.done; next = await reader.read()) {
-    chunks.push(next.value)
+    chunks.push(next.value as Uint8Array<ArrayBuffer>)
     length += next.value.length
-    if (length > bytesMax) {
-      await reader.cancel().catch(() => {})
-      return undefined
-    }
+    if (length <= bytesMax) continue
+    await reader.cancel()
+    throw new Error(`its body has more than ${bytesMax} bytes (bodyBytesMax)`)
   }
-  const whole = new Uint8Array(length)
-  let at = 0
-  for (const chunk of chunks) {
-    whole.set(chunk, at)
-    at += chunk.length
-  }
-  return whole
+  return new Uint8Array(await new Blob(chunks).arrayBuffer())
 }

@@ -17,9 +17,10 @@ export function memoryKeys(): KeyStore {
   const records = new Map<string, PendingRecord>()
   return {
     open(record) {
-      const standing = records.get(record.operation) ?? record
-      records.set(record.operation, standing)
-      return Promise.resolve(standing)
+      const standing = records.get(record.operation)
+      if (standing) return Promise.resolve({ ...standing })
+      records.set(record.operation, record)
+      return Promise.resolve(record)
     },
     get: (operation) => Promise.resolve(records.get(operation)),
     save(record) {

@@ -1,28 +1,27 @@
-// What a client was told, checked at the start and complete.
+// What a client was told, checked at the start and complete. The defaults are the table of the options, too: a name that is not
+// there is refused, and so is a value of another type. That is all a browser loads for it.
 
-import { newId, plainClock, systemRandom } from '../../core/clock.ts'
+import { newId, plainClock, plainRandom } from '../../core/clock.ts'
 import type { Clock, Random } from '../../core/clock.ts'
-import { aFunction, aString, optional, positiveInteger, positiveMs, withMethods } from '../../core/options.ts'
 import { invalidArgument } from '../../core/errors.ts'
-import type { Rule } from '../../core/options.ts'
-import type { KeyStore, TransactionalKeys } from '../pending.ts'
+import type { KeptRequest, KeyStore } from '../pending.ts'
 import { processBudget } from './budget.ts'
 import type { RetryBudget } from './budget.ts'
 
 /** How a server wants its keys, and for how long it remembers them. The table `providers` has those of well-known servers. */
 export interface ServerRules {
-  /** 'Idempotency-Key' unless given. */
+  /** 'Idempotency-Key' unless given. '' sends no header. */
   readonly header?: string
   /** `"key"` in double quotes, as the IETF draft has it. Bare unless given: most servers take quotes for a part of the key. */
   readonly quoted?: boolean
-  /** For servers that take the key in the body: returns the body with the key in it. No header is sent then. */
-  readonly inBody?: (body: string, key: string) => string
+  /** Puts the key elsewhere into the request, before it is kept. `keyInBody` makes one. */
+  readonly place?: (request: KeptRequest, key: string) => KeptRequest
   /** For how long the server remembers a key. A server that sends `Idempotency-Window` says so itself. */
   readonly windowMs?: number
-  /** Where the server publishes its rules, such as '/.well-known/idempotency'. They are read once, before the first attempt. */
-  readonly rules?: string
   /** 'Idempotent-Replayed' unless given. */
   readonly replayHeader?: string
+  /** Where these rules are documented. */
+  readonly source?: string
 }
 
 export interface RetryOptions {
@@ -60,10 +59,10 @@ export interface ShortWindow {
   readonly message: string
 }
 
-export interface ClientOptions<Tx = never> {
+export interface ClientOptions {
   /** Where keys are kept from before the first attempt until the answer was used. */
-  readonly keys: KeyStore | TransactionalKeys<Tx>
-  /** The global `fetch` unless given. */
+  readonly keys: KeyStore
+  /** The global `fetch` unless given. It must honour `signal`. */
   readonly fetch?: (input: string, init: RequestInit) => Promise<Response>
   readonly retry?: RetryOptions
   /** One for the whole process unless given. */
@@ -81,104 +80,70 @@ export interface ClientOptions<Tx = never> {
   /** A larger response is passed on as it arrives, and is not kept. 1 MiB unless given. */
   readonly answerBytesMax?: number
   readonly clock?: Clock
-  readonly random?: Random
+  readonly random?: Omit<Random, 'uuid'>
 }
 
-export interface ClientSettings {
-  readonly keys: KeyStore & { within?(tx: unknown): Pick<KeyStore, 'open'> }
-  readonly fetch: (input: string, init: RequestInit) => Promise<Response>
+export interface ClientSettings extends Required<ClientOptions> {
   readonly retry: Required<RetryOptions>
-  readonly budget: RetryBudget
-  readonly headers: () => AddedHeaders | Promise<AddedHeaders>
-  readonly server: ServerRules & { readonly header: string; readonly replayHeader: string }
-  readonly newKey: (operation: string) => string | Promise<string>
-  readonly report: (report: AttemptReport) => void
-  readonly onShortWindow: (found: ShortWindow) => void
-  readonly bodyBytesMax: number
-  readonly answerBytesMax: number
-  readonly clock: Clock
-  readonly random: Random
+  readonly server: Required<ServerRules>
 }
 
-const anObject: Rule = (value) => (typeof value === 'object' && value !== null ? undefined : 'an object')
+const retryDefaults: Required<RetryOptions> = { attemptMs: 30_000, totalMs: 120_000, horizonMs: 86_400_000 }
 
-const clientRules: Readonly<Record<string, Rule>> = {
-  keys: withMethods('open', 'get', 'save', 'remove', 'list'),
-  fetch: optional(aFunction),
-  retry: optional(anObject),
-  budget: optional(withMethods('request', 'retry')),
-  headers: optional(aFunction),
-  server: optional(anObject),
-  newKey: optional(aFunction),
-  onAttempt: optional(aFunction),
-  onShortWindow: optional(aFunction),
-  bodyBytesMax: optional(positiveInteger),
-  answerBytesMax: optional(positiveInteger),
-  clock: optional(withMethods('now', 'elapsed', 'schedule')),
-  random: optional(withMethods('fraction', 'bytes')),
+/** No window that is known is an endless one here: then only the horizon ends retries. */
+const serverDefaults: Required<ServerRules> = {
+  header: 'Idempotency-Key',
+  quoted: false,
+  place: (request) => request,
+  windowMs: Infinity,
+  replayHeader: 'Idempotent-Replayed',
+  source: '',
 }
 
-const retryRules: Readonly<Record<string, Rule>> = {
-  attemptMs: optional(positiveMs),
-  totalMs: optional(positiveMs),
-  horizonMs: optional(positiveMs),
-}
-
-const serverRules: Readonly<Record<string, Rule>> = {
-  header: optional(aString),
-  quoted: optional((value) => (typeof value === 'boolean' ? undefined : 'true or false')),
-  inBody: optional(aFunction),
-  windowMs: optional(positiveMs),
-  rules: optional(aString),
-  replayHeader: optional(aString),
-  // A row of `providers` says where its figures are from.
-  source: optional(aString),
-}
-
-/** As `checkOptions` of core, in a fraction of its size: an unknown name is answered with all that are known. */
-function check(what: string, given: object, rules: Readonly<Record<string, Rule>>): void {
-  for (const name of Object.keys({ ...rules, ...given })) {
-    const value = (given as Record<string, unknown>)[name]
-    const expected = rules[name] ? rules[name](value) : `one of ${Object.keys(rules).join(', ')}`
-    if (expected) throw invalidArgument(`createClient: expected ${what}${name} to be ${expected}, got ${String(value)}`)
-  }
-}
-
-export function readSettings<Tx>(options: ClientOptions<Tx>): ClientSettings {
-  check('', options, clientRules)
-  const { retry = {}, server = {}, clock = plainClock, random = systemRandom } = options
-  check('retry.', retry, retryRules)
-  check('server.', server, serverRules)
+export function readSettings(options: ClientOptions): ClientSettings {
+  const settings: ClientSettings = merged('', options, {
+    keys: {} as KeyStore,
+    fetch: (input, init) => fetch(input, init),
+    retry: retryDefaults,
+    budget: processBudget,
+    headers: () => ({}),
+    server: serverDefaults,
+    newKey: () => newId(settings.clock, settings.random),
+    onAttempt: () => {},
+    onShortWindow: warn,
+    bodyBytesMax: 10 * 2 ** 20,
+    answerBytesMax: 2 ** 20,
+    clock: plainClock,
+    random: plainRandom,
+  })
+  if (!(settings.keys as KeyStore | null)?.open) throw invalidArgument('createClient: expected keys to be a key store')
   return {
-    keys: options.keys as ClientSettings['keys'],
-    fetch: options.fetch ?? ((input, init) => fetch(input, init)),
-    retry: {
-      attemptMs: retry.attemptMs ?? 30_000,
-      totalMs: retry.totalMs ?? 120_000,
-      horizonMs: retry.horizonMs ?? 86_400_000,
-    },
-    budget: options.budget ?? processBudget,
-    headers: options.headers ?? (() => ({})),
-    server: {
-      ...server,
-      header: server.header ?? 'Idempotency-Key',
-      replayHeader: server.replayHeader ?? 'Idempotent-Replayed',
-    },
-    newKey: options.newKey ?? (() => newId(clock, random)),
-    report: reporting(options.onAttempt),
-    onShortWindow: reporting(options.onShortWindow ?? warn),
-    bodyBytesMax: options.bodyBytesMax ?? 10 * 2 ** 20,
-    answerBytesMax: options.answerBytesMax ?? 2 ** 20,
-    clock,
-    random,
+    ...settings,
+    retry: merged('retry.', settings.retry, retryDefaults),
+    server: merged('server.', settings.server, serverDefaults),
+    onAttempt: undisturbed(settings.onAttempt),
+    onShortWindow: undisturbed(settings.onShortWindow),
   }
+}
+
+function merged<T extends object>(where: string, given: object, defaults: T): T {
+  const result = { ...defaults } as Record<string, unknown>
+  for (const [name, value] of Object.entries(given) as [string, number][]) {
+    if ((value as unknown) === undefined) continue
+    const expected = name in result ? typeof result[name] : `one of ${Object.keys(result).join(', ')}`
+    if (typeof value !== expected || (expected === 'number' && !(value > 0))) {
+      throw invalidArgument(`createClient: expected ${where}${name} to be ${expected}, got ${String(value)}`)
+    }
+    result[name] = value
+  }
+  return result as T
 }
 
 /** A listener that throws must not end a payment: its error is the process's, and the call goes on. */
-function reporting<Told>(listener: ((told: Told) => void) | undefined): (told: Told) => void {
+function undisturbed<Told>(listener: (told: Told) => void): (told: Told) => void {
   return (told) => {
     try {
-      listener?.(told)
+      listener(told)
     } catch (error) {
       queueMicrotask(() => {
         throw error
@@ -188,6 +153,6 @@ function reporting<Told>(listener: ((told: Told) => void) | undefined): (told: T
 }
 
 function warn({ message }: ShortWindow): void {
-  const node = globalThis as { process?: { emitWarning?(message: string, options: { type: string }): void } }
-  node.process?.emitWarning?.(message, { type: 'OnceonlyWarning' })
+  const node = globalThis as { process?: { emitWarning?(message: string, type: string): void } }
+  node.process?.emitWarning?.(message, 'OnceonlyWarning')
 }

@@ -1,45 +1,24 @@
-// For how long a server remembers a key: from the header of a response, from the published rules, or as the caller said. A retry
-// after that could run the effect again.
+// For how long a server remembers a key: it says so in a response, or publishes it. A retry after that could run the effect again.
 
-import { span } from '../../core/clock.ts'
+import { invalidArgument } from '../../core/errors.ts'
 import type { ClientSettings } from './settings.ts'
 
-export interface Windows {
-  /** What the server publishes, if `rules` names its document. Undefined when that is not to be had. */
-  published(url: string): Promise<number | undefined>
-  /** What a response says. A window that is shorter than the horizon is reported, once per server. */
-  learn(url: string, headers: Headers): number | undefined
-}
+/** Reads the window of a response. A window that is shorter than the horizon is reported, once per server. */
+export type ReadWindow = (url: string, headers: Headers) => number
 
-export function createWindows(settings: ClientSettings): Windows {
-  const { retry, server, onShortWindow } = settings
-  const published = new Map<string, number>()
+export function createReadWindow({ retry, server, onShortWindow }: ClientSettings): ReadWindow {
   const reported = new Set<string>()
-
-  const check = (origin: string, windowMs: number): void => {
+  return (url, headers) => {
+    const { origin } = new URL(url)
     const { horizonMs } = retry
-    if (windowMs >= horizonMs || reported.has(origin)) return
-    reported.add(origin)
-    const message = `${origin} remembers a key for ${span(windowMs)}, and this client may retry an operation for ${span(horizonMs)}. It will stop after ${span(windowMs)}: what is unknown then stays unknown. Set retry.horizonMs to ${windowMs} or less, or ask the server for a longer window.`
-    onShortWindow({ origin, windowMs, horizonMs, message })
-  }
-
-  return {
-    async published(url) {
-      const { origin } = new URL(url)
-      if (!server.rules) return server.windowMs
-      const known = published.get(origin) ?? (await readPublished(settings, new URL(server.rules, origin).href))
-      if (known === undefined) return server.windowMs
-      published.set(origin, known)
-      return known
-    },
-    learn(url, headers) {
-      const { origin } = new URL(url)
-      const said = headers.get('idempotency-window')
-      const windowMs = said && /^\d+$/.test(said) ? Number(said) * 1_000 : (published.get(origin) ?? server.windowMs)
-      if (windowMs !== undefined) check(origin, windowMs)
-      return windowMs
-    },
+    const said = headers.get('idempotency-window')
+    const windowMs = said && /^\d+$/.test(said) ? +said * 1_000 : server.windowMs
+    if (windowMs < horizonMs && !reported.has(origin)) {
+      reported.add(origin)
+      const message = `${origin} remembers keys for ${windowMs / 1_000} s, and retry.horizonMs is ${horizonMs / 1_000} s: retries end with the window.`
+      onShortWindow({ origin, windowMs, horizonMs, message })
+    }
+    return windowMs
   }
 }
 
@@ -48,22 +27,32 @@ interface PublishedRules {
   readonly routes?: readonly { readonly windowSeconds?: unknown }[]
 }
 
-/** The shortest window of the document: which of its routes a request takes is the server's to say. */
-async function readPublished(settings: ClientSettings, url: string): Promise<number | undefined> {
-  const controller = new AbortController()
-  const cancel = settings.clock.schedule(() => controller.abort(), settings.retry.attemptMs)
-  try {
-    const headers = { accept: 'application/json' }
-    const response = await settings.fetch(url, { headers, signal: controller.signal })
-    if (!response.ok) return undefined
-    const rules = (await response.json()) as PublishedRules
-    const windows = [rules, ...(rules.routes ?? [])].map(({ windowSeconds }) => windowSeconds)
-    const known = windows.filter((each): each is number => typeof each === 'number' && each >= 0)
-    return known.length === 0 ? undefined : Math.min(...known) * 1_000
-  } catch {
-    // The first response says it as well.
-    return undefined
-  } finally {
-    cancel()
-  }
+/**
+ * The window that a server publishes in its rules, in milliseconds, for `server.windowMs`. Where its routes differ, it is the shortest.
+ *
+ * @example
+ * ```ts
+ * import { createClient, memoryKeys, publishedWindow } from 'onceonly/client'
+ *
+ * const windowMs = await publishedWindow('https://shop.example')
+ * const client = createClient({ keys: memoryKeys(), server: { windowMs } })
+ * ```
+ */
+export async function publishedWindow(
+  server: string | URL,
+  ask: (url: URL) => Promise<Response> = askJson,
+): Promise<number> {
+  const url = new URL('/.well-known/idempotency', server)
+  const response = await ask(url)
+  const rules = response.ok ? ((await response.json()) as PublishedRules) : {}
+  const windows = [rules, ...(rules.routes ?? [])].map(({ windowSeconds }) => windowSeconds)
+  const known = windows.filter((each): each is number => typeof each === 'number' && each > 0)
+  if (known.length > 0) return Math.min(...known) * 1_000
+  throw invalidArgument(
+    `publishedWindow: ${url.href} (${response.status}) publishes no windowSeconds. Give server.windowMs from the server's documents.`,
+  )
+}
+
+function askJson(url: URL): Promise<Response> {
+  return fetch(url, { headers: { accept: 'application/json' } })
 }

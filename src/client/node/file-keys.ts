@@ -10,7 +10,7 @@
 
 import { hash } from 'node:crypto'
 import { link, mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { systemClock, systemRandom } from '../../core/clock.ts'
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 import { advance, parseRecord } from '../pending.ts'
@@ -49,11 +49,11 @@ export function fileKeys(folder: string): KeyStore {
     return advance(opened, known) ?? opened
   }
 
-  async function get(operation: string): Promise<PendingRecord | undefined> {
-    const path = pathOf(operation)
+  async function read(path: string): Promise<PendingRecord | undefined> {
     const text = await readText(path)
     return text === undefined ? undefined : whole(parseRecord(text, path))
   }
+  const get = (operation: string): Promise<PendingRecord | undefined> => read(pathOf(operation))
 
   return {
     get: (operation) => failing(folder, () => get(operation)),
@@ -62,16 +62,7 @@ export function fileKeys(folder: string): KeyStore {
         await mkdir(folder, { recursive: true, mode: 0o700 })
         const path = pathOf(record.operation)
         for (;;) {
-          const written = await writeBeside(path, record)
-          try {
-            await link(written, path)
-            await flushFolder(folder)
-            return record
-          } catch (error) {
-            if (!hasCode(error, 'EEXIST')) throw error
-          } finally {
-            await rm(written, { force: true })
-          }
+          if (await linkNew(path, record)) return record
           // Unless it was removed in this moment: then the name is free.
           const standing = await get(record.operation)
           if (standing) return standing
@@ -103,13 +94,25 @@ export function fileKeys(folder: string): KeyStore {
         await removeLeftovers(folder, names)
         const records = names
           .filter((name) => /^[0-9a-f]{32}\.json$/.test(name))
-          .map(async (name) => {
-            const text = await readText(join(folder, name))
-            return text === undefined ? [] : [await whole(parseRecord(text, join(folder, name)))]
-          })
-        const found = (await Promise.all(records)).flat()
+          .map((name) => read(join(folder, name)))
+        const found = (await Promise.all(records)).filter((each) => each !== undefined)
         return found.toSorted((one, other) => one.createdAtMs - other.createdAtMs)
       }),
+  }
+}
+
+/** False when the name is taken. */
+async function linkNew(path: string, record: PendingRecord): Promise<boolean> {
+  const written = await writeBeside(path, record)
+  try {
+    await link(written, path)
+    await flushFolder(dirname(path))
+    return true
+  } catch (error) {
+    if (!hasCode(error, 'EEXIST')) throw error
+    return false
+  } finally {
+    await rm(written, { force: true })
   }
 }
 

@@ -21,12 +21,6 @@ export function scheduleShared(run: () => void, delayMs: number): () => void {
   return () => list.remove(limit)
 }
 
-/** Node's. The timers of browsers are numbers, and have neither. */
-interface Timer {
-  ref?(): unknown
-  unref?(): unknown
-}
-
 interface Limit {
   readonly run: () => void
   readonly dueMs: number
@@ -40,7 +34,7 @@ class LimitList {
   readonly #delayMs: number
   #first: Limit | undefined
   #last: Limit | undefined
-  #timer: Timer
+  #timer: NodeJS.Timeout
 
   constructor(delayMs: number) {
     this.#delayMs = delayMs
@@ -61,7 +55,7 @@ class LimitList {
     else {
       this.#first = limit
       // Only a limit that is set keeps the process alive.
-      this.#timer.ref?.()
+      this.#timer.ref()
     }
     return limit
   }
@@ -74,7 +68,7 @@ class LimitList {
     else this.#first = after
     if (after) after.before = before
     else this.#last = before
-    if (!this.#first) this.#timer.unref?.()
+    if (!this.#first) this.#timer.unref()
   }
 
   #fire(): void {

@@ -1,0 +1,3 @@
+// What a page loads.
+
+export { createClient, indexedDbKeys } from '../../src/client/client.ts'
