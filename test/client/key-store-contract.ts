@@ -84,6 +84,7 @@ export const keyStoreCases: readonly KeyStoreCase[] = [
       await one.open(record('pay', 'k1', { sentAtMs: 5 }))
       await one.save(record('pay', 'k1', { sentAtMs: 9, windowMs: 60_000, answer }))
       await other.save(record('pay', 'k1', { sentAtMs: 4, windowMs: 90_000, answer: { ...answer, status: 500 } }))
+      await other.save(record('pay', 'k1', { sentAtMs: 8 }))
       await other.save(record('pay', 'k1'))
       expect(await one.get('pay')).toEqual(record('pay', 'k1', { sentAtMs: 4, windowMs: 60_000, answer }))
       await one.save(record('pay', 'k1', { windowMs: 0 }))
