@@ -5,9 +5,10 @@ import { findProgram } from './find-program.ts'
 import { listensOn } from './listens-on.ts'
 import { mavenFolder } from './maven-folder.ts'
 import { givenServer, type Running, type Server } from './server.ts'
-import { startServer } from './server/process.ts'
+import { startServer, type Surroundings } from './server/process.ts'
 
 export interface DynamodbOptions {
+  surroundings?: Surroundings
   startTimeoutMs?: number
 }
 
@@ -41,6 +42,7 @@ export async function startDynamodb(options: DynamodbOptions = {}): Promise<Runn
   const java = findProgram('java')!
   return startServer({
     name: 'dynamodb',
+    surroundings: options.surroundings,
     command: ({ dataDir, port }) => ({ file: java, args: commandLine(dataDir, port) }),
     ready: async ({ port }, pid) => listensOn(pid, port) && (await answers(port)),
     url: ({ port }) => `http://127.0.0.1:${port}`,

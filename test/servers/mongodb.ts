@@ -7,9 +7,10 @@ import { listensOn } from './listens-on.ts'
 import { mavenFolder } from './maven-folder.ts'
 import { programOf } from './mongodb/program.ts'
 import { givenServer, type Running, type Server } from './server.ts'
-import { startServer } from './server/process.ts'
+import { startServer, type Surroundings } from './server/process.ts'
 
 export interface MongodbOptions {
+  surroundings?: Surroundings
   startTimeoutMs?: number
 }
 
@@ -41,6 +42,7 @@ export async function startMongodb(options: MongodbOptions = {}): Promise<Runnin
   const java = findProgram('java')!
   return startServer({
     name: 'mongodb',
+    surroundings: options.surroundings,
     command: ({ dataDir, port }) => ({ file: java, args: commandLine(dataDir, port) }),
     // It opens its file before it listens.
     ready: ({ port }, pid) => listensOn(pid, port),

@@ -15,7 +15,7 @@ import { type Counts, countHistory, noCounts } from './counts.ts'
 import { crashAtCommits, cutCommits, cutEverywhere, type Link } from './cuts.ts'
 import { fillDisk } from './disk.ts'
 import { fillDiskOfPostgres } from './disk/postgres.ts'
-import { fillDiskOfRedis } from './disk/redis.ts'
+import { fillDiskOfServer, serversWithDisks } from './disk/servers.ts'
 import { gatewayStores } from './gateways.ts'
 import { type Judged, judge } from './judge.ts'
 import { type Kill, kill, killsOf, type Left } from './kills.ts'
@@ -310,7 +310,7 @@ function note(state: State, name: string, judged: Judged): void {
 }
 
 async function fillAll(state: State): Promise<void> {
-  await fillRedis(state)
+  for (const store of serversWithDisks) await fillServer(state, store)
   if (state.only.includes('sqlite')) {
     const { skipped, refused, judged } = await fillDisk(12 * state.scale)
     if (skipped) state.skipped.push(`full disk: ${skipped}`)
@@ -326,14 +326,15 @@ async function fillAll(state: State): Promise<void> {
   if (judged) note(state, 'postgres, full disk', judged)
 }
 
-async function fillRedis(state: State): Promise<void> {
-  if (!state.fronts.some(({ store }) => store === 'redis')) return
-  const { skipped, refused, crashes, judged } = await fillDiskOfRedis(8 * state.scale)
-  if (skipped) state.skipped.push(`full disk of Redis: ${skipped}`)
-  const counts = countsOf(state, 'redis, full disk')
+async function fillServer(state: State, store: (typeof serversWithDisks)[number]): Promise<void> {
+  if (!isWanted(state, store)) return
+  const { skipped, refused, crashes, judged } = await fillDiskOfServer(store, state.scale)
+  if (skipped) state.skipped.push(`full disk of ${store}: ${skipped}`)
+  const name = `${store}, full disk`
+  const counts = countsOf(state, name)
   counts.diskFull += refused
   counts.restarts += crashes
-  if (judged) note(state, 'redis, full disk', judged)
+  if (judged) note(state, name, judged)
 }
 
 async function moveClocks(state: State): Promise<void> {
