@@ -1,7 +1,7 @@
 // One shape for three clients of Kafka, each taken as the user has it. What each can be trusted with was tried on a real broker, and is
 // declared in its `abilities`. A promise that needs more is refused by name, in messages/kafka.ts.
 
-import type { CommitOffset, KafkaBatch } from './kafka/partition-lanes.ts'
+import type { CommitOffset, KafkaBatch, PartitionName } from './kafka/partition-lanes.ts'
 
 export {
   called,
@@ -16,7 +16,7 @@ export {
 export { kafkajsClient, type KafkajsKafka } from './kafka/kafkajs.ts'
 export { type Halts, watchHalts } from './kafka/member.ts'
 export { platformaticClient, type PlatformaticLibrary } from './kafka/platformatic.ts'
-export type { KafkaBatch } from './kafka/partition-lanes.ts'
+export type { KafkaBatch, PartitionName } from './kafka/partition-lanes.ts'
 
 /** A record as it is on the broker. */
 export interface KafkaRecord {
@@ -48,6 +48,8 @@ export interface KafkaAbilities {
   readonly staticMembership: boolean
   /** The group protocol of KIP-848, in which the broker assigns the partitions. */
   readonly consumerProtocol: boolean
+  /** A partition that comes can be read from an offset of ours, before anything else of it is read. */
+  readonly placing: boolean
 }
 
 /** An idempotent producer. One that has returned an error is closed and replaced: its sequence numbers may be the broker's no more. */
@@ -76,12 +78,24 @@ export interface KafkaGroupOptions {
   readonly batchMax: number
   /** How long a partition that is taken away waits for what is being handled. */
   readonly handoverMs: number
+  /** Where to read partitions that come from. Undefined, and for an answer that is undefined: from where the group has committed. */
+  readonly startAt: ((partitions: readonly ComingPartition[]) => Promise<readonly (bigint | undefined)[]>) | undefined
   /** Never called twice at once for a partition. Resolves when all records are done with, or soon after the batch's signal. */
   handle(batch: KafkaBatch): Promise<void>
   /** What the client survives. */
   onError(error: unknown): void
   /** What it does not. */
   onEnd(error: unknown): void
+}
+
+/** A partition that a member is given. */
+export interface ComingPartition extends PartitionName {
+  /** Another one when the topic was deleted and created again. */
+  readonly topicId: string
+  /** The first offset that is there. */
+  readonly low: bigint
+  /** The offset after the last one. */
+  readonly high: bigint
 }
 
 /** A member of a group. `stop` finishes what is being handled, and leaves the group. */

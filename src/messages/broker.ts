@@ -111,6 +111,15 @@ export interface Receiver<Tx> {
   ): Promise<readonly Delivered[]>
 }
 
+/** How far a consumer is in a source that numbers its messages, kept beside the marks of an inbox. */
+export interface StoredOffsets {
+  /** The first message that is not done with. Undefined when nothing is stored. */
+  next(source: string): Promise<bigint | undefined>
+  /** Everything before `next` is done with, if the transaction commits: that of a handler, or without one its own. It never goes back. */
+  write(tx: unknown, source: string, next: bigint): Promise<void>
+  forget(source: string): Promise<void>
+}
+
 export type MessageHandler<Tx, M = Message> = (tx: Tx, message: M) => unknown
 export type BatchHandler<Tx, M = Message> = (tx: Tx, fresh: readonly M[]) => unknown
 

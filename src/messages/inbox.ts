@@ -16,7 +16,7 @@ import { aFunction, checkOptions, oneOf, optional, positiveInteger, positiveMs, 
 import type { Codec } from '../core/outcome.ts'
 import type { OnceRunner, TxOf } from '../core/once.ts'
 import type { Store } from '../core/store.ts'
-import type { BatchHandler, Message, MessageHandler, Receiver } from './broker.ts'
+import type { BatchHandler, Message, MessageHandler, Receiver, StoredOffsets } from './broker.ts'
 import { byClaim } from './inbox/by-claim.ts'
 import { byTransaction } from './inbox/by-transaction.ts'
 import { deliverOne, deliverMany, handleMany } from './inbox/delivery.ts'
@@ -26,6 +26,7 @@ import { bodyOfMessage, idOfMessage } from './inbox/message.ts'
 import type { EntityVersion } from './inbox/message.ts'
 import { checkMessageReason, onRecord } from './by-hand.ts'
 import type { MessageChange } from './by-hand.ts'
+import { offsetsOn } from './inbox/offsets.ts'
 import { parkingOn } from './inbox/parked.ts'
 import type { ParkedFilter, ParkedMessage, Parking } from './inbox/parked.ts'
 import { redriven } from './inbox/redrive.ts'
@@ -69,6 +70,8 @@ export interface Inbox<Tx = unknown, M = Message> extends Receiver<Tx> {
   readonly delivery: MessageDelivery
   /** 'one-transaction' on a SQL store. Elsewhere 'claim-and-settle': a crash between effect and record runs the handler again. */
   readonly guarantee: 'one-transaction' | 'claim-and-settle'
+  /** For a consumer that keeps its offsets in the transactions of its handlers. Undefined on a store without SQL. */
+  readonly offsets: StoredOffsets | undefined
   /** Creates the tables of the inbox. Does nothing on a store without SQL. */
   migrate(): Promise<void>
   /** The same as SQL, for people who run their own migrations. */
@@ -165,6 +168,7 @@ export function createInbox(once: OnceRunner, options: InboxOptions<never>): Inb
     attempts: settings.attempts,
     delivery: delivering.delivery,
     guarantee: delivering.ground.guarantee,
+    offsets: database && offsetsOn(database, scope),
     migrate: async () => database?.migrate(inboxSchema(database)),
     schema: () => (database ? `${inboxSchema(database).join(';\n\n')};\n` : ''),
     async handle(message, handler) {

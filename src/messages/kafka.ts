@@ -18,4 +18,4 @@ export {
   type KafkaTransactionalPublisherOptions,
 } from './kafka/transactional-publisher.ts'
 export { kafkaPublisher, type KafkaPublisherOptions } from './kafka/publisher.ts'
-export type { Consuming, Message, Outgoing, Publisher, Receiver, ShardedPublisher } from './broker.ts'
+export type { Consuming, Message, Outgoing, Publisher, Receiver, ShardedPublisher, StoredOffsets } from './broker.ts'

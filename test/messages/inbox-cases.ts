@@ -425,4 +425,26 @@ export const inboxCases: Readonly<Record<string, InboxCase>> = {
     expect(runs).toBe(0)
     expect(await inbox.parked()).toMatchObject([{ id: 'm-1', attempts: 2, isRedriven: false }])
   },
+
+  async 'a stored offset goes forward only, and commits with its handler'(subject) {
+    const { inbox, effect } = await subject.consumer()
+    const other = await subject.consumer({ consumer: 'other' })
+    const offsets = inbox.offsets!
+    expect(await offsets.next('orders 0')).toBeUndefined()
+    await inbox.handle(message('m-1'), async (tx) => {
+      await effect(tx, 'm-1')
+      await offsets.write(tx, 'orders 0', 9_007_199_254_740_993n)
+    })
+    const failing = inbox.handle(message('m-2'), async (tx) => {
+      await offsets.write(tx, 'orders 0', 9_007_199_254_740_999n)
+      throw new Error('no')
+    })
+    await expect(failing).rejects.toThrow('no')
+    await offsets.write(undefined, 'orders 0', 5n)
+    await offsets.write(undefined, 'orders 1', 7n)
+    expect(await offsets.next('orders 0')).toBe(9_007_199_254_740_993n)
+    expect(await other.inbox.offsets!.next('orders 0')).toBeUndefined()
+    await offsets.forget('orders 0')
+    expect([await offsets.next('orders 0'), await offsets.next('orders 1')]).toEqual([undefined, 7n])
+  },
 }

@@ -17,6 +17,7 @@ import {
 } from './confluent/library.ts'
 import { readCompacted, requireCompacted } from './confluent/compacted-topic.ts'
 import { serveMember } from './confluent/member.ts'
+import { placed } from './confluent/placing.ts'
 import { openMember } from './member.ts'
 import type { PartitionName } from './partition-lanes.ts'
 
@@ -50,7 +51,7 @@ export interface ConfluentClient extends KafkaClient {
 
 export type ConfluentConsumerOptions = Pick<
   KafkaGroupOptions,
-  'topics' | 'group' | 'isolation' | 'begin' | 'instanceId' | 'protocol' | 'sessionMs'
+  'topics' | 'group' | 'isolation' | 'begin' | 'instanceId' | 'protocol' | 'sessionMs' | 'startAt'
 >
 
 /**
@@ -76,11 +77,24 @@ export function confluentClient(library: ConfluentLibrary, settings: ConfluentSe
     new (library.Producer as unknown as new (settings: object) => ConfluentProducer)(more)
   const newConsumer = (more: object): ConfluentConsumer =>
     new (library.KafkaConsumer as unknown as new (settings: object) => ConfluentConsumer)(more)
-  const openConsumer = (options: ConfluentConsumerOptions): Promise<PolledConsumer> =>
-    openPolled((rebalance) => newConsumer(consumerSettings(settings, options, rebalance)), options.topics)
+  const openAdmin = (): ConfluentAdmin => library.AdminClient.create(adminSettings(settings) as never) as ConfluentAdmin
+  const openConsumer = (options: ConfluentConsumerOptions): Promise<PolledConsumer> => {
+    const { startAt, topics } = options
+    const place =
+      startAt &&
+      ((consumer: ConfluentConsumer, coming: readonly PartitionName[]) =>
+        placed({ startAt, consumer, openAdmin }, coming))
+    return openPolled((rebalance) => newConsumer(consumerSettings(settings, options, rebalance)), topics, place)
+  }
   return {
     name: '@confluentinc/kafka-javascript',
-    abilities: { readCommitted: true, transactions: true, staticMembership: true, consumerProtocol: true },
+    abilities: {
+      readCommitted: true,
+      transactions: true,
+      staticMembership: true,
+      consumerProtocol: true,
+      placing: true,
+    },
     isFinal: (error) => finalCodes.includes((error as ConfluentError).code),
     async producer() {
       const producer = newProducer(producerSettings(settings))
@@ -103,20 +117,26 @@ export function confluentClient(library: ConfluentLibrary, settings: ConfluentSe
       }
     },
     openConsumer,
-    requireCompacted: (topic) =>
-      requireCompacted(() => library.AdminClient.create(adminSettings(settings) as never) as ConfluentAdmin, topic),
+    requireCompacted: (topic) => requireCompacted(openAdmin, topic),
     readCompacted(of, until, timeoutMs) {
-      const options = {
-        group: `onceonly ${of.topic}`,
-        protocol: 'classic',
-        sessionMs: 45_000,
-        instanceId: undefined,
-      } as const
-      const reading = { ...options, topics: [of.topic], isolation: 'read_committed', begin: 'earliest' } as const
       const open = (): Promise<ConfluentConsumer> =>
-        connected(newConsumer(consumerSettings(settings, reading, () => {})))
+        connected(newConsumer(consumerSettings(settings, outsideOfGroups(of.topic), () => {})))
       return readCompacted(open, { of, until, timeoutMs })
     },
+  }
+}
+
+/** A consumer that joins no group. Librdkafka wants the name of one all the same. */
+function outsideOfGroups(topic: string): ConfluentConsumerOptions {
+  return {
+    topics: [topic],
+    group: `onceonly ${topic}`,
+    isolation: 'read_committed',
+    begin: 'earliest',
+    instanceId: undefined,
+    protocol: 'classic',
+    sessionMs: 45_000,
+    startAt: undefined,
   }
 }
 
@@ -255,9 +275,15 @@ type RebalanceCallback = (error: { readonly code: number }, partitions: readonly
 const assignCode = -175
 const closeMs = 10_000
 
+type Place = (
+  consumer: ConfluentConsumer,
+  coming: readonly PartitionName[],
+) => Promise<readonly (PartitionName & { readonly offset?: number })[]>
+
 async function openPolled(
   create: (rebalance: RebalanceCallback) => ConfluentConsumer,
   topics: readonly string[],
+  place: Place = async (_, coming) => coming,
 ): Promise<PolledConsumer> {
   // A rebalance waits here until the poll that it came with has been looked at: records of that poll belong to the old assignment.
   const rebalances: (readonly [coming: boolean, partitions: readonly PartitionName[]])[] = []
@@ -286,10 +312,13 @@ async function openPolled(
   return {
     consumer,
     async poll(max, revoked) {
-      for (let next = rebalances.shift(); next; next = rebalances.shift()) {
+      for (let next = rebalances[0]; next; next = rebalances[0]) {
         const [coming, partitions] = next
+        // What cannot be placed now waits for the next poll.
+        const placed = coming ? await place(consumer, partitions) : partitions
         if (!coming) await revoked(partitions, consumer.assignmentLost())
-        carryOut(coming, partitions)
+        rebalances.shift()
+        carryOut(coming, placed)
       }
       return (await called<ConfluentMessage[]>((done) => consumer.consume(max, done))).map(recordOf)
     },

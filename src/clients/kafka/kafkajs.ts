@@ -78,7 +78,13 @@ export function kafkajsClient(kafka: KafkajsKafka): KafkaClient {
   }
   return {
     name: 'kafkajs',
-    abilities: { readCommitted: true, transactions: false, staticMembership: false, consumerProtocol: false },
+    abilities: {
+      readCommitted: true,
+      transactions: false,
+      staticMembership: false,
+      consumerProtocol: false,
+      placing: false,
+    },
     isFinal,
     producer: () => openProducer(kafka),
     join: (options) => join(kafka, options),

@@ -88,7 +88,13 @@ export function platformaticClient(library: PlatformaticLibrary, settings: Platf
   const newConsumer = library.Consumer as unknown as new (settings: object) => PlatformaticConsumer
   return {
     name: '@platformatic/kafka',
-    abilities: { readCommitted: false, transactions: false, staticMembership: true, consumerProtocol: false },
+    abilities: {
+      readCommitted: false,
+      transactions: false,
+      staticMembership: true,
+      consumerProtocol: false,
+      placing: false,
+    },
     isFinal: (error) => isUnknownTopic(error as Error) || codesIn(error).some((code) => finalCodes.includes(code)),
     async producer() {
       const promised = { idempotent: true, acks: -1, autocreateTopics: false }

@@ -49,6 +49,12 @@ function standardSchema(tableName: TableName, { text, whole, marks, end }: Words
   redrive_at_ms ${whole},
   primary key (scope, id, fingerprint)
 )${end}`,
+    `create table if not exists ${tableName('inbox_offsets')} (
+  scope ${text} not null,
+  source ${text} not null,
+  next_offset ${whole} not null,
+  primary key (scope, source)
+)${end}`,
     `create table if not exists ${tableName('inbox_versions')} (
   scope ${text} not null,
   entity ${text} not null,
@@ -81,6 +87,12 @@ function mysqlSchema(tableName: TableName): readonly string[] {
   parked_at_ms bigint not null,
   redrive_at_ms bigint,
   primary key (scope, id, fingerprint)
+) engine = InnoDB`,
+    `create table if not exists ${tableName('inbox_offsets')} (
+  scope varbinary(255) not null,
+  source varbinary(700) not null,
+  next_offset bigint not null,
+  primary key (scope, source)
 ) engine = InnoDB`,
     `create table if not exists ${tableName('inbox_versions')} (
   scope varbinary(255) not null,

@@ -157,6 +157,7 @@ async function session(work: Work, transactions: { committed: number }): Promise
       instanceId: work.instanceId,
       protocol: work.protocol ?? 'classic',
       sessionMs: work.sessionMs ?? sessionMsDefault,
+      startAt: undefined,
     })
     const halts = watchHalts(work.sessionMs ?? sessionMsDefault, () => {})
     try {

@@ -15,9 +15,22 @@ export interface ConsumerWorker {
   readonly sessionMs: number
   /** How long each handler takes. */
   readonly pauseMs: number
+  readonly offsets?: 'kafka' | 'database'
+  /** Dies when the transaction of this message has committed, before Kafka is told. */
+  readonly dieAfter?: string
 }
 
-const { client: name, url, topic, group, path, sessionMs, pauseMs } = JSON.parse(process.argv[2]!) as ConsumerWorker
+const {
+  client: name,
+  url,
+  topic,
+  group,
+  path,
+  sessionMs,
+  pauseMs,
+  offsets = 'kafka',
+  dieAfter,
+} = JSON.parse(process.argv[2]!) as ConsumerWorker
 const client = clientsOn[name]!(url)
 const once = createOnce({ store: sqliteStore({ path }), scope: 'test' })
 const inbox = createInbox(once, { consumer: 'test' })
@@ -28,7 +41,17 @@ const consuming = kafkaConsumer(
     client,
     topics: [topic],
     group,
-    inbox,
+    inbox: {
+      ...inbox,
+      deliver(message, handler, acknowledge) {
+        process.stdout.write(`delivered ${message.id}\n`)
+        return inbox.deliver(message, handler, async () => {
+          if (message.id === dieAfter) process.kill(process.pid, 'SIGKILL')
+          await acknowledge()
+        })
+      },
+    },
+    offsets,
     sessionMs,
     ...(!client.abilities.readCommitted && { isolation: 'read_uncommitted' as const }),
   },

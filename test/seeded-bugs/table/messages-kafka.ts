@@ -8,6 +8,7 @@ const consumed = (test: string): CaughtBy => byTest('src/messages/kafka/consumer
 const exactly = (test: string): CaughtBy => byTest('src/messages/kafka/exactly-once.test.ts', test, 'kafka')
 const transactional = (test: string): CaughtBy =>
   byTest('src/messages/kafka/transactional-publisher.test.ts', test, 'kafka')
+const stored = (test: string): CaughtBy => byTest('src/messages/kafka/stored-offsets.test.ts', test, 'kafka')
 const inLanes = (test: string): CaughtBy => byTest('src/clients/kafka/partition-lanes.test.ts', test)
 
 export const kafkaBugs: readonly SeededBug[] = [
@@ -161,8 +162,8 @@ export const kafkaBugs: readonly SeededBug[] = [
   ...bugsIn('src/clients/kafka/confluent.ts', 'messages', [
     {
       id: 'kafka: control records of aborted transactions are believed',
-      find: "isolation: 'read_committed', begin",
-      replace: "isolation: 'read_uncommitted', begin",
+      find: "isolation: 'read_committed',\n    begin",
+      replace: "isolation: 'read_uncommitted',\n    begin",
       caughtBy: transactional('rows that a transaction named and did not commit are published'),
     },
   ]),
@@ -176,7 +177,49 @@ export const kafkaBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/messages/kafka/stored-offsets.ts', 'messages', [
+    {
+      id: 'kafka: a stored offset of a topic that was deleted is believed',
+      find: ' ${of.topicId}`',
+      replace: '`',
+      caughtBy: stored('a topic that was deleted and created again is read from its beginning'),
+    },
+    {
+      id: 'kafka: what retention has left is skipped',
+      find: 'next < of.low ? of.low : next',
+      replace: 'next',
+      caughtBy: stored('a stored offset that retention has passed goes on with what is left'),
+    },
+    {
+      id: 'kafka: the stored offset is not looked at',
+      find: 'if (next === undefined) return undefined',
+      replace: 'if (next !== undefined) return undefined',
+      caughtBy: stored(
+        'one by one: without the offsets of the group nothing is delivered again, and nothing is passed over',
+      ),
+    },
+  ]),
+  ...bugsIn('src/messages/inbox/offsets.ts', 'messages', [
+    {
+      id: 'kafka: a zombie moves a stored offset back',
+      find: 'next_offset = max(${table}.next_offset, excluded.next_offset)',
+      replace: 'next_offset = excluded.next_offset',
+      caughtBy: byTest('src/messages/inbox.test.ts', 'a stored offset goes forward only, and commits with its handler'),
+    },
+  ]),
   ...bugsIn('src/messages/kafka/consumer.ts', 'messages', [
+    {
+      id: 'kafka: the stored offset is written after the transaction of the effect',
+      find: 'await handler(tx, message)\n        await keeper?.write(tx, batch, next)',
+      replace: 'await handler(tx, message)\n        setTimeout(() => void keeper?.write(undefined, batch, next), 50)',
+      caughtBy: stored('a kill between the commit of the database and that of Kafka delivers nothing again'),
+    },
+    {
+      id: 'kafka: the stored offset of a batch passes a message that is not done with',
+      find: 'if (next !== undefined) await keeper?.write(tx, batch, next)',
+      replace: 'await keeper?.write(tx, batch, batch.records.at(-1)!.offset + 1n)',
+      caughtBy: stored('the stored offset of a batch stays below the first message that is not done with'),
+    },
     {
       id: 'kafka: the offset is committed before the handler',
       find: 'const delivered = await inbox.deliver(',

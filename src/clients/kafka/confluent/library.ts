@@ -61,12 +61,18 @@ export interface ConfluentConsumer extends Connection {
     timeoutMs: number,
     done: Callback<(PartitionName & { offset?: number })[]>,
   ): unknown
+  queryWatermarkOffsets(
+    topic: string,
+    partition: number,
+    timeoutMs: number,
+    done: Callback<{ readonly lowOffset: number; readonly highOffset: number }>,
+  ): unknown
   seek(to: ConfluentOffset, timeoutMs: number, done: Callback): unknown
   pause(partitions: readonly PartitionName[]): unknown
   resume(partitions: readonly PartitionName[]): unknown
   assign(partitions: readonly (PartitionName & { readonly offset?: number })[]): unknown
   unassign(): unknown
-  incrementalAssign(partitions: readonly PartitionName[]): unknown
+  incrementalAssign(partitions: readonly (PartitionName & { readonly offset?: number })[]): unknown
   incrementalUnassign(partitions: readonly PartitionName[]): unknown
   rebalanceProtocol(): string
   assignmentLost(): boolean
@@ -84,6 +90,8 @@ export interface ConfluentAdmin {
 }
 
 export interface ConfluentTopic {
+  readonly name: string
+  readonly topicId: { readonly base64: string }
   readonly partitions: readonly unknown[]
   readonly error?: { readonly code: number }
 }
