@@ -98,6 +98,8 @@ export interface Receiver<Tx> {
   readonly consumer: string
   /** How often it tries a message before it parks it. Undefined when it does not count. */
   readonly attempts?: number
+  /** When it calls `acknowledge`: before the handler for 'at-most-once', else after it. */
+  readonly delivery?: 'effectively-once' | 'at-most-once' | 'at-least-once'
   /**
    * Handle a message, and call `acknowledge` at the place that the inbox's delivery asks for. Never throws: an error of the handler,
    * of the store or of `acknowledge` is in the answer.

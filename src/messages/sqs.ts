@@ -21,7 +21,7 @@ import {
   withMethods,
 } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
-import { invalidArgument } from '../core/errors.ts'
+import { invalidArgument, OnceError } from '../core/errors.ts'
 import type { SqsClient } from '../clients/sqs.ts'
 import type { BatchHandler, Consuming, MessageHandler, Publisher, Receiver } from './broker.ts'
 import { startConsumer } from './sqs/consumer.ts'
@@ -173,6 +173,13 @@ export function sqsEventHandler<Tx>(
   handler: BatchHandler<Tx, SqsMessage>,
 ): (event: SqsEvent) => Promise<SqsBatchResponse> {
   checkOptions('sqsEventHandler', options, { inbox: receiver })
+  if (options.inbox.delivery === 'at-most-once') {
+    throw new OnceError('UNSUPPORTED', {
+      message:
+        `sqsEventHandler: the inbox ${options.inbox.consumer} delivers at most once, and Lambda cannot: it deletes a message after the function ` +
+        'has returned, so a function that dies gets the message again. Use sqsConsumer, or another delivery.',
+    })
+  }
   const handle = asHandler('sqsEventHandler', handler) as BatchHandler<Tx>
   return (event) => answerEvent(options.inbox, event, handle)
 }

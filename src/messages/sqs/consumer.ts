@@ -1,9 +1,14 @@
 // A consumer of SQS: a message is either deleted after the inbox said so, or given back. Of a group of a FIFO queue one message after
 // another is handled.
+//
+// While the inbox has no store, a message stays in hand, and its heartbeat goes on. To give it back would raise its receive count, and a
+// redrive policy would move messages to the dead-letter queue that no handler has seen.
 
 import { sqsBatchMax } from '../../clients/sqs.ts'
 import type { SqsCallOptions, SqsClient, SqsReceived } from '../../clients/sqs.ts'
+import { sleep } from '../../core/clock.ts'
 import type { Clock, Random } from '../../core/clock.ts'
+import { OnceError } from '../../core/errors.ts'
 import { lane } from '../../core/lane.ts'
 import type { Consuming, Delivered } from '../broker.ts'
 import { asError, reportFailed } from '../failures.ts'
@@ -154,7 +159,7 @@ async function handOver(
       await Promise.all(done.map((at) => queue.remove(round[at]!)))
     }
     const messages = round.map((message) => messageOf(message, topic))
-    const delivered = await options.deliver(messages, acknowledge)
+    const delivered = await deliverWithStore(options, messages, acknowledge, hand.stopping)
     delivered.forEach((each, at) => {
       const message = round[at]!
       left.delete(message)
@@ -170,6 +175,34 @@ async function handOver(
   await queue.putBack(failed)
   await queue.putBack(Array.from(left, (message) => ({ message, forMs: 0 })))
 }
+
+/** Again and again, with those that the inbox could not look up, until it has its store or the consumer is stopped. */
+async function deliverWithStore(
+  { deliver, clock }: Consumption,
+  messages: readonly SqsMessage[],
+  acknowledge: (positions: readonly number[]) => Promise<void>,
+  stopping: AbortSignal,
+): Promise<readonly Delivered[]> {
+  const results = [...(await deliver(messages, acknowledge))]
+  for (;;) {
+    const waiting = results.flatMap((each, at) => (isStoreDown(each) ? [at] : []))
+    if (waiting.length === 0) return results
+    await sleep(clock, Math.max(...waiting.map((at) => retryAfterMsOf(results[at]!))), { signal: stopping })
+    if (stopping.aborted) return results
+    const again = await deliver(
+      waiting.map((at) => messages[at]!),
+      (positions) => acknowledge(positions.map((position) => waiting[position]!)),
+    )
+    again.forEach((each, index) => (results[waiting[index]!] = each))
+  }
+}
+
+function isStoreDown(delivered: Delivered): boolean {
+  if (delivered.acknowledged || !(delivered.error instanceof OnceError)) return false
+  return delivered.error.code === 'STORE_UNAVAILABLE'
+}
+
+const retryAfterMsOf = (delivered: Delivered): number => (delivered.acknowledged ? 0 : delivered.retryAfterMs)
 
 /** No retry cures these: the queue is not there, or this user may not read it. */
 const hopelessNames = /^(QueueDoesNotExist|AWS\.SimpleQueueService\.NonExistentQueue|InvalidAddress|AccessDenied\w*)$/

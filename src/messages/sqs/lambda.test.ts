@@ -36,6 +36,13 @@ test('an event of Lambda names the messages that are to come again, and no other
   expect(inbox.seen[0]).toMatchObject({ id: 'a', topic: 'orders', delivery: 2, sentAtMs: 1_700_000_000_000 })
 })
 
+test('an inbox that delivers at most once is refused, as Lambda deletes a message after the function has returned', () => {
+  const inbox = { ...rememberingReceiver(), delivery: 'at-most-once' as const }
+  expect(() => sqsEventHandler({ inbox }, () => {})).toThrow(
+    expect.objectContaining({ code: 'UNSUPPORTED', message: expect.stringContaining('Use sqsConsumer') as string }),
+  )
+})
+
 test('of a FIFO queue, what follows a failure in its group comes again, too, and is not handled', async () => {
   const inbox = rememberingReceiver()
   const handle = sqsEventHandler({ inbox }, (tx, fresh) => {

@@ -3,8 +3,10 @@
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import type { SQS } from '@aws-sdk/client-sqs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { makeFolder } from '../../../test/cli/program.ts'
 import { numbered, outgoing } from '../../../test/messages/outgoing.ts'
 import { rememberingReceiver } from '../../../test/messages/remembering-receiver.ts'
 import { elasticmq, startElasticmq } from '../../../test/servers/elasticmq.ts'
@@ -12,7 +14,10 @@ import { needs } from '../../../test/servers/needs.ts'
 import { pollUntil } from '../../../test/servers/poll.ts'
 import { sharedUrl } from '../../../test/servers/shared.ts'
 import { connectSqs, countIn, createQueue } from '../../../test/subjects/sqs.ts'
+import { createOnce } from '../../core/once.ts'
+import { sqliteStore } from '../../stores/sqlite.ts'
 import type { Outgoing } from '../broker.ts'
+import { createInbox } from '../inbox.ts'
 import { sqsBatchConsumer, sqsConsumer, sqsPublisher } from '../sqs.ts'
 import type { SqsMessage } from '../sqs.ts'
 
@@ -171,6 +176,62 @@ needs('elasticmq').describe('SQS', () => {
     expect(new Set(inbox.effects)).toEqual(new Set(numbered(10).map(({ id }) => id)))
     expect(await countIn(client, queueUrl)).toEqual({ visible: 0, hidden: 0 })
   })
+
+  test.each(['one by one', 'batches'])(
+    'while the database is down no message is used up by a redrive policy, %s',
+    async (how) => {
+      const dead = await createQueue(client)
+      const { Attributes } = await client.getQueueAttributes({ QueueUrl: dead, AttributeNames: ['QueueArn'] })
+      const policy = { deadLetterTargetArn: Attributes!.QueueArn, maxReceiveCount: 2 }
+      const queueUrl = await createQueue(client, { RedrivePolicy: JSON.stringify(policy) })
+      using folder = makeFolder()
+      const path = join(folder.path, 'shop.db')
+      const store = sqliteStore({ path, lockWaitMs: 50 })
+      const inbox = createInbox(createOnce({ store, scope: 'shop', sweepEveryMs: false }), { consumer: 'mailer' })
+      await inbox.migrate()
+      const database = new DatabaseSync(path)
+      database.exec('create table mails (id text)')
+      // SQLite has one writer. While this one writes, the inbox cannot.
+      database.exec('begin immediate')
+      let refusals = 0
+      const refusing: typeof inbox = {
+        ...inbox,
+        async deliver(...given) {
+          const delivered = await inbox.deliver(...given)
+          if (!delivered.acknowledged) refusals += 1
+          return delivered
+        },
+        async deliverBatch(...given) {
+          const delivered = await inbox.deliverBatch(...given)
+          refusals += delivered.filter(({ acknowledged }) => !acknowledged).length
+          return delivered
+        },
+      }
+      await send(queueUrl, numbered(3))
+      const deliveries: (number | undefined)[] = []
+      const mail = (tx: typeof database, { id, delivery }: SqsMessage): void => {
+        deliveries.push(delivery)
+        tx.prepare('insert into mails values (?)').run(id!)
+      }
+      const options = { client, queueUrl, inbox: refusing, ...quick }
+      const consuming =
+        how === 'batches'
+          ? sqsBatchConsumer(options, (tx, fresh) => fresh.forEach((each) => mail(tx as typeof database, each)))
+          : sqsConsumer(options, (tx, message) => mail(tx as typeof database, message))
+      // More often than the policy allows, of each.
+      await pollUntil('the inbox to fail', async () => refusals >= 15 || (await countIn(client, dead)).visible > 0)
+      expect(await countIn(client, dead)).toEqual({ visible: 0, hidden: 0 })
+      database.exec('rollback')
+      const count = database.prepare('select count(*) as mails from mails')
+      await pollUntil('all to be done', () => count.get()!['mails'] === 3)
+      await consuming.stop()
+      expect(deliveries).toEqual([1, 1, 1])
+      expect(await countIn(client, dead)).toEqual({ visible: 0, hidden: 0 })
+      expect(await countIn(client, queueUrl)).toEqual({ visible: 0, hidden: 0 })
+      database.close()
+      store.close()
+    },
+  )
 
   test('an id that a FIFO queue made from the body is not taken for the id of the message', async () => {
     const queueUrl = await createQueue(client, { ...fifo, ContentBasedDeduplication: 'true' })

@@ -9,9 +9,8 @@ export const sqsBugs: readonly SeededBug[] = [
   ...bugsIn('src/messages/sqs/consumer.ts', 'messages', [
     {
       id: 'sqs: a message is deleted before the inbox has it',
-      find: 'const delivered = await options.deliver(messages, acknowledge)',
-      replace:
-        'await acknowledge([...round.keys()])\n    const delivered = await options.deliver(messages, acknowledge)',
+      find: 'const delivered = await deliverWithStore(',
+      replace: 'await acknowledge([...round.keys()])\n    const delivered = await deliverWithStore(',
       caughtBy: onServer('a message stays in the queue until its handler is done'),
     },
     {
@@ -19,6 +18,23 @@ export const sqsBugs: readonly SeededBug[] = [
       find: 'forMs: each.retryAfterMs',
       replace: 'forMs: 0 * each.retryAfterMs',
       caughtBy: onServer('a message that failed stays away for as long as the inbox said'),
+    },
+    {
+      id: 'sqs: a database that is down uses up the receives that a redrive policy allows',
+      find: "return delivered.error.code === 'STORE_UNAVAILABLE'",
+      replace: "return delivered.error.code === 'CLAIM_LOST'",
+      caughtBy: onServer('while the database is down no message is used up by a redrive policy, one by one'),
+    },
+  ]),
+  ...bugsIn('src/messages/sqs.ts', 'messages', [
+    {
+      id: 'sqs: Lambda takes an inbox that promises at most once, and repeats its effects',
+      find: "if (options.inbox.delivery === 'at-most-once') {",
+      replace: "if (options.inbox.delivery === 'at-least-once') {",
+      caughtBy: byTest(
+        'src/messages/sqs/lambda.test.ts',
+        'an inbox that delivers at most once is refused, as Lambda deletes a message after the function has returned',
+      ),
     },
   ]),
   ...bugsIn('src/messages/receiving.ts', 'messages', [
