@@ -1,5 +1,7 @@
 // What is stored of an outcome, byte by byte: entries outlive the version that wrote them.
 
+import { runInNewContext } from 'node:vm'
+import { Response as UndiciResponse } from 'undici'
 import { describe, expect, test } from 'vitest'
 import { FinalError } from './errors.ts'
 import { key } from './key.ts'
@@ -83,6 +85,22 @@ test.each<[why: string, text: string]>([
   )
 })
 
+test.each<[name: string, value: unknown]>([
+  ['an empty object', {}],
+  ['one of another realm', runInNewContext('({})')],
+  ['one without a prototype', Object.create(null)],
+  ['an empty array of another realm', runInNewContext('[]')],
+  ['a boxed string', Object('')],
+  [
+    'an instance with members',
+    new (class Receipt {
+      readonly id = 'r1'
+    })(),
+  ],
+])('%s is stored', (_name, of) => {
+  expect(stored(value(of))).toBe(`j${JSON.stringify(of)}`)
+})
+
 describe('a value that cannot be stored says what it is, where it stands and what to do', () => {
   const cyclic: { self?: unknown } = {}
   cyclic.self = cyclic
@@ -97,9 +115,33 @@ describe('a value that cannot be stored says what it is, where it stands and wha
     ['a Map in "m" cannot be stored as JSON: return [...map], or give a codec', { m: new Map() }],
     ['a Float64Array in "f" cannot be stored as JSON: return a Uint8Array by itself', { f: new Float64Array(1) }],
     ['a DataView cannot be stored as JSON', new DataView(new ArrayBuffer(1))],
+    ['a Response cannot be stored as JSON, which leaves nothing of it: return its data', new UndiciResponse('{}')],
+    ['a ReadableStream in "s" cannot be stored as JSON', { s: new ReadableStream() }],
+    ['a WeakRef cannot be stored as JSON', new WeakRef({})],
+    ['a NumberFormat cannot be stored as JSON', new Intl.NumberFormat()],
+    ['a Map cannot be stored as JSON, which leaves nothing of it', runInNewContext('new Map([[1, 2]])')],
   ])('%s', (reason, of) => {
     const { outcome } = encodeOutcome(value(of), undefined)
     expect(outcome).toMatchObject({ kind: 'not-stored', reason: expect.stringContaining(reason) })
+  })
+
+  test.each<[what: string, codec: Codec]>([
+    ['encode of the codec returned a Promise', { ...turning, encode: (async () => Buffer.from('x')) as never }],
+    [
+      'encode of the codec returned a Promise',
+      { ...turning, encode: (() => Promise.reject(new Error('no'))) as never },
+    ],
+    ['encode of the codec returned a string', { ...turning, encode: (() => 'text') as never }],
+    ['encode of the codec returned null', { ...turning, encode: (() => null) as never }],
+    ['encode of the codec returned a ArrayBuffer', { ...turning, encode: (() => new ArrayBuffer(1)) as never }],
+    ['decode of the codec returned a Promise', { ...turning, decode: async () => 1 }],
+  ])('%s', (reason, codec) => {
+    for (const outcome of [value(1), value(new Uint8Array(1)), failure('no')]) {
+      expect(encodeOutcome(outcome, codec).outcome).toMatchObject({
+        kind: 'not-stored',
+        reason: expect.stringContaining(reason),
+      })
+    }
   })
 
   test('and the reason is cut, however long it is', () => {

@@ -92,7 +92,7 @@ function encode(outcome: Outcome, codec: Codec | undefined): { bytes: Uint8Array
     const { message, data } = outcome.error
     const failure = data === undefined ? { message } : { message, data }
     if (codec) {
-      const bytes = tagged('codecFailure', codec.encode(failure))
+      const bytes = tagged('codecFailure', encodedBy(codec, failure))
       return { bytes, outcome: decode(bytes, codec) }
     }
     const text = storableJson(failure)
@@ -111,8 +111,28 @@ function encode(outcome: Outcome, codec: Codec | undefined): { bytes: Uint8Array
 
 // JSON makes an object of indexes of bytes. A codec built on it would store them and never give bytes back.
 function byCodec(codec: Codec, value: unknown): Uint8Array {
-  if (!(value instanceof Uint8Array)) return tagged('codec', codec.encode(value))
-  return tagged('codecBytes', codec.encode(Buffer.from(value).toString('base64')))
+  if (!(value instanceof Uint8Array)) return tagged('codec', encodedBy(codec, value))
+  return tagged('codecBytes', encodedBy(codec, Buffer.from(value).toString('base64')))
+}
+
+// A codec is the user's. One that is asynchronous, or returns text, would be stored as nothing or as zeros, and found out by a retry.
+function encodedBy(codec: Codec, value: unknown): Uint8Array {
+  const bytes: unknown = codec.encode(value)
+  if (Object.prototype.toString.call(bytes) === '[object Uint8Array]') return bytes as Uint8Array
+  if (bytes instanceof Promise) bytes.catch(() => {})
+  throw new Error(`encode of the codec returned ${nameOf(bytes)}, not a Uint8Array`)
+}
+
+function decodedBy(codec: Codec, bytes: Uint8Array): unknown {
+  const value = codec.decode(bytes)
+  if (!(value instanceof Promise)) return value
+  value.catch(() => {})
+  throw new Error('decode of the codec returned a Promise, not the value: a codec is synchronous')
+}
+
+function nameOf(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return value === null ? 'null' : `a ${typeof value}`
+  return `a ${value.constructor?.name || 'object'}`
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -130,15 +150,15 @@ function decode(marked: Uint8Array, codec: Codec | undefined): Outcome {
       return { kind: 'value', value: undefined }
     case letters.codec:
       if (!codec) throw new Error('it was written with a codec, and none is given')
-      return { kind: 'value', value: codec.decode(content) }
+      return { kind: 'value', value: decodedBy(codec, content) }
     case letters.codecBytes:
       if (!codec) throw new Error('it was written with a codec, and none is given')
-      return { kind: 'value', value: bytesFrom(codec.decode(content)) }
+      return { kind: 'value', value: bytesFrom(decodedBy(codec, content)) }
     case letters.failure:
       return { kind: 'failure', error: failureFrom(JSON.parse(text())) }
     case letters.codecFailure:
       if (!codec) throw new Error('it was written with a codec, and none is given')
-      return { kind: 'failure', error: failureFrom(codec.decode(content)) }
+      return { kind: 'failure', error: failureFrom(decodedBy(codec, content)) }
     case letters.notStored:
       return { kind: 'not-stored', reason: text() }
     default:
@@ -243,10 +263,23 @@ const emptied: readonly (readonly [is: (value: object) => boolean, name: string,
 /** What has a toJSON says itself what is stored: by the time a replacer sees it, that is done. */
 function refuseEmptied(member: object, where: string): void {
   const found = emptied.find(([is]) => is(member))
-  if (!found) return
+  if (!found && !isEmptied(member)) return
+  if (!found)
+    throw new Error(`${nameOf(member)}${where} cannot be stored as JSON, which leaves nothing of it: return its data`)
   const [, name, instead] = found
   const own = name === 'buffer' ? member.constructor.name : name
   throw new Error(`a ${own}${where} cannot be stored as JSON: ${instead}`)
+}
+
+/**
+ * An instance without a member that JSON sees: a Response of a library, a stream, a generator, a Map of another realm. A plain object,
+ * also one of another realm, may be empty.
+ */
+function isEmptied(value: object): boolean {
+  if (Array.isArray(value) || Object.keys(value).length > 0) return false
+  if (value instanceof String || value instanceof Number || value instanceof Boolean) return false
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype !== null && Object.getPrototypeOf(prototype) !== null
 }
 
 function at(name: string): string {

@@ -68,6 +68,16 @@ describe('once.transaction', () => {
     expect(await once.transaction('42', (tx) => charge(tx))).toMatchObject({ attempt: 1, replayed: false })
   })
 
+  test('a FinalError that cannot be stored takes effect and claim back, and says so', async () => {
+    const declined = once.transaction('42', (tx) => {
+      charge(tx)
+      throw new FinalError('card declined', { data: { code: 51n } })
+    })
+    await expect(declined).rejects.toMatchObject({ code: 'OUTCOME_NOT_STORED', executed: 'no' })
+    expect(charges()).toBe(0)
+    expect(await once.get('42')).toBeUndefined()
+  })
+
   test('a FinalError takes the effect back, and is itself committed as the answer', async () => {
     const again = vi.fn()
     const declined = once.transaction('42', (tx) => {

@@ -149,6 +149,12 @@ async function tryTransaction<T, Tx>(
     throw ended.thrown
   }
   const stored = calls.encode(outcome)
+  // A refusal is never committed with the writes that led to it, also when it cannot be stored itself.
+  if (outcome.kind === 'failure' && stored.outcome.kind === 'not-stored') {
+    await rollBack(context, granted, 'rollback')
+    publish('released', call.key, { attempt, how: 'forget', durationMs: context.clock.elapsed() - startedMs })
+    throw undoneAsNotStored(call.key, stored.outcome.reason)
+  }
   if ((await commit(context, call, granted, stored)) === 'lost') throw lostInTransaction(call.key)
   publish('settled', call.key, { attempt, kind: stored.outcome.kind, durationMs: context.clock.elapsed() - startedMs })
   if (stored.outcome.kind === 'failure') throw ended.thrown
@@ -338,7 +344,7 @@ function isThenable(value: unknown): boolean {
 function undoneAsNotStored(key: Key, reason: string): OnceError {
   return new OnceError('OUTCOME_NOT_STORED', {
     executed: 'no',
-    message: `The value of the effect for ${describeKey(key)} cannot be stored: ${reason}. The effect and its claim were undone in your transaction.`,
+    message: `The value of the effect for ${describeKey(key)} cannot be stored: ${reason}. The effect and its claim were rolled back.`,
   })
 }
 

@@ -11,6 +11,7 @@ const inSharedTimers = 'src/core/clock/shared-timers.test.ts'
 const inTransaction = 'src/core/once/transaction.test.ts'
 const inLeaks = 'test/leaks.test.ts'
 const inAttempt = 'src/core/call/attempt.test.ts'
+const inOutcome = 'src/core/outcome.test.ts'
 
 const inReconcile = 'src/core/once/reconcile.test.ts'
 const keysInDoubt: readonly SeededBug[] = bugsIn('src/core/once/reconcile.ts', 'claim, lease, fence', [
@@ -357,6 +358,28 @@ export const coreBugs: readonly SeededBug[] = [
       find: 'over = true',
       replace: 'if (!over) return',
       caughtBy: bySimulation('everybody-answered'),
+    },
+  ]),
+  ...bugsIn('src/core/outcome.ts', 'claim, lease, fence', [
+    {
+      id: 'a value of which JSON leaves nothing is stored as {}',
+      find: 'if (!found && !isEmptied(member)) return',
+      replace: 'if (!found) return',
+      caughtBy: byTest(inOutcome, 'a ReadableStream in "s" cannot be stored as JSON'),
+    },
+    {
+      id: 'what a codec returns that is no bytes is stored',
+      find: "if (Object.prototype.toString.call(bytes) === '[object Uint8Array]') return",
+      replace: 'if (bytes !== null) return',
+      caughtBy: byTest(inOutcome, 'encode of the codec returned a string'),
+    },
+  ]),
+  ...bugsIn('src/core/once/transaction.ts', 'transactions', [
+    {
+      id: 'a refusal that cannot be stored is committed with the writes that led to it',
+      find: "if (outcome.kind === 'failure' && stored.outcome.kind === 'not-stored') {",
+      replace: "if (outcome.kind === 'failure' && stored.outcome.kind === 'value') {",
+      caughtBy: byTest(inTransaction, 'a FinalError that cannot be stored takes effect and claim back, and says so'),
     },
   ]),
   ...bugsIn('src/core/settings.ts', 'claim, lease, fence', [
