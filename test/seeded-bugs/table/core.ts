@@ -542,9 +542,9 @@ export const coreBugs: readonly SeededBug[] = [
     },
     {
       id: 'a failure is stored past the codec',
-      find: "    if (codec) {\n      const bytes = tagged('codecFailure', codec.encode(failure))",
+      find: "    if (codec) {\n      const bytes = tagged('codecFailure', encodedBy(codec, failure))",
       replace:
-        "    if (false as boolean && codec) {\n      const bytes = tagged('codecFailure', codec.encode(failure))",
+        "    if (false as boolean && codec) {\n      const bytes = tagged('codecFailure', encodedBy(codec, failure))",
       caughtBy: byTest(inCodecs, 'a failure, its message and its data, in run, transaction and resolve'),
     },
   ]),
