@@ -212,4 +212,6 @@ test('a key in doubt is resolved and a window is prolonged, from the command lin
     expect(await day.timeline(id)).toContain('kept longer manually')
   }
   expect(await day.metrics()).toMatch(/^onceonly_mended_total\{action="keep"\} 1$/m)
+  expect(day.logged('mended').at(-1)).toMatchObject({ level: 'warn', action: 'keep' })
+  expect(await day.ready()).toBe('200 ready')
 })
