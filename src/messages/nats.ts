@@ -24,10 +24,11 @@ import {
   withMethods,
 } from '../core/options.ts'
 import type { NatsHeaders, NatsJetStream, NatsPullConsumer } from '../clients/nats.ts'
-import type { Consuming, MessageHandler, Outgoing, Publisher, Receiver } from './broker.ts'
+import type { BatchHandler, Consuming, MessageHandler, Outgoing, Publisher, Receiver } from './broker.ts'
 import { startConsumer } from './nats/consumer.ts'
 import type { JetStreamMessage } from './nats/message.ts'
 import { createPublisher } from './nats/publisher.ts'
+import { together } from './together.ts'
 
 export type { NatsHeaders, NatsJetStream, NatsMessage, NatsPullConsumer } from '../clients/nats.ts'
 export type { Consuming, Message, Outgoing, Publisher, Receiver } from './broker.ts'
@@ -99,6 +100,32 @@ export function natsConsumer<Tx>(
   const { consumer, inbox, inFlight = 10, timeoutMs = 10_000, clock = systemClock } = options
   const handle = handler as MessageHandler<Tx>
   return startConsumer({ consumer, inbox, handler: handle, inFlight, timeoutMs, clock, random: systemRandom })
+}
+
+/**
+ * Takes messages from a pull consumer of JetStream and gives what is in hand at once, up to `inFlight` messages, to the inbox as one batch,
+ * with one transaction. A batch has one message of each key.
+ *
+ * @example
+ * import { jetstream } from '@nats-io/jetstream'
+ * import { connect } from '@nats-io/transport-node'
+ * import { natsBatchConsumer, type Receiver } from 'onceonly/nats'
+ *
+ * declare const inbox: Receiver<{ query(sql: string, values: unknown[]): Promise<unknown> }>
+ * const connection = await connect({ servers: 'localhost:4222', maxReconnectAttempts: -1 })
+ * const consumer = await jetstream(connection).consumers.get('orders', 'shipping')
+ * const consuming = natsBatchConsumer({ consumer, inbox, inFlight: 100 }, async (tx, fresh) => {
+ *   await tx.query('insert into shipments (order_id) select unnest($1::text[])', [fresh.map(({ key }) => key)])
+ * })
+ */
+export function natsBatchConsumer<Tx>(
+  options: NatsConsumerOptions<Tx>,
+  handler: BatchHandler<Tx, JetStreamMessage>,
+): Consuming {
+  checkOptions('natsBatchConsumer', options, consumerRules)
+  checkOptions('natsBatchConsumer', { handler }, { handler: aFunction })
+  const inbox = together(options.inbox, handler as BatchHandler<Tx>, options.inFlight ?? 10)
+  return natsConsumer({ ...options, inbox }, () => undefined)
 }
 
 /**

@@ -17,10 +17,11 @@ import type { Clock } from '../core/clock.ts'
 import { aFunction, aString, checkOptions, optional, positiveMs, withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import type { AmqpConnection } from '../clients/rabbitmq.ts'
-import type { Consuming, MessageHandler, Outgoing, Publisher, Receiver } from './broker.ts'
+import type { BatchHandler, Consuming, MessageHandler, Outgoing, Publisher, Receiver } from './broker.ts'
 import { startConsumer } from './rabbitmq/consumer.ts'
 import type { RabbitmqMessage } from './rabbitmq/message.ts'
 import { createPublisher } from './rabbitmq/publisher.ts'
+import { together } from './together.ts'
 
 export type { AmqpConnection } from '../clients/rabbitmq.ts'
 export type { Consuming, Message, Outgoing, Publisher, Receiver } from './broker.ts'
@@ -98,6 +99,30 @@ export function rabbitmqConsumer<Tx>(
   const { connect, queue, inbox, prefetch = 10, clock = systemClock } = options
   const handle = handler as MessageHandler<Tx>
   return startConsumer({ connect, queue, inbox, handler: handle, prefetch, clock, random: systemRandom })
+}
+
+/**
+ * Consumes a queue and gives what is in hand at once, up to `prefetch` messages, to the inbox as one batch, with one transaction. A batch has
+ * one message of each key.
+ *
+ * @example
+ * import { connect } from 'amqplib'
+ * import { rabbitmqBatchConsumer, type Receiver } from 'onceonly/rabbitmq'
+ *
+ * declare const inbox: Receiver<{ query(sql: string, values: unknown[]): Promise<unknown> }>
+ * const options = { connect: () => connect('amqp://localhost'), queue: 'orders', inbox, prefetch: 100 }
+ * const consuming = rabbitmqBatchConsumer(options, async (tx, fresh) => {
+ *   await tx.query('insert into shipments (order_id) select unnest($1::text[])', [fresh.map(({ key }) => key)])
+ * })
+ */
+export function rabbitmqBatchConsumer<Tx>(
+  options: RabbitmqConsumerOptions<Tx>,
+  handler: BatchHandler<Tx, RabbitmqMessage>,
+): Consuming {
+  checkOptions('rabbitmqBatchConsumer', options, consumerRules)
+  checkOptions('rabbitmqBatchConsumer', { handler }, { handler: aFunction })
+  const inbox = together(options.inbox, handler as BatchHandler<Tx>, options.prefetch ?? 10)
+  return rabbitmqConsumer({ ...options, inbox }, () => undefined)
 }
 
 /**

@@ -25,11 +25,12 @@ import {
 import { linkTo } from '../clients/redis.ts'
 import type { RedisClient } from '../clients/redis.ts'
 import { inOrderOfKeys } from './broker.ts'
-import type { Consuming, MessageHandler, Publisher, Receiver } from './broker.ts'
+import type { BatchHandler, Consuming, MessageHandler, Publisher, Receiver } from './broker.ts'
 import { startConsumer } from './redis-streams/consumer.ts'
 import { fieldsOf } from './redis-streams/entry.ts'
 import type { StreamMessage } from './redis-streams/entry.ts'
 import { commandsTo } from './redis-streams/stream.ts'
+import { together } from './together.ts'
 
 export type { RedisClient } from '../clients/redis.ts'
 export type { Consuming, Message, Outgoing, Publisher, Receiver } from './broker.ts'
@@ -129,6 +130,31 @@ export function redisStreamConsumer<Tx>(
     // The inbox hands on the messages that this file gave it, whose `raw` is what the handler expects.
     deliver: (message, acknowledge) => inbox.deliver(message, handler as MessageHandler<Tx>, acknowledge),
   })
+}
+
+/**
+ * Reads a stream as one consumer of a group and gives what is in hand at once, up to `inFlight` messages, to the inbox as one batch, with one
+ * transaction. A batch has one message of each key.
+ *
+ * @example
+ * import { createClient } from 'redis'
+ * import { redisStreamBatchConsumer, type Receiver } from 'onceonly/redis-streams'
+ *
+ * declare const inbox: Receiver<{ query(sql: string, values: unknown[]): Promise<unknown> }>
+ * const client = await createClient({ url: 'redis://localhost:6379' }).connect()
+ * const place = { client, stream: 'orders', group: 'shipping', consumerName: 'shipping-1' }
+ * const consuming = redisStreamBatchConsumer({ ...place, inbox, inFlight: 100 }, async (tx, fresh) => {
+ *   await tx.query('insert into shipments (order_id) select unnest($1::text[])', [fresh.map(({ key }) => key)])
+ * })
+ */
+export function redisStreamBatchConsumer<Tx>(
+  options: RedisStreamConsumerOptions<Tx>,
+  handler: BatchHandler<Tx, StreamMessage>,
+): Consuming {
+  checkOptions('redisStreamBatchConsumer', options, consumerRules)
+  checkOptions('redisStreamBatchConsumer', { handler }, { handler: aFunction })
+  const inbox = together(options.inbox, handler as BatchHandler<Tx>, options.inFlight ?? 10)
+  return redisStreamConsumer({ ...options, inbox }, () => undefined)
 }
 
 /**

@@ -121,4 +121,16 @@ export const natsBugs: readonly SeededBug[] = [
       caughtBy: caught('a published message arrives as it was sent, and is acknowledged'),
     },
   ]),
+  ...bugsIn('src/messages/nats.ts', 'messages', [
+    {
+      id: 'nats: a batch consumer has a transaction per message',
+      find: 'handler as BatchHandler<Tx>, options.inFlight ?? 10)',
+      replace: 'handler as BatchHandler<Tx>, 1)',
+      caughtBy: byTest(
+        'test/messages/broker-batches.test.ts',
+        'NATS: batches keep the order of each key, and a failure sinks no other',
+        'nats',
+      ),
+    },
+  ]),
 ]

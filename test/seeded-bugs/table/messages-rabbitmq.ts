@@ -135,4 +135,27 @@ export const rabbitmqBugs: readonly SeededBug[] = [
       caughtBy: caught('the attributes of a CloudEvent, the id and the time are where others look for them'),
     },
   ]),
+  ...bugsIn('src/messages/rabbitmq.ts', 'messages', [
+    {
+      id: 'rabbitmq: a batch consumer has a transaction per message',
+      find: 'handler as BatchHandler<Tx>, options.prefetch ?? 10)',
+      replace: 'handler as BatchHandler<Tx>, 1)',
+      caughtBy: byTest(
+        'test/messages/broker-batches.test.ts',
+        'RabbitMQ: batches keep the order of each key, and a failure sinks no other',
+        'rabbitmq',
+      ),
+    },
+  ]),
+  ...bugsIn('src/messages/together.ts', 'messages', [
+    {
+      id: 'batches: a message whose acknowledgement was lost is taken for done with',
+      find: 'lost.has(position)',
+      replace: 'lost.has(-1 - position)',
+      caughtBy: byTest(
+        'src/messages/together.test.ts',
+        'what is handed over at once is one batch, and a lost acknowledgement is no other message’s',
+      ),
+    },
+  ]),
 ]

@@ -64,4 +64,16 @@ export const redisStreamBugs: readonly SeededBug[] = [
       caughtBy: onServer('a name that is no stream ends the consumer, and fails only its own messages of a publisher'),
     },
   ]),
+  ...bugsIn('src/messages/redis-streams.ts', 'messages', [
+    {
+      id: 'redis-streams: a batch consumer has a transaction per message',
+      find: 'handler as BatchHandler<Tx>, options.inFlight ?? 10)',
+      replace: 'handler as BatchHandler<Tx>, 1)',
+      caughtBy: byTest(
+        'test/messages/broker-batches.test.ts',
+        'Redis Streams: batches keep the order of each key, and a failure sinks no other',
+        'redis',
+      ),
+    },
+  ]),
 ]
