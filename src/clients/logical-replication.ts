@@ -11,7 +11,6 @@ export interface ReplicationLibrary {
 }
 
 export interface ReplicationService {
-  on(event: 'start', listener: () => void): unknown
   on(event: 'data', listener: (lsn: string, message: never) => void): unknown
   on(event: 'heartbeat', listener: (lsn: string, timestamp: number, shouldRespond: boolean) => void): unknown
   on(event: 'error', listener: (error: Error) => void): unknown

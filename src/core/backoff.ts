@@ -144,6 +144,7 @@ export const pausesMs: {
   readonly relayUpkeep: number
   readonly lastFetch: number
   readonly lastWord: number
+  readonly silentStream: number
 } = {
   /**
    * The `retryAfterMs` of a key that an open transaction holds. Most transactions end within milliseconds. Claims ask for a
@@ -172,6 +173,8 @@ export const pausesMs: {
   lastFetch: 2_000,
   /** A consumer that is stopped waits this long for RabbitMQ to confirm the end of the consumer, and as long for the end of the connection. */
   lastWord: 1_000,
+  /** A slot's connection that says nothing for this long is given up. PostgreSQL itself speaks every 30 s (wal_sender_timeout). */
+  silentStream: 180_000,
 }
 
 /** The pauses before each release of a claim whose answer never came. The claim may still be on its way to the store, so the release is repeated. */

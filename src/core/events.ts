@@ -84,7 +84,7 @@ export interface Events {
   }
   /**
    * A relay with logical decoding hears of commits from its slot from now on, or has to poll. `reason` is the code of the error: 55006 when
-   * another connection streams the slot, 42704 when there is none.
+   * another connection streams the slot, 42704 when there is none, SILENT when its connection says nothing.
    */
   'relay-decoding': { slot: string; how: 'streaming' | 'polling'; reason?: string }
   /** Messages that were never done with are gone: the broker has trimmed them. */

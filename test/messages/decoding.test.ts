@@ -192,9 +192,25 @@ needs(['postgres', 'pg-logical-replication'], { ours: true }).describe('a relay 
     expect(broker.firsts()).toEqual(ids)
   })
 
+  test('a relay polls until its stream has caught up', async () => {
+    const decoding = await decode()
+    await other.addOne({ key: 'order-1' })
+    await ground.ask('create table if not exists noise (text text)')
+    await ground.ask(`insert into noise select repeat('x', 1000) from generate_series(1, 40000)`)
+    const [end] = await ground.ask('select pg_current_wal_flush_lsn()')
+    const asked = Promise.withResolvers<string[]>()
+    const ask = (): void =>
+      asked.resolve(ground.ask(`select bool_and(sent_lsn >= '${end}'::pg_lsn) from pg_stat_replication`))
+    subscribe('onceonly:relay-decoding', ask)
+    open.relay({ outbox: decoding, publisher: listBroker(), leaseMs }).start()
+    await streaming()
+    unsubscribe('onceonly:relay-decoding', ask)
+    expect(await asked.promise).toEqual(['true'])
+  })
+
   test('a stream that falls silent is noticed, and the relay polls', async () => {
     const broker = listBroker()
-    open.relay({ outbox: await decode(), publisher: broker, leaseMs: 900 }).start()
+    open.relay({ outbox: await decode(), publisher: broker, leaseMs: 3_000 }).start()
     await streaming()
     await wire.setMode('blackHole')
     await eventually('the relay to notice', () => said.includes('relay_1 polling SILENT'))
@@ -263,7 +279,7 @@ needs(['postgres', 'pg-logical-replication'], { ours: true }).describe('a relay 
   test('a dead letter that another process redrives is sent', async () => {
     let isBroken = true
     const broker = listBroker(() => (isBroken ? new Error('refused') : undefined))
-    open.relay({ outbox: await decode(), publisher: broker, leaseMs: 900, onFailure: { skipAfter: 1 } }).start()
+    open.relay({ outbox: await decode(), publisher: broker, leaseMs: 3_000, onFailure: { skipAfter: 1 } }).start()
     await streaming()
     const id = await other.addOne({ key: 'order-1' })
     await eventually('the dead letter', async () => (await other.outbox.deadLetters()).length === 1)

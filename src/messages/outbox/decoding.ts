@@ -114,6 +114,7 @@ export function createDecoding(options: DecodingOptions): Decoding {
       publication: publicationOf(tables),
       clock,
       random,
+      logEnd: () => logEnd(tables),
       heard: known.heard,
       changed,
     })
@@ -232,4 +233,9 @@ function decodedRows(rows: RelaySource, tables: OutboxTables, stream: () => Slot
 async function waitingShards({ database, held }: OutboxTables): Promise<readonly number[]> {
   const found = await database.query(sql`select distinct shard::text as answer from ${held} where state = 'waiting'`)
   return found.map(Number)
+}
+
+async function logEnd({ database }: OutboxTables): Promise<string> {
+  const [position] = await database.query(sql`select pg_current_wal_flush_lsn()::text as answer`)
+  return position!
 }

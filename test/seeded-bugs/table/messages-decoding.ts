@@ -49,14 +49,20 @@ export const decodingBugs: readonly SeededBug[] = [
   ...bugsIn('src/messages/outbox/decoding/stream.ts', 'messages', [
     {
       id: 'decoding: a stream that fell silent counts as one',
-      find: 'if (!isHeard) return end(',
-      replace: 'if (isHeard === undefined) return end(',
+      find: "if (isUp) end('SILENT')",
+      replace: "if (sessions < 0) end('SILENT')",
       caughtBy: inDecoding('a stream that falls silent is noticed, and the relay polls'),
     },
     {
+      id: 'decoding: a stream that is far behind keeps the relay from polling',
+      find: 'positionOf(lsn) >= from && begin()',
+      replace: 'positionOf(lsn) >= 0n && from >= 0n && begin()',
+      caughtBy: inDecoding('a relay polls until its stream has caught up'),
+    },
+    {
       id: 'decoding: the slot keeps the log of all other tables',
-      find: 'isHeard = true\n    reached(lsn)',
-      replace: 'isHeard = true\n    position = lsn',
+      find: 'if (isLive()) reached(lsn)',
+      replace: 'if (isLive()) at((position = lsn))',
       caughtBy: inDecoding('the slot moves on with what is delivered, and with what other tables write'),
     },
   ]),
