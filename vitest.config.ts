@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os'
 import { defineConfig } from 'vitest/config'
 import { findEmbeddedPrograms, findInstalledPrograms, versionVariable } from './test/servers/postgres/programs.ts'
+import { versionsVariable } from './test/servers/versions.ts'
 
 // Tests that start servers, or move gigabytes, run in processes of their own; all others share threads, without isolation,
 // and are quick.
@@ -8,6 +9,8 @@ const servers = [
   'src/stores/{postgres,redis,redis-postgres,mysql,dynamodb,mongodb}/*.test.ts',
   'src/messages/{kafka,rabbitmq,nats,sqs,redis-streams}{.test.ts,/**/*.test.ts}',
   'test/**/*.test.ts',
+  // Once by `npm run test:versions`, and not in every run.
+  ...(process.env[versionsVariable] === undefined ? [] : ['test/**/*.versions.ts']),
 ]
 // These need no server and are quick, though they belong to no single file of src.
 const quick = [
