@@ -1,6 +1,7 @@
 // MySQL itself, unpacked from Debian sid, where it may be absent some day: its tests are then skipped even if all servers are
 // required. MariaDB stands in for it in all other tests. Invariant: each start has its own data folder, copied from one that is made
 // once a run.
+import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { listensOn } from './listens-on.ts'
@@ -28,6 +29,12 @@ export const mysql: Server<MariadbOptions, RunningMariadb> = {
 }
 
 const program = 'usr/sbin/mysqld'
+
+/** "9.7.4". */
+export function mysqlVersion(): string | undefined {
+  const { file, args } = command(folder, ['--version'])
+  return /Ver (\d[\d.]*)/.exec(spawnSync(file, args, { encoding: 'utf8' }).stdout ?? '')?.[1]
+}
 
 export async function startMysql(options: MariadbOptions = {}): Promise<RunningMariadb> {
   if (!existsSync(folder)) throw new Error(`${missing}; cure: npm run servers`)

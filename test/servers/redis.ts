@@ -2,9 +2,9 @@
 // process is a server of its own in a guarded folder of its own.
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { findProgram } from './find-program.ts'
 import { pollUntil } from './poll.ts'
 import { redisCommand, redisInfo } from './redis/command.ts'
+import { redisPlace, redisProgram } from './redis/programs.ts'
 import { givenServer, type Running, type Server } from './server.ts'
 import { type Place, startServer, type Surroundings } from './server/process.ts'
 
@@ -25,7 +25,7 @@ export const redis: Server<RedisOptions> = {
   find() {
     const url = process.env[urlVariable]
     if (url) return { found: true, where: url, ours: false }
-    const program = findRedis()
+    const program = redisPlace()
     if (program) return { found: true, where: program, ours: true }
     return { found: false, reason: missing, cure: `npm run servers, or set ${urlVariable}` }
   },
@@ -57,8 +57,7 @@ export async function startReplica(primary: Running, options: RedisOptions = {})
 
 // `file` is for what can only be said in a file that the server then rewrites (sentinels).
 export async function startRedisProcess(options: RedisOptions, file?: { lines: string[] }): Promise<Running> {
-  const program = findRedis()
-  if (!program) throw new Error(`${missing}; cure: npm run servers`)
+  if (redisPlace() === undefined) throw new Error(`${missing}; cure: npm run servers`)
   const password = options.config?.['requirepass']
   const urlOf = (port: number): string => `redis://${password ? `:${password}@` : ''}127.0.0.1:${port}`
   return startServer({
@@ -67,7 +66,7 @@ export async function startRedisProcess(options: RedisOptions, file?: { lines: s
     command: (place) => {
       const args = commandLine(place, options.config)
       const path = join(place.folder, 'redis.conf')
-      return { file: program, args: file ? [writeOnce(path, file.lines), ...args, '--sentinel'] : args }
+      return redisProgram(file ? [writeOnce(path, file.lines), ...args, '--sentinel'] : args)!
     },
     // Another Redis may have taken the port and would answer, too: only the process number tells.
     ready: async ({ port }, pid) => {
@@ -108,10 +107,6 @@ function writeOnce(path: string, lines: string[]): string {
 // `save ''` is one empty word; `replicaof host port` is two.
 function words(value: string | number): string[] {
   return String(value).split(' ')
-}
-
-function findRedis(): string | undefined {
-  return findProgram('redis-server', 'valkey-server')
 }
 
 // A numbered database that is empty and that nobody else has marked as his; emptied and given back at the end.
