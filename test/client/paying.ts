@@ -1,0 +1,55 @@
+// A process that pays one order, after it has finished what processes before it left behind. It is killed at its n-th step between
+// choosing a key and having used the answer: node paying.ts FOLDER URL USED ORDER STEP
+
+import { appendFileSync, writeSync } from 'node:fs'
+import { createClient } from '../../src/client/client.ts'
+import type { ClientResponse, KeyStore } from '../../src/client/client.ts'
+import { fileKeys } from '../../src/client/node.ts'
+
+const [folder = '', url = '', used = '', order = '', lastStep = '0'] = process.argv.slice(2)
+let steps = 0
+
+function step(name: string): void {
+  if (++steps !== Number(lastStep)) return
+  writeSync(1, `killed ${name}\n`)
+  process.kill(process.pid, 'SIGKILL')
+}
+
+/** Each call is two steps: before it, and after it. */
+function stepping<Args extends unknown[], T>(name: string, call: (...args: Args) => Promise<T>) {
+  return async (...args: Args): Promise<T> => {
+    step(`before ${name}`)
+    const result = await call(...args)
+    step(`after ${name}`)
+    return result
+  }
+}
+
+const files = fileKeys(folder)
+const keys: KeyStore = {
+  open: stepping('open', files.open),
+  get: files.get,
+  save: stepping('save', files.save),
+  remove: stepping('remove', files.remove),
+  list: files.list,
+}
+const client = createClient({
+  keys,
+  fetch: stepping('fetch', (input: string, init: RequestInit) => fetch(input, init)),
+})
+
+const use = async (response: ClientResponse): Promise<void> => {
+  const { receipt } = (await response.json()) as { receipt: string }
+  step('before use')
+  appendFileSync(used, `${response.operation} ${receipt}\n`)
+  step('after use')
+}
+
+const { failed } = await client.resume(use)
+for (const { error } of failed) throw error
+if (order) {
+  const init = { method: 'POST', body: JSON.stringify({ order }), headers: { 'content-type': 'application/json' } }
+  const response = await client.fetch(`${url}/charges`, init, { operation: `pay:${order}` })
+  await use(response)
+  await response.settled()
+}
