@@ -27,7 +27,9 @@ export { retryBudget } from './client/budget.ts'
 export type { RetryBudget, RetryBudgetOptions } from './client/budget.ts'
 export { browserKeys, indexedDbKeys, webStorageKeys } from './client/browser-keys.ts'
 export { keyInBody } from './client/key-in-body.ts'
+export { keyedFetch } from './client/keyed-fetch.ts'
 export { memoryKeys } from './client/memory-keys.ts'
+export { providers } from './client/providers.ts'
 export type {
   AddedHeaders,
   AttemptReport,

@@ -68,7 +68,7 @@ export const brokenKeys: readonly BrokenKeys[] = [
   {
     mistake: 'the answer is not kept',
     fails: again,
-    open: shared((sound) => ({ save: ({ answer: _, ...record }) => sound.save(record) })),
+    open: shared((sound) => ({ save: (record) => sound.save({ ...record, answer: undefined }) })),
   },
   {
     mistake: 'a later answer replaces the first',
