@@ -2,6 +2,5 @@
 
 export { fileKeys } from './node/file-keys.ts'
 export { keyedInterceptor } from './node/interceptor.ts'
-export type { DispatchController, DispatchHandlerSlice, DispatchOptionsSlice } from './node/interceptor.ts'
 export { sqlKeys } from './node/sql-keys.ts'
 export type { SqlKeys, SqlKeysOptions } from './node/sql-keys.ts'

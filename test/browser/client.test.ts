@@ -41,7 +41,7 @@ needs('chromium').describe('the client in a browser', () => {
   let held = Promise.resolve()
 
   beforeAll(async () => {
-    const code = await bundled(join(import.meta.dirname, '../client/page-with-all.ts'))
+    const code = await bundled(join(import.meta.dirname, '../client/browser-stores.ts'))
     const once = createOnce({ store: memoryStore(), scope: 'shop' })
     const shop = idempotency(once, { tenant: 'shared' })(async (request, response) => {
       const { order } = JSON.parse(await text(request)) as { order: string }

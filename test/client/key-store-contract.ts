@@ -62,7 +62,8 @@ export const keyStoreCases: readonly KeyStoreCase[] = [
       const large = { ...opened, request: { ...opened.request, body } }
       // The very object: so a caller knows that it was the first.
       expect(await one.open(large)).toBe(large)
-      expect(await one.open({ ...large })).not.toBe(large)
+      const again = { ...large }
+      expect(await one.open(again)).not.toBe(again)
       expect(await other.get('pay')).toEqual(large)
       expect(await other.list()).toEqual([large])
       expect(await other.get('another')).toBeUndefined()

@@ -6,7 +6,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { memoryKeys } from '../../src/client/client.ts'
+import { memoryKeys, providers } from '../../src/client/client.ts'
 import { createOnce } from '../../src/core/once.ts'
 import { idempotency } from '../../src/http/node.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
@@ -63,6 +63,27 @@ test('a budget', async () => {
 
 test('a published window', async () => {
   expect(await programs.run('window', programOf('publishedWindow'), [], env)).toBe('86400000 0')
+})
+
+test('a key in the caller’s transaction', async () => {
+  const before = paid
+  expect(await programs.run('within', programOf('keys.within(tx)'), [], env)).toBe('201')
+  expect(paid).toBe(before + 1)
+})
+
+test('libraries that the reader has', async () => {
+  expect(await programs.run('libraries', programOf('keyedInterceptor'), [], env)).toBe('201 201 201')
+  expect(await programs.run('got', programOf("from 'got'"), [], env)).toBe('201')
+})
+
+test('the table of providers is that of the code', () => {
+  for (const [name, { header = 'Idempotency-Key', windowMs = 0 }] of Object.entries(providers)) {
+    const row = text.split('\n').find((line) => line.startsWith(`| \`${name}\` |`))!
+    if (header) expect(row).toContain(`\`${header}\``)
+    const told = /(\d+) (min|h|days) \|$/.exec(row)
+    const unitMs = { min: 60_000, h: 3_600_000, days: 86_400_000 }[told?.[2] ?? 'min']!
+    expect(Number(told?.[1] ?? 0) * unitMs, row).toBe(windowMs)
+  }
 })
 
 test('every option is told about', async () => {

@@ -2,13 +2,14 @@
 // through the dispatcher. The attempts go to the dispatcher behind it, with the caller's own options.
 
 import { buffer } from 'node:stream/consumers'
+import type { Dispatcher } from 'undici'
 import { createClient } from '../client.ts'
 import type { Client, ClientOptions } from '../client.ts'
 
 type HeaderValues = Record<string, string | string[] | undefined>
 
 /** The part of undici's interfaces that is used. */
-export interface DispatchController {
+interface DispatchController {
   readonly aborted: boolean
   readonly paused: boolean
   readonly reason: Error | null
@@ -16,14 +17,14 @@ export interface DispatchController {
   pause(): void
   resume(): void
 }
-export interface DispatchHandlerSlice {
+interface DispatchHandlerSlice {
   onRequestStart?(controller: DispatchController, context: object): void
   onResponseStart?(controller: DispatchController, status: number, headers: HeaderValues, statusText?: string): void
   onResponseData?(controller: DispatchController, chunk: Buffer): void
   onResponseEnd?(controller: DispatchController, trailers: HeaderValues): void
   onResponseError?(controller: DispatchController, error: Error): void
 }
-export interface DispatchOptionsSlice {
+interface DispatchOptionsSlice {
   readonly origin?: string | URL
   readonly path: string
   readonly method: string
@@ -50,10 +51,7 @@ type Through = RequestInit & { readonly dispatchOptions: DispatchOptionsSlice }
  * await request('https://shop.example/payments', { method: 'POST', body: '{"cents":500}', dispatcher })
  * ```
  */
-export function keyedInterceptor(
-  options: Omit<ClientOptions, 'fetch'>,
-  // Whatever undici's own types are in the version that the caller has.
-): (dispatch: never) => (options: never, handler: never) => boolean {
+export function keyedInterceptor(options: Omit<ClientOptions, 'fetch'>): Dispatcher.DispatcherComposeInterceptor {
   const intercept = (dispatch: Dispatch): Dispatch => {
     const client = createClient({ ...options, fetch: (_, init) => attemptThrough(dispatch, init as Through) })
     return (asked, handler) => {

@@ -149,4 +149,26 @@ export const clientBugs: readonly SeededBug[] = [
       caughtBy: byContract('a record that cannot be read is an error, and no absent record'),
     },
   ]),
+  ...bugsIn('src/client/node/sql-keys.ts', 'client', [
+    {
+      id: 'client: SQL: the key is kept outside of the caller’s transaction',
+      find: 'return { open: (record) => cured(() => openIn(database, session, record)) }',
+      replace: 'return { open: (record) => cured(() => openIn(database, session && database, record)) }',
+      caughtBy: byTest(
+        'test/client/sql-keys.test.ts',
+        'the contract of key stores, and a key in the caller’s transaction',
+        'postgres',
+      ),
+    },
+    {
+      id: 'client: SQL: the last to open is told that it was the first',
+      find: 'return standing.openedBy === openedBy ? record : standing.record',
+      replace: 'return standing.record.key === record.key ? record : standing.record',
+      caughtBy: byTest(
+        'test/client/sql-keys.test.ts',
+        'the contract of key stores, and a key in the caller’s transaction',
+        'postgres',
+      ),
+    },
+  ]),
 ]
