@@ -149,7 +149,9 @@ function headersOf(given: unknown): Headers {
   return headers
 }
 
-async function bodyOf(body: unknown): Promise<RequestInit['body']> {
+type SentBody = Exclude<RequestInit['body'], undefined>
+
+async function bodyOf(body: unknown): Promise<SentBody> {
   const isStream = typeof body === 'object' && body !== null && Symbol.asyncIterator in body
-  return isStream ? await buffer(body as AsyncIterable<Uint8Array>) : ((body ?? null) as RequestInit['body'] & object)
+  return isStream ? await buffer(body as AsyncIterable<Uint8Array>) : ((body ?? null) as SentBody)
 }
