@@ -242,9 +242,15 @@ function firstPositions({ partitions }: InboxWorld): (uid: string) => number | u
   return (uid) => positions.get(uid)
 }
 
-/** What was redriven came late, because a person decided so. */
+/**
+ * What was redriven came late, because a person decided so. What one process refused as too old, another may have begun within the
+ * window, and end after those that came behind it.
+ */
 export function judgeOrder({ world }: InboxWorld, group: Group, positionOf: (uid: string) => number | undefined): void {
-  const effects = group.effects.filter(({ isRedriven }) => !isRedriven).map(({ sent }) => sent)
+  const isTooOld = (uid: string): boolean => group.deadLetters.get(uid)?.has('TOO_OLD') === true
+  const effects = group.effects
+    .filter(({ sent, isRedriven }) => !isRedriven && !isTooOld(sent.uid))
+    .map(({ sent }) => sent)
   for (const [key, own] of Map.groupBy(effects, (each) => each.key)) {
     if (key === undefined) continue
     const positions = own.flatMap(({ uid }) => positionOf(uid) ?? [])
