@@ -5,6 +5,7 @@ import type { CommitOffset, KafkaBatch, PartitionName } from './kafka/partition-
 
 export {
   called,
+  closeProducer,
   confluentClient,
   type ConfluentClient,
   type ConfluentError,

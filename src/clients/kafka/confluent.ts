@@ -251,6 +251,14 @@ function sending(producer: ConfluentProducer): KafkaProducer {
   }
 }
 
+/** Closes a transactional producer. Librdkafka need not answer, and the next producer of the same name fences this one anyway. */
+export async function closeProducer(producer: ConfluentProducer): Promise<void> {
+  const closed = called((done) => producer.disconnect(0, done)).catch(() => {})
+  await Promise.race([closed, sleep(systemClock, closeProducerMs, { background: 'background' })])
+}
+
+const closeProducerMs = 3_000
+
 /** Hands one record to librdkafka. */
 export function produce(
   producer: ConfluentProducer,

@@ -5,6 +5,7 @@
 
 import {
   called,
+  closeProducer,
   type ConfluentClient,
   type ConfluentProducer,
   type Halts,
@@ -167,7 +168,7 @@ async function session(work: Work, transactions: { committed: number }): Promise
       await polled.close()
     }
   } finally {
-    await called((done) => producer.disconnect(0, done)).catch(() => {})
+    await closeProducer(producer)
   }
 }
 

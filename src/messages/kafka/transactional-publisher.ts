@@ -7,7 +7,14 @@
 // - A row is forgotten when it is marked as sent, and never because of time.
 // - After an error that says nothing certain the producer is closed. The relay takes its shard anew, which opens the next.
 
-import { called, type ConfluentClient, type ConfluentProducer, type KafkaClient, produce } from '../../clients/kafka.ts'
+import {
+  called,
+  closeProducer,
+  type ConfluentClient,
+  type ConfluentProducer,
+  type KafkaClient,
+  produce,
+} from '../../clients/kafka.ts'
 import type { KafkaOutput } from '../../clients/kafka.ts'
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 import { aString, checkOptions, optional, positiveMs } from '../../core/options.ts'
@@ -106,7 +113,7 @@ function shardPublisher(work: Work): ShardPublisher {
   const disconnect = async (): Promise<void> => {
     over ??= new Error(`the producer ${work.name} is closed`)
     const session = await opening?.catch(() => undefined)
-    if (session) await called((done) => session.producer.disconnect(0, done))
+    if (session) await closeProducer(session.producer)
   }
   // A second disconnect of librdkafka never ends.
   const close = (): Promise<void> => (closing ??= disconnect())
@@ -154,7 +161,7 @@ async function openSession(work: Work): Promise<Session> {
     const unsent = rows.length === 0 ? [] : await shard.unsent(rows)
     return { producer, published: new Map(unsent.map(({ id, place }) => [id, place])) }
   } catch (error) {
-    await called((done) => producer.disconnect(0, done)).catch(() => undefined)
+    await closeProducer(producer)
     throw error
   }
 }

@@ -78,6 +78,12 @@ export const kafkaBugs: readonly SeededBug[] = [
       caughtBy: exactly('offsets and output are one: when the broker refuses a record, nothing is committed'),
     },
     {
+      id: 'kafka: a worker that stood still commits',
+      find: 'halts.check()\n',
+      replace: '',
+      caughtBy: exactly('a worker that stood still for most of its session commits nothing, and begins anew'),
+    },
+    {
       id: 'kafka: a random transactional id',
       find: 'client.transactionalProducer(transactionalId, {',
       replace: 'client.transactionalProducer(`${transactionalId}-${systemRandom.uuid()}`, {',
@@ -160,6 +166,12 @@ export const kafkaBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/clients/kafka/confluent.ts', 'messages', [
+    {
+      id: 'kafka: a worker waits for ever for a producer to close',
+      find: 'await Promise.race([closed, sleep(',
+      replace: 'await Promise.all([closed, sleep(',
+      caughtBy: exactly('a producer that does not close holds up nothing'),
+    },
     {
       id: 'kafka: control records of aborted transactions are believed',
       find: "isolation: 'read_committed',\n    begin",
