@@ -167,12 +167,6 @@ export const kafkaBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/clients/kafka/confluent.ts', 'messages', [
     {
-      id: 'kafka: a worker waits for ever for a producer to close',
-      find: 'await Promise.race([closed, sleep(',
-      replace: 'await Promise.all([closed, sleep(',
-      caughtBy: exactly('a producer that does not close holds up nothing'),
-    },
-    {
       id: 'kafka: control records of aborted transactions are believed',
       find: "isolation: 'read_committed',\n    begin",
       replace: "isolation: 'read_uncommitted',\n    begin",
