@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'vitest'
 import { sqlKeys } from '../../src/client/node.ts'
 import type { SqlKeys } from '../../src/client/node.ts'
-import { startMariadbMessages, startPostgresMessages, startSqliteMessages } from '../messages/grounds.ts'
+import { startMysqlMessages, startPostgresMessages, startSqliteMessages } from '../messages/grounds.ts'
 import type { MessagesGround, OpenStore } from '../messages/grounds.ts'
 import { needs } from '../servers/needs.ts'
 import { keyStoreCases, record } from './key-store-contract.ts'
@@ -48,4 +48,4 @@ async function inTransactions({ database }: OpenStore, keys: SqlKeys<unknown>): 
 
 describe('sqlite', () => suite(startSqliteMessages))
 needs('postgres').describe('postgres', () => suite(() => startPostgresMessages()))
-needs('mariadb').describe('mariadb', () => suite(() => startMariadbMessages()))
+needs('mariadb').describe('mariadb', () => suite(() => startMysqlMessages()))
