@@ -247,11 +247,13 @@ needs(['postgres', 'pg-logical-replication'], { ours: true }).describe('a relay 
 
   test('a relay whose slot another one streams polls until the slot is free', async () => {
     const broker = listBroker()
-    const holder = open.relay({ outbox: await decode(), publisher: broker, leaseMs, shardsMax: 2 })
+    // Two that begin at once can want the same shard, and one of them looks for another when it attends to its lease.
+    const shared = { publisher: broker, leaseMs: 3_000, shardsMax: 2 }
+    const holder = open.relay({ outbox: await decode(), ...shared })
     holder.start()
     await streaming()
     const second = await decode('relay_1', other.outbox)
-    other.relay({ outbox: second, publisher: broker, leaseMs, shardsMax: 2 }).start()
+    other.relay({ outbox: second, ...shared }).start()
     await eventually('the second to find it taken', () => said.includes('relay_1 polling 55006'))
     const ids = await Promise.all(Array.from({ length: 40 }, (_, index) => other.addOne({ key: `key-${index}` })))
     await eventually('those of both relays to arrive', () => broker.firsts().length === ids.length)
