@@ -171,16 +171,8 @@ export function createOutbox<Tx>(options: OutboxOptions<Tx>): Outbox<Tx> {
     status: () => rows.status().catch(cure),
     rows,
     deadLetters: (filter) => held.deadLetters(filter).catch(cure),
-    redrive: async (filter, reason) => {
-      const redriven = await held.redrive(filter, reason).catch(cure)
-      wake()
-      return redriven
-    },
-    discard: async (filter, reason) => {
-      const discarded = await held.discard(filter, reason).catch(cure)
-      wake()
-      return discarded
-    },
+    redrive: (filter, reason) => held.redrive(filter, reason).catch(cure).finally(wake),
+    discard: (filter, reason) => held.discard(filter, reason).catch(cure).finally(wake),
   }
   return offerTables(outbox, tables)
 }
