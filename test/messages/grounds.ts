@@ -92,7 +92,7 @@ export async function startPostgresMessages(settings?: PostgresOptions['settings
   }
 }
 
-export async function startMariadbMessages(start = startMariadb): Promise<MessagesGround> {
+export async function startMysqlMessages(start = startMariadb): Promise<MessagesGround> {
   const server = await start()
   const url = await server.createDatabase()
   const admin = mysqlPool(url)
@@ -155,10 +155,10 @@ export async function startSqliteMessages(): Promise<MessagesGround> {
 // The same cases on every database, each skipped with its reason where its server is missing.
 export const grounds = [
   { name: 'postgres', server: 'postgres', start: () => startPostgresMessages() },
-  { name: 'mariadb', server: 'mariadb', start: () => startMariadbMessages() },
+  { name: 'mariadb', server: 'mariadb', start: () => startMysqlMessages() },
   { name: 'sqlite', server: undefined, start: startSqliteMessages },
   // As MariaDB in what inbox and outbox ask of it: once by `npm run test:versions`, and not in every run.
   ...(process.env[versionsVariable] === undefined
     ? []
-    : [{ name: 'mysql', server: 'mysql', start: () => startMariadbMessages(startMysql) } as const]),
+    : [{ name: 'mysql', server: 'mysql', start: () => startMysqlMessages(startMysql) } as const]),
 ] as const
