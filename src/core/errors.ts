@@ -1,15 +1,41 @@
 // The one error class. Before a caller retries it must know one thing: may the effect have happened? `executed` says so:
 // 'no' only when this call did not run the effect and has learnt of no attempt that did or might.
 
+export type ErrorCode =
+  | 'INVALID_ARGUMENT'
+  | 'UNSUPPORTED'
+  | 'IN_FLIGHT'
+  | 'MISMATCH'
+  | 'EXPIRED'
+  | 'IN_DOUBT'
+  | 'CLAIM_LOST'
+  | 'DEADLINE_PASSED'
+  | 'STORE_UNAVAILABLE'
+  | 'STORE_UNSAFE'
+  | 'SCHEMA_MISSING'
+  | 'PARKED'
+  | 'NEWER_VERSION'
+  | 'TRANSACTION_CONFLICT'
+  | 'COMMIT_REFUSED'
+  | 'OUTCOME_UNKNOWN'
+  | 'NO_ANSWER'
+  | 'OUTCOME_UNREADABLE'
+  | 'OUTCOME_NOT_STORED'
+
+interface CodeMeaning {
+  readonly executed: Executed
+  readonly retryable: boolean
+}
+
 // Each once, and not in every row: browsers load this table.
-const refused = { executed: 'no', retryable: false } as const
-const notNow = { executed: 'no', retryable: true } as const
-const inDoubt = { executed: 'unknown', retryable: false } as const
-const askAgain = { executed: 'unknown', retryable: true } as const
-const executed = { executed: 'yes', retryable: false } as const
+const refused: CodeMeaning = { executed: 'no', retryable: false }
+const notNow: CodeMeaning = { executed: 'no', retryable: true }
+const inDoubt: CodeMeaning = { executed: 'unknown', retryable: false }
+const askAgain: CodeMeaning = { executed: 'unknown', retryable: true }
+const executed: CodeMeaning = { executed: 'yes', retryable: false }
 
 /** Every code, with what it says about the effect. docs/errors.md has the cure of each code, and a test compares the two. */
-export const errorCodes = {
+export const errorCodes: Readonly<Record<ErrorCode, CodeMeaning>> = {
   INVALID_ARGUMENT: refused,
   UNSUPPORTED: refused,
   IN_FLIGHT: askAgain,
@@ -29,9 +55,8 @@ export const errorCodes = {
   NO_ANSWER: askAgain,
   OUTCOME_UNREADABLE: executed,
   OUTCOME_NOT_STORED: executed,
-} as const
+}
 
-export type ErrorCode = keyof typeof errorCodes
 export type Executed = 'yes' | 'no' | 'unknown'
 
 export interface OnceErrorDetails {
