@@ -42,6 +42,7 @@ const roomWords: readonly (readonly [prefix: string, words: readonly string[]])[
   ['src/stores/redis/', ['Redis store']],
   ['src/messages/inbox', ['inbox']],
   ['src/messages/relay', ['relay']],
+  ['src/messages/by-hand', ['inbox', 'outbox']],
   ['src/messages/', ['messages']],
 ]
 
