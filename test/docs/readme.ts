@@ -1,6 +1,9 @@
 // The programs of README and docs/writing-a-store.md run as written, and print what their comments say.
 
+import { once } from 'node:events'
 import { cpSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
 import { needs } from '../servers/needs.ts'
@@ -13,7 +16,7 @@ const running = openPrograms()
 cpSync(join(root, 'test/docs/shop.ts'), join(running.folder, 'shop.ts'))
 afterAll(() => running[Symbol.dispose]())
 
-const [first, onExpress, inTransaction, saga, messages] = take('README.md')
+const [first, onExpress, inTransaction, saga, messages, client] = take('README.md')
 const [contract] = take('docs/writing-a-store.md')
 const [encrypted] = take('docs/codecs.md')
 
@@ -66,6 +69,21 @@ test('the saga holds the stock, charges, and has a worker', async () => {
 test('the message has one mail, and the relay says what it sent', async () => {
   const said = await running.run('messages', `${messages!.code}\nprocess.exit()`)
   expect(said.split('\n')).toEqual(['mail for order-42', 'handled', 'duplicate', '{ sent: 1, held: 0, dead: 0 }'])
+})
+
+test('the client asks again with the same key and the same bytes', async () => {
+  const asked: string[] = []
+  const server = createServer(async (request, response) => {
+    asked.push(`${request.headers['idempotency-key']} ${await request.toArray()}`)
+    if (asked.length === 1) response.writeHead(503).end()
+    else response.writeHead(201, { 'Idempotent-Replayed': 'true' }).end()
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const env = { SHOP_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }
+  expect(await running.run('client', client!.code, [], env)).toBe('201 true')
+  server.close()
+  expect(asked).toHaveLength(2)
+  expect(new Set(asked).size).toBe(1)
 })
 
 test('the contract of docs/writing-a-store.md is a whole test file', async () => {
