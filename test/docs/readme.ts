@@ -73,10 +73,14 @@ test('the message has one mail, and the relay says what it sent', async () => {
 
 test('the client asks again with the same key and the same bytes', async () => {
   const asked: string[] = []
-  const server = createServer(async (request, response) => {
-    asked.push(`${request.headers['idempotency-key']} ${await request.toArray()}`)
-    if (asked.length === 1) response.writeHead(503).end()
-    else response.writeHead(201, { 'Idempotent-Replayed': 'true' }).end()
+  const server = createServer((request, response) => {
+    let body = ''
+    request.on('data', (chunk: Buffer) => (body += chunk.toString()))
+    request.on('end', () => {
+      asked.push(`${request.headers['idempotency-key']} ${body}`)
+      if (asked.length === 1) response.writeHead(503).end()
+      else response.writeHead(201, { 'Idempotent-Replayed': 'true' }).end()
+    })
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
   const env = { SHOP_URL: `http://127.0.0.1:${(server.address() as AddressInfo).port}` }
@@ -84,6 +88,7 @@ test('the client asks again with the same key and the same bytes', async () => {
   server.close()
   expect(asked).toHaveLength(2)
   expect(new Set(asked).size).toBe(1)
+  expect(asked[0]).toMatch(/ \{"order":"order-42","cents":500\}$/)
 })
 
 test('the contract of docs/writing-a-store.md is a whole test file', async () => {
