@@ -88,20 +88,23 @@ export function kafkaPublisher(options: KafkaPublisherOptions): Publisher {
   }
 }
 
+/** A message of this size may be refused for its size, and what is sent with it is not. Limits below this are unusual. */
+const largeBytes = 32_768
+
 /**
- * Kafka keeps the order within a partition only. So a key whose messages go to several topics waits at each change of topic, and goes
- * no further after a message that failed. Mostly all messages are one wave.
+ * Kafka keeps the order within a partition only. So a key whose messages go to several topics waits at each change of topic and after
+ * each large message, and goes no further after a message that failed. Mostly all messages are one wave.
  */
 async function inWaves(
   messages: readonly Outgoing[],
   send: (wave: readonly Outgoing[]) => Promise<readonly Published[]>,
 ): Promise<readonly Published[]> {
-  const last = new Map<string, { topic: string; wave: number }>()
-  const waveOf = messages.map(({ key, topic }) => {
+  const last = new Map<string, { topic: string; wave: number; isLarge: boolean }>()
+  const waveOf = messages.map(({ key, topic, body }) => {
     if (key === undefined) return 0
-    const before = last.get(key) ?? { topic, wave: 0 }
-    const wave = before.topic === topic ? before.wave : before.wave + 1
-    last.set(key, { topic, wave })
+    const before = last.get(key) ?? { topic, wave: 0, isLarge: false }
+    const wave = before.topic === topic && !before.isLarge ? before.wave : before.wave + 1
+    last.set(key, { topic, wave, isLarge: body.length >= largeBytes })
     return wave
   })
   const published: Published[] = messages.map(() => undefined)

@@ -34,6 +34,14 @@ export const kafkaBugs: readonly SeededBug[] = [
       caughtBy: published('a message that is too large for the broker fails by itself'),
     },
     {
+      id: 'kafka: what follows a large message of its key is sent with it',
+      find: 'before.topic === topic && !before.isLarge',
+      replace: 'before.topic === topic',
+      caughtBy: published(
+        '@confluentinc/kafka-javascript: a message that is too large for the broker fails by itself, with what follows of its key',
+      ),
+    },
+    {
       id: 'kafka: after a message that failed the next of its key is sent',
       find: 'if (failed && key !== undefined) failedKeys.set(key, failed)',
       replace: '',
