@@ -161,8 +161,8 @@ needs(['kafka', 'confluent']).describe('kafkaTransactionalPublisher', () => {
       const planned = { url, path, transactionalId, controlTopic, leaseMs: 2_000, batch: 10 }
       const start = (kill: number): Worker => {
         const point = points[kill % points.length]!
-        // It opens once per shard that it takes.
-        const plan = { signal: 'SIGKILL', point, after: point === 'before open' ? 0 : randomInt(6) } as const
+        // It opens once per shard that it takes, and its first commit is that of its epoch, which holds no row.
+        const plan = { signal: 'SIGKILL', point, after: point === 'before open' ? 0 : 1 + randomInt(5) } as const
         return startWorker('relay-worker.ts', { ...planned, ...(kill < kills && { plan }) } satisfies RelayWorker)
       }
       let begun = 0

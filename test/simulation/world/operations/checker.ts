@@ -275,7 +275,13 @@ function checkInvocation(operation: OperationRecord, invocation: Invocation, tra
   const isOver = last?.state === 'undone' || (does === 'run' && last?.state === 'done')
   if (isHolder && isOver) report('step-not-again', `${who}, and it was ${last.state}`)
   if (isHolder && does === 'run') checkAsked(invocation, last, who, report)
-  if (does === 'undo') return checkUndo(operation, step, trail, recordsSeen, who, report)
+  if (does === 'undo') {
+    const before = trail.filter((each) => each.at < recordsSeen)
+    // A zombie has not seen what another attempt took up again since.
+    const own = before.findLastIndex((each) => each.token === token)
+    const known = isHolder || own < 0 ? before : before.slice(0, own + 1)
+    return checkUndo(operation, step, known, who, report)
+  }
   if (step.kind === 'transaction') return
   const began = trail.findLast((each) => each.name === name && each.token === token && each.at < recordsSeen)
   if (began?.state !== 'began') report('began-before-run', `${who}, and that it begins was not recorded`)
@@ -302,12 +308,10 @@ function mayHaveRun(state: StepState | undefined): boolean {
 function checkUndo(
   operation: OperationRecord,
   step: StepPlan,
-  trail: Recorded[],
-  recordsSeen: number,
+  before: readonly Recorded[],
   who: string,
   report: Report,
 ): void {
-  const before = trail.filter((each) => each.at < recordsSeen)
   // Code that has changed may have put a step in front of one that began before it.
   const beganAt = (of: string): number =>
     before.findIndex(({ name, state }) => name === of && (state === 'began' || state === 'done'))
