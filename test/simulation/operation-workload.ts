@@ -671,7 +671,11 @@ async function decideParked(stage: Stage, { checkout }: Running, index: number):
   if (!recorded || recorded.dueAtMs !== undefined || isHeld || stage.active > 0 || outside.underWay() > 0) return
   const status = await checkout.status(`${index}`).catch(() => undefined)
   if (!status) return
-  if (status.state !== 'parked' && status.state !== 'running') operation.shownAs = status.state
+  // Somebody may have cancelled it while it was looked at.
+  const isStill =
+    server.data.entries.get(operation.key)?.attempt === row?.attempt &&
+    server.data.operations.get(operation.key)?.dueAtMs === undefined
+  if (status.state !== 'parked' && status.state !== 'running' && isStill) operation.shownAs = status.state
   if (status.state !== 'parked') return
   counts.parks++
   if (plan.drift && isBeyondHelp(status)) {

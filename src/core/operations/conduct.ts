@@ -106,7 +106,9 @@ async function planFailure(conducting: Conducting, thrown: unknown, failures: nu
   if (ending && isPastPivot(journal)) {
     if (ending.why === 'exhausted') return parkPastPivot(journal, ending, failures)
   } else if (ending) return goBack(conducting, { ending, undos: 'known', thrown })
-  const course = { ...journal.course, failures, lastError }
+  // One that was parked and goes on, because a person cancelled it, waits for no person any more.
+  const { parked: _parked, ...going } = journal.course
+  const course = { ...going, failures, lastError }
   const afterMs = Math.round(backoffMs(definition.backoff, failures - 1, runtime.random))
   return {
     do: 'wait',
