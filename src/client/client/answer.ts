@@ -1,5 +1,5 @@
 // An answer that is read whole: it can be judged, kept, and given to the caller as a Response. A body that breaks off is a failed
-// attempt. What cannot be kept (server-sent events, more than answerBytesMax) goes to the caller as it arrives.
+// attempt. What cannot be kept (server-sent events, a Content-Length above answerBytesMax) goes to the caller as it arrives.
 
 import type { KeptAnswer } from '../pending.ts'
 import { fromBase64, toBase64 } from './bytes.ts'

@@ -77,7 +77,7 @@ export interface ClientOptions {
   readonly onShortWindow?: (found: ShortWindow) => void
   /** A larger request is refused, as a retry must send the same bytes. 10 MiB unless given. */
   readonly bodyBytesMax?: number
-  /** A larger response is passed on as it arrives, and is not kept. 1 MiB unless given. */
+  /** A response whose Content-Length is larger is passed on as it arrives, and is not kept. 1 MiB unless given. */
   readonly answerBytesMax?: number
   readonly clock?: Clock
   readonly random?: Omit<Random, 'uuid'>

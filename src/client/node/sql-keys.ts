@@ -96,14 +96,14 @@ async function openIn(database: SqlDatabase, session: SqlSession, record: Pendin
   const isMysql = database.dialect === 'mysql'
   const id = idOf(record.operation)
   const openedBy = systemRandom.uuid()
-  const insert = piece(isMysql ? 'insert ignore into' : 'insert into')
-  const orNothing = piece(isMysql ? '' : 'on conflict (id) do nothing')
+  const insert = isMysql ? sql`insert ignore into` : sql`insert into`
+  const orNothing = isMysql ? sql`` : sql`on conflict (id) do nothing`
   const kept = JSON.stringify({ openedBy, record } satisfies Kept)
   for (;;) {
     await session.query(sql`${insert} ${table} (id, kept) values (${id}, ${kept}) ${orNothing}`)
     // Locked, so that a transaction with an older view sees the row that stands, too.
     const [row] = await session.query(
-      sql`select kept as answer from ${table} where id = ${id} ${session === database ? piece('') : forUpdate(database)}`,
+      sql`select kept as answer from ${table} where id = ${id} ${session === database ? sql`` : forUpdate(database)}`,
     )
     // Unless it was removed in this moment: then the name is free.
     if (row === undefined) continue
@@ -144,11 +144,7 @@ async function change(
 }
 
 function forUpdate({ dialect }: SqlDatabase): SqlStatement {
-  return piece(dialect === 'sqlite' ? '' : 'for update')
-}
-
-function piece(text: string): SqlStatement {
-  return { texts: [text], values: [] }
+  return dialect === 'sqlite' ? sql`` : sql`for update`
 }
 
 const isMissing = /no such table|does not exist|doesn't exist|is missing/
