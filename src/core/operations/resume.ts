@@ -95,7 +95,8 @@ async function expireUnasked(context: OperationContext, entry: Entry): Promise<'
   if (!(await readLedger(context, key))) return 'over'
   const { request } = continuingCall(context, { ...entry, input: noInput })
   const verdict = await inStore(context, 'recover', key, () =>
-    store.claim(key, { ...request, version: entry.version, token: runtime.random.uuid() }),
+    // Enlisted, so that a worker sees what a late duplicate of this begins.
+    store.enlist(key, { ...request, version: entry.version, token: runtime.random.uuid() }),
   )
   if (verdict.is === 'busy') return 'busy'
   if (verdict.is !== 'granted' || !(await isAskedFor(context, verdict))) return 'over'

@@ -331,6 +331,30 @@ describe('what no caller has asked for', () => {
     expect(await late.checkout.run('2', {})).toMatchObject({ attempt: 1, replayed: false })
   })
 
+  test('a late duplicate of the claim that ends what no caller asked for leaves nothing either', async () => {
+    const here = openShop()
+    const store = memoryStore({ data: here.data })
+    const charge = vi.fn()
+    const key = { scope: define(here.process(), charge).scope, id: '1' }
+    await beginUnasked(here, store, { ...unseen, key, fingerprint: fingerprint({}) })
+    let again: (() => Promise<unknown>) | undefined
+    const kept =
+      (ask: MemoryStore['enlist']): MemoryStore['enlist'] =>
+      (...given) => {
+        again ??= () => ask(...given)
+        return ask(...given)
+      }
+    const twice = Object.assign({}, store, { claim: kept(store.claim), enlist: kept(store.enlist) })
+    const once = here.process({ store: twice })
+    const worker = once.recover([define(once, charge)], { everyMs: 1_000 })
+    await here.clock.advance(20_000)
+    expect(await again!()).toMatchObject({ is: 'granted', how: 'fresh' })
+    await here.clock.advance(100_000)
+    await worker.stop()
+    expect([here.data.entries.size, here.data.operations.size]).toEqual([0, 0])
+    expect(charge).not.toHaveBeenCalled()
+  })
+
   test('a worker that comes to throw away what no caller asked for leaves it when a caller has asked since', async () => {
     const here = openShop()
     const store = memoryStore({ data: here.data })

@@ -196,6 +196,15 @@ export const operationBugs: readonly SeededBug[] = [
       ),
     },
     {
+      id: 'a late duplicate of a claim of a worker begins what nobody sees',
+      find: 'store.enlist(key, { ...request, version: entry.version,',
+      replace: 'store.claim(key, { ...request, version: entry.version,',
+      caughtBy: byTest(
+        inWorker,
+        'a late duplicate of the claim that ends what no caller asked for leaves nothing either',
+      ),
+    },
+    {
       id: 'what a dead worker began by mistake is kept for ever',
       find: `  if (!hasInput(entry)) return expireUnasked(context, entry)`,
       replace: `  if (!hasInput(entry)) return 'over'`,
