@@ -351,6 +351,7 @@ describe('what no caller has asked for', () => {
     expect(await again!()).toMatchObject({ is: 'granted', how: 'fresh' })
     await here.clock.advance(100_000)
     await worker.stop()
+    await store.sweep({ limit: 100 })
     expect([here.data.entries.size, here.data.operations.size]).toEqual([0, 0])
     expect(charge).not.toHaveBeenCalled()
   })
