@@ -19,6 +19,7 @@ describe('docs/operating.md', () => import('./docs/operating.ts').then(() => {})
 describe('docs/operations.md', () => import('./docs/operations.ts').then(() => {}))
 describe('docs/stores.md and docs/operating.md', () => import('./docs/stores.ts').then(() => {}))
 describe('docs/testing.md', () => import('./docs/testing.ts').then(() => {}))
+describe('docs/webhooks.md', () => import('./docs/webhooks.ts').then(() => {}))
 describe('docs/writes.md', () => import('./docs/writes.ts').then(() => {}))
 
 test('no TypeScript block is left that only compiles, and none is JavaScript', () => {

@@ -31,7 +31,7 @@ const arrows: Readonly<Record<string, readonly string[]>> = {
   http: ['sessions'],
   messages: ['clients'],
   sessions: ['clients'],
-  webhooks: ['messages'],
+  webhooks: ['clients', 'messages', 'http'],
   client: ['clients'],
   writes: ['clients'],
   telemetry: [],

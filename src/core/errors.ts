@@ -4,6 +4,7 @@
 export type ErrorCode =
   | 'INVALID_ARGUMENT'
   | 'UNSUPPORTED'
+  | 'UNAUTHENTICATED'
   | 'IN_FLIGHT'
   | 'MISMATCH'
   | 'EXPIRED'
@@ -38,6 +39,7 @@ const executed: CodeMeaning = { executed: 'yes', retryable: false }
 export const errorCodes: Readonly<Record<ErrorCode, CodeMeaning>> = {
   INVALID_ARGUMENT: refused,
   UNSUPPORTED: refused,
+  UNAUTHENTICATED: refused,
   IN_FLIGHT: askAgain,
   MISMATCH: refused,
   EXPIRED: inDoubt,

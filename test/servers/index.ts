@@ -19,6 +19,7 @@ import { redis } from './redis.ts'
 import { bun, deno, next } from './runtimes.ts'
 import type { Found, Missing } from './server.ts'
 import { spin } from './spin.ts'
+import { standardwebhooks } from './standardwebhooks.ts'
 
 export const servers = {
   postgres,
@@ -41,6 +42,7 @@ export const servers = {
   bun,
   deno,
   next,
+  standardwebhooks,
 }
 
 export type ServerName = keyof typeof servers
