@@ -47,6 +47,8 @@ function configure(files: readonly string[], report: string): object {
       '!src/**',
       '!test',
       '!test/**',
+      '!docs',
+      '!docs/**',
       'test/mutants/node_modules',
       'test/servers/packages',
       '!package.json',
