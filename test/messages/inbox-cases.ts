@@ -102,6 +102,46 @@ export const inboxCases: Readonly<Record<string, InboxCase>> = {
       ['m-1', 'MISMATCH'],
       ['m-2', 'MISMATCH'],
     ])
+    const { inbox: hasty } = await subject.consumer({ consumer: 'hasty', delivery: 'at-most-once' })
+    await hasty.handle(message('m-1'), () => {})
+    expect(kinds([await hasty.handle(other, (tx) => effect(tx, 'other'))])).toEqual(['MISMATCH'])
+    expect(await hasty.parked()).toHaveLength(1)
+  },
+
+  async 'a message that was redriven is not run again, however often it comes, is parked and redriven'(subject) {
+    const letters: string[] = []
+    const deadLetter = (_message: Message, { code }: { code: string }): void => void letters.push(code)
+    const [first, second] = [await subject.consumer({ deadLetter }), await subject.consumer({ deadLetter })]
+    await first.inbox.handle(message('m-1'), (tx) => first.effect(tx, 'm-1'))
+    const other = message('m-1', { text: 'another body' })
+    const third = message('m-1', { text: 'a third body' })
+    const old = message('m-2', { sentAtMs: 1 })
+    const run = (tx: unknown, { body }: Message): Promise<void> => first.effect(tx, Buffer.from(body).toString())
+    for (const each of [other, third, old]) await first.inbox.handle(each, run)
+    expect(await first.inbox.redrive()).toBe(3)
+    // The second parks it anew while the first has removed it, and has not committed.
+    const racing: Promise<unknown>[] = []
+    const done = await first.inbox.runRedriven(async (tx, redriven) => {
+      racing.push(second.inbox.handle(redriven, run).catch((error: unknown) => error))
+      await run(tx, redriven)
+    })
+    expect(done).toBe(3)
+    await Promise.all(racing)
+    for (const { inbox } of [first, second]) {
+      expect(kinds([await inbox.handle(other, run), await inbox.handle(third, run)])).toEqual([
+        'duplicate',
+        'duplicate',
+      ])
+      const both = await inbox.handleBatch([message('m-1'), other], (tx) => first.effect(tx, 'a batch'))
+      expect(kinds(both)).toEqual(['duplicate', 'duplicate'])
+      // Nobody looks for the mark of a message that is too old.
+      expect(kinds([await inbox.handle(old, run)])).toEqual(['TOO_OLD'])
+      expect(await inbox.redrive()).toBeGreaterThan(0)
+      expect(await inbox.runRedriven(run)).toBe(0)
+      expect(await inbox.parked()).toEqual([])
+    }
+    expect(letters.filter((code) => code === 'MISMATCH').length).toBeLessThanOrEqual(4)
+    expect((await subject.ground.effects()).toSorted()).toEqual(['a third body', 'another body', 'body of m-2', 'm-1'])
   },
 
   async 'a batch is one transaction, with its duplicates told apart, inside of it and before it'(subject) {

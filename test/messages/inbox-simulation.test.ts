@@ -12,7 +12,7 @@ const schedulesFixed = 100
 const schedulesFresh = 300
 
 // A message that was parked under the hands of the process that ran its last attempt.
-const found: readonly number[] = [146]
+const found: readonly number[] = [170]
 
 const simulations = [
   { what: 'inbox', judge: judgeInboxSchedule, quotas: inboxQuotas, found },

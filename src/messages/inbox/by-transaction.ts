@@ -236,9 +236,10 @@ async function bounded(
   }
 }
 
-async function markAlone<M>({ database, marks, settings }: Context<M>, message: Read<M>): Promise<Handled> {
+async function markAlone<M>(context: Context<M>, message: Read<M>): Promise<Handled> {
+  const { database, marks, settings } = context
   const [found] = await marks.receive([message])
-  if (found!.is === 'known' && found!.fingerprint !== message.fingerprint) return refused('MISMATCH', mismatch.detail)
+  if (found!.is === 'known' && found!.fingerprint !== message.fingerprint) return park(context, message, mismatch)
   if (found!.is === 'busy') return busy()
   const open = await database.begin(keyOfMark(settings.scope, [message]))
   try {
@@ -285,6 +286,7 @@ async function park<M>(context: Context<M>, message: Read<M>, { code, detail, at
   const { database, marks, parking, settings } = context
   const { scope } = settings
   const { id, fingerprint } = message
+  if (code === 'MISMATCH' && (await marks.isRedriven(message))) return { is: 'duplicate' }
   if (settings.deadLetter) {
     if (code === 'ATTEMPTS' && !(await isFree(context, message))) return busy()
     await settings.deadLetter(message.message, { code, detail })

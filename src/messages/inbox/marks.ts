@@ -5,6 +5,7 @@
 import type { SqlDatabase, SqlSession } from '../../clients/sql-database.ts'
 import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
+import { keyOf } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import { among, columnsOf, read } from './columns.ts'
 import type { Columns } from './columns.ts'
@@ -38,8 +39,13 @@ export interface Marks {
   /** Those of them that are not to be run any more, committed by whoever has run them. */
   done(session: SqlSession, messages: readonly Identified[]): Promise<ReadonlySet<string>>
   put(session: SqlSession, id: string, state: MarkState): Promise<void>
-  /** Writes a mark that is done, whatever is there. */
-  complete(session: SqlSession, message: Identified): Promise<void>
+  /**
+   * Marks a message as done that a person has redriven. Resolves to the id of its mark: when another message had its id first, it has a
+   * mark of its own. Undefined when it was done before.
+   */
+  complete(session: SqlSession, message: Identified): Promise<string | undefined>
+  /** A message whose id another one had first was redriven, and is done. */
+  isRedriven(message: Identified): Promise<boolean>
   /** Deletes up to `limit` marks of this consumer's messages that came before. Parked ones stay. */
   sweep(beforeMs: number, limit: number): Promise<void>
 }
@@ -53,7 +59,7 @@ interface Table extends Columns {
 export function marksOn(database: SqlDatabase, scope: string): Marks {
   const { dialect } = database
   const on: Table = { ...columnsOf(dialect), database, scope, table: database.table('inbox') }
-  const { table, bound, insert, orNothing } = on
+  const { table, bound } = on
   const atOnce = dialect === 'postgres'
   return {
     async receive(messages) {
@@ -66,11 +72,10 @@ export function marksOn(database: SqlDatabase, scope: string): Marks {
     async put(session, id, state) {
       await session.query(sql`update ${table} set state = ${state} where ${one(on, id)}`)
     },
-    async complete(session, { id, fingerprint }) {
-      await session.query(sql`
-        ${insert} ${table} (scope, id, fingerprint, state, attempts, at_ms)
-        values (${bound(scope)}, ${bound(id)}, ${fingerprint}, 'd', 1, ${database.nowMs()}) ${orNothing}`)
-      await session.query(sql`update ${table} set state = 'd' where ${one(on, id)}`)
+    complete: (session, message) => complete(on, session, message),
+    async isRedriven(message) {
+      const own = sql`${one(on, ownIdOf(scope, message))} and state <> 'r'`
+      return (await database.query(sql`select ${on.row(sql`state`)} from ${table} where ${own}`)).length > 0
     },
     async sweep(beforeMs, limit) {
       // Of this consumer only: another one may remember for longer.
@@ -217,6 +222,44 @@ async function done(on: Table, session: SqlSession, messages: readonly Identifie
     select ${row(name(sql`id`), sql`fingerprint`)} from ${table}
     where scope = ${bound(scope)} and ${among(sql`id`, ids)} and state <> 'r' order by id ${skipLocked}`)
   return sameMessages(on, messages, found)
+}
+
+/** The mark of a message whose id another one had first. */
+function ownIdOf(scope: string, { id, fingerprint }: Identified): string {
+  return keyOf(scope, [id, fingerprint]).id
+}
+
+async function complete(on: Table, session: SqlSession, message: Identified): Promise<string | undefined> {
+  const { fingerprint } = message
+  for (const id of [message.id, ownIdOf(on.scope, message)]) {
+    const mark = await markOf(on, session, { id, fingerprint })
+    if (mark.fingerprint !== fingerprint) continue
+    if (mark.state === 'd') return undefined
+    await session.query(sql`update ${on.table} set state = 'd' where ${one(on, id)}`)
+    return id
+  }
+  throw new Error(`Bug! The mark that is made from the id and the body of ${message.id} has another body.`)
+}
+
+/** The mark of this id, locked. It is this message's unless there was one. */
+async function markOf(on: Table, session: SqlSession, { id, fingerprint }: Identified): Promise<Mark> {
+  const { database, table, scope, bound, insert, orNothing, row, forUpdate } = on
+  // A sweep can delete an old one between the two.
+  for (;;) {
+    await session.query(sql`
+      ${insert} ${table} (scope, id, fingerprint, state, attempts, at_ms)
+      values (${bound(scope)}, ${bound(id)}, ${fingerprint}, 'r', 1, ${database.nowMs()}) ${orNothing}`)
+    const columns = row(sql`state`, sql`fingerprint`)
+    const [found] = await session.query(sql`select ${columns} from ${table} where ${one(on, id)} ${forUpdate}`)
+    if (found === undefined) continue
+    const [state, print] = read(found)
+    return { state: state as MarkState, fingerprint: print as string }
+  }
+}
+
+interface Mark {
+  readonly state: MarkState
+  readonly fingerprint: string
 }
 
 /** The ids of those whose mark is their own. Two messages with one id, received at one moment, both looked fresh to MySQL and SQLite. */

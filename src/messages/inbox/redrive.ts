@@ -1,5 +1,6 @@
 // Parked messages that somebody has redriven: each is run once, in a transaction that also marks it and removes it from the parked. One
-// whose entity has a newer version by now is removed and not run.
+// that has its effect already is removed and not run: it was redriven, came again and was parked again. So is one whose entity has a newer
+// version by now.
 
 import type { SqlDatabase } from '../../clients/sql-database.ts'
 import { deadlineOf, HandlerError } from './ground.ts'
@@ -45,14 +46,18 @@ async function runParked({ database, settings, reading, handler }: Redriving, pa
       await open.rollback()
       return false
     }
+    const marks = marksOn(database, scope)
+    // Messages without an id cannot be told apart. A person says that this one is to be run.
+    const mark = parked.code === 'NO_ID' ? id : await marks.complete(open, { id, fingerprint })
+    if (mark === undefined) {
+      await open.commit()
+      return false
+    }
     const version = await deadlineOf(settings, () => reading.versionOf?.(message))
     const read = { message, id, fingerprint, sentAtMs: undefined, key: undefined, version, isNameless: false }
     const isStale = (await versionsOn(database, scope).stale(open, [read as Read<unknown>])).size > 0
-    const marks = marksOn(database, scope)
-    // Its id is marked by the message that had it first.
-    if (parked.code !== 'MISMATCH') await marks.complete(open, { id, fingerprint })
     if (!isStale) await deadlineOf(settings, () => handler(open.tx, message))
-    else if (parked.code !== 'MISMATCH') await marks.put(open, id, 's')
+    else await marks.put(open, mark, 's')
     await open.commit()
     return !isStale
   } catch (error) {

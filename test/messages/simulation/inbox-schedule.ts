@@ -143,8 +143,8 @@ function redrive({ world }: InboxWorld, group: Group): void {
   const process = world.random.pick(group.processes)
   if (process.life.isDead) return
   world.tell(`${process.name} redrives`)
-  // What is too old, or has the id of another, waits: only a person knows whether it is to run.
-  void process.inbox.redrive({ code: 'ATTEMPTS' }).catch(() => {})
+  // What is too old waits: only a person knows whether it is to run.
+  for (const code of ['ATTEMPTS', 'MISMATCH'] as const) void process.inbox.redrive({ code }).catch(() => {})
   process.runRedriven()
 }
 

@@ -10,6 +10,7 @@ const again = 'a handler that fails leaves neither effect nor mark, and the next
 const once = 'of many deliveries at once, through two processes, one has its effect'
 const counted = 'an attempt is counted before the handler runs, so that a message which ends the process is parked'
 const parked = 'a message that keeps failing is parked with its last error, and redriven'
+const redriven = 'a message that was redriven is not run again, however often it comes, is parked and redriven'
 const stale = 'a version that is not newer than the applied one is stale, in a batch and across processes'
 const poison = 'a poison message does not sink its batch'
 const ordered = 'what comes after a failed message of its key waits, and other keys do not'
@@ -85,6 +86,18 @@ export const inboxBugs: readonly SeededBug[] = [
       find: ' and scope = ${bound(scope)} and state <>',
       replace: ' and state <>',
       caughtBy: caught('a consumer that remembers for a short time forgets nothing of one that remembers for longer'),
+    },
+    {
+      id: 'inbox: a message that was redriven, came again and was parked again runs twice',
+      find: "if (mark.state === 'd') return undefined",
+      replace: "if (mark.state === 's') return undefined",
+      caughtBy: caught(redriven),
+    },
+    {
+      id: 'inbox: a redriven message whose id another had first leaves no mark',
+      find: "const own = sql`${one(on, ownIdOf(scope, message))} and state <> 'r'`",
+      replace: "const own = sql`${one(on, ownIdOf(scope, message))} and state = 'r'`",
+      caughtBy: caught(redriven),
     },
     {
       id: 'inbox: sweeping forgets parked messages',
@@ -232,6 +245,12 @@ export const inboxBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/messages/inbox/redrive.ts', 'messages', [
+    {
+      id: 'inbox: a redriven message whose id another had first is not marked, and is run again by the next redrive',
+      find: "parked.code === 'NO_ID' ? id :",
+      replace: "parked.code === 'NO_ID' || parked.code === 'MISMATCH' ? id :",
+      caughtBy: byMessages('one-effect'),
+    },
     {
       id: 'inbox: a redriven message is run although its entity has a newer version',
       find: 'if (!isStale) await deadlineOf',
