@@ -617,7 +617,7 @@ function isUnderWay({ history, plan, world }: Stage): boolean {
   return (
     plan.requests.some(({ atMs }) => atMs >= world.now()) ||
     history.answers.some(({ is, died }) => is === undefined && !died) ||
-    history.store.operations.some(({ repeated, decidedAtMs }) => repeated && decidedAtMs === undefined)
+    history.store.operations.some(({ failed, decidedAtMs }) => failed === undefined && decidedAtMs === undefined)
   )
 }
 
