@@ -96,7 +96,7 @@ async function holdsWhatIsInFlight(ground: Ground, count = 200): Promise<void> {
     await released
     handled += 1
   })
-  await pollUntil('four handlers', () => running === 4)
+  await pollUntil('four handlers', () => running >= 4)
   // Whatever else the broker would send is here by now: nothing more comes while the four are in hand.
   const sizes: number[] = []
   for (let times = 0; times < 20; times += 1) {
