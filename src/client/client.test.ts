@@ -528,22 +528,95 @@ describe('bodies', () => {
     expect([shop.seen, await client.pending()]).toEqual([[], []])
   })
 
-  test('an answer that is too large to be kept, or an event stream, passes through', async () => {
-    for (const [body, type] of [
-      ['a'.repeat(2_000), 'text/plain'],
-      ['data: 1\n\n', 'text/event-stream'],
-    ] as const) {
-      const keys = memoryKeys()
-      const headers = { 'content-type': type, 'content-length': String(body.length) }
-      const client = openShop().client({
-        keys,
-        answerBytesMax: 1_000,
-        fetch: () => Promise.resolve(new Response(body, { headers })),
-      })
-      const response = await client.fetch(payments, post(order), pay)
-      expect(await response.text()).toBe(body)
-      expect(await client.pending()).toMatchObject([{ state: 'sent' }])
+  interface Source {
+    readonly body: ReadableStream<Uint8Array>
+    /** How many pieces of it were asked for. */
+    asked: number
+    cancelled: unknown
+  }
+
+  /** A body of 100 pieces of 100 bytes. */
+  function longBody(): Source {
+    const body = new ReadableStream<Uint8Array>({
+      pull(controller) {
+        if (source.asked === 100) return controller.close()
+        controller.enqueue(new Uint8Array(100).fill(++source.asked))
+      },
+      cancel: (reason) => void (source.cancelled = reason),
+    })
+    const source: Source = { body, asked: 0, cancelled: undefined }
+    return source
+  }
+
+  test('an answer that is too large to be kept passes through, though no Content-Length says so', async () => {
+    const source = longBody()
+    const headers = { 'content-type': 'application/json' }
+    const fetch = (): Promise<Response> => Promise.resolve(new Response(source.body, { status: 201, headers }))
+    const client = openShop().client({ answerBytesMax: 1_000, fetch })
+    const response = await client.fetch(payments, post(order), pay)
+    expect(response.status).toBe(201)
+    // Each stream on the way may have one piece in hand.
+    expect(source.asked).toBeGreaterThan(10)
+    expect(source.asked).toBeLessThanOrEqual(13)
+    expect(await client.pending()).toMatchObject([{ state: 'sent' }])
+    const reader = response.body!.getReader()
+    for (let piece = 1; piece <= 50; piece++) {
+      const { value } = await reader.read()
+      expect([value!.length, value![0]]).toEqual([100, piece])
     }
+    expect(source.asked).toBeLessThanOrEqual(53)
+    await reader.cancel('enough')
+    expect(source.cancelled).toBe('enough')
+  })
+
+  test('an answer of exactly answerBytesMax is kept', async () => {
+    const body = 'a'.repeat(1_000)
+    const fetch = (): Promise<Response> => Promise.resolve(new Response(body))
+    const client = openShop().client({ answerBytesMax: 1_000, fetch })
+    expect(await (await client.fetch(payments, post(order), pay)).text()).toBe(body)
+    expect(await client.pending()).toMatchObject([{ state: 'answered' }])
+  })
+
+  test('an event stream passes through from its first byte', async () => {
+    const source = longBody()
+    const headers = { 'content-type': 'text/event-stream' }
+    const client = openShop().client({ fetch: () => Promise.resolve(new Response(source.body, { headers })) })
+    const response = await client.fetch(payments, post(order), pay)
+    expect(source.asked).toBeLessThanOrEqual(2)
+    await response.body!.cancel()
+    expect(await client.pending()).toMatchObject([{ state: 'sent' }])
+  })
+
+  test('a body that passes through and is not the answer is let go before the retry', async () => {
+    const shop = openShop()
+    const signals: AbortSignal[] = []
+    const client = shop.client({
+      answerBytesMax: 1_000,
+      fetch(input, init) {
+        signals.push(init.signal!)
+        return signals.length === 1
+          ? Promise.resolve(new Response(longBody().body, { status: 503 }))
+          : shop.fetch(input, init)
+      },
+    })
+    const response = await shop.finish(client.fetch(payments, post(order), pay))
+    expect([response.status, signals.map(({ aborted }) => aborted)]).toEqual([201, [true, true]])
+  })
+
+  test('a body that passes through ends with the signal of the caller', async () => {
+    const controller = new AbortController()
+    let given: AbortSignal | undefined
+    const client = openShop().client({
+      answerBytesMax: 1_000,
+      fetch: (_, init) => {
+        given = init.signal!
+        return Promise.resolve(new Response(longBody().body))
+      },
+    })
+    await client.fetch(payments, { ...post(order), signal: controller.signal }, pay)
+    expect(given!.aborted).toBe(false)
+    controller.abort()
+    expect(given!.aborted).toBe(true)
   })
 
   test('204 and an empty request are what they are', async () => {
@@ -600,9 +673,9 @@ describe('what is refused at the start', () => {
   test.each([
     [{ keys: {} }, /expected keys to be a key store/],
     [{ bugdet: {} }, /expected bugdet to be one of keys, fetch, retry, budget/],
-    [{ fetch: 'fetch' }, /expected fetch to be function, got fetch/],
-    [{ retry: { totalMs: '1s' } }, /expected retry.totalMs to be number, got 1s/],
-    [{ retry: { totalMs: 0 } }, /expected retry.totalMs to be number, got 0/],
+    [{ fetch: 'fetch' }, /expected fetch to be a function, got "fetch"/],
+    [{ retry: { totalMs: '1s' } }, /expected retry.totalMs to be a number above 0, got "1s"/],
+    [{ retry: { totalMs: 0 } }, /expected retry.totalMs to be a number above 0, got 0/],
     [{ server: { headr: 'x' } }, /expected server.headr to be one of header, quoted/],
   ])('%j', (options, message) => {
     expect(() => openShop().client(options as never)).toThrow(message)

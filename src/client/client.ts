@@ -14,7 +14,8 @@
 
 import { invalidArgument, OnceError } from '../core/errors.ts'
 import { ask } from './client/asking.ts'
-import { serialise } from './client/request.ts'
+import type { AskedBy } from './client/asking.ts'
+import { serialise, unaborted } from './client/request.ts'
 import type { SerialisedRequest } from './client/request.ts'
 import { readSettings } from './client/settings.ts'
 import type { ClientOptions, ClientSettings } from './client/settings.ts'
@@ -111,9 +112,9 @@ export function createClient(options: ClientOptions): Client {
   const readWindow = createReadWindow(settings)
   /** What this client has in its hands: an attempt, or an answer that is being used. */
   const held = new Set<{ readonly operation: string }>()
-  const shown = (record: PendingRecord): PendingOperation => shownOf(settings, record)
+  const shown = shownBy(settings)
 
-  async function send(opened: PendingRecord, isFresh: boolean, asked?: SerialisedRequest): Promise<ClientResponse> {
+  async function send(opened: PendingRecord, isFresh: boolean, asked: AskedBy): Promise<ClientResponse> {
     const { operation, key, answer } = opened
     held.add(opened)
     try {
@@ -155,7 +156,7 @@ export function createClient(options: ClientOptions): Client {
         if ([...held].some((each) => each.operation === operation)) continue
         const record = { ...standing }
         try {
-          const response = await send(record, false)
+          const response = await send(record, false, { secrets: [], init: {}, signal: unaborted() })
           await use(response, shown(record))
           await response.settled()
           settled.push(operation)
@@ -173,10 +174,12 @@ export function createClient(options: ClientOptions): Client {
   }
 }
 
-function shownOf({ retry, clock }: ClientSettings, record: PendingRecord): PendingOperation {
-  const { operation, key, createdAtMs } = record
-  const { method, url } = record.request
-  return { operation, key, method, url, createdAtMs, state: stateOf(record, retry.horizonMs, clock.now()) }
+function shownBy({ retry, clock }: ClientSettings): (record: PendingRecord) => PendingOperation {
+  return (record) => {
+    const { operation, key, createdAtMs } = record
+    const { method, url } = record.request
+    return { operation, key, method, url, createdAtMs, state: stateOf(record, retry.horizonMs, clock.now()) }
+  }
 }
 
 /** The moment of the first attempt is written before it is made: the window is counted from there. */

@@ -35,8 +35,8 @@ export const plainClock: Clock = {
 }
 
 export const systemClock: Clock = {
-  now: plainClock.now,
-  elapsed: plainClock.elapsed,
+  now: () => Date.now(),
+  elapsed: () => performance.now(),
   schedule(run, delayMs, background) {
     if (!background && isShared(delayMs)) return scheduleShared(run, delayMs)
     let timer: NodeJS.Timeout
@@ -59,15 +59,16 @@ export const plainRandom: Omit<Random, 'uuid'> = {
 }
 
 // One call to the system costs some microseconds, however few bytes it is for.
-const pool = new Uint8Array(4_096)
-let poolUsed = pool.length
+const poolBytes = 4_096
+const pool = new Uint8Array(poolBytes)
+let poolUsed = poolBytes
 
 export const systemRandom: Random = {
   uuid: () => crypto.randomUUID(),
-  fraction: plainRandom.fraction,
+  fraction: () => Math.random(),
   bytes(count) {
-    if (count > pool.length) return plainRandom.bytes(count)
-    if (poolUsed + count > pool.length) {
+    if (count > poolBytes) return plainRandom.bytes(count)
+    if (poolUsed + count > poolBytes) {
       crypto.getRandomValues(pool)
       poolUsed = 0
     }

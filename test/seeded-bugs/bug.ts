@@ -53,6 +53,7 @@ export type Needs =
   | 'rabbitmq'
   | 'nats'
   | 'kafka'
+  | 'chromium'
   | 'time'
 
 // Nearly all are found within three hundred. Ten times that leaves room for a generator that changes.

@@ -1,44 +1,38 @@
 // An answer that is read whole: it can be judged, kept, and given to the caller as a Response. A body that breaks off is a failed
-// attempt. What cannot be kept (server-sent events, a Content-Length above answerBytesMax) goes to the caller as it arrives.
+// attempt. What cannot be kept (server-sent events, more bytes than answerBytesMax) goes to the caller as it arrives.
 
 import type { KeptAnswer } from '../pending.ts'
-import { fromBase64, toBase64 } from './bytes.ts'
+import { fromBase64, readUpTo, toBase64 } from './bytes.ts'
 
 export interface Arrived {
-  readonly response: Response
-  /** Undefined for a body that passes through. */
-  readonly bytes?: Uint8Array | null
+  readonly status: number
+  readonly statusText: string
+  readonly url: string
+  readonly headers: Headers
+  /** A stream if the body passes through. */
+  readonly body: Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array> | null
 }
 
 export async function readAnswer(response: Response, bytesMax: number): Promise<Arrived> {
-  const { headers, body } = response
-  if (!body) return { response, bytes: null }
-  const passes = headers.get('content-type')?.startsWith('text/event-stream')
-  if (passes || Number(headers.get('content-length')) > bytesMax) return { response }
-  return { response, bytes: new Uint8Array(await response.arrayBuffer()) }
+  const { status, statusText, url, headers, body } = response
+  const isEndless = headers.get('content-type')?.startsWith('text/event-stream')
+  return { status, statusText, url, headers, body: body && !isEndless ? await readUpTo(body, bytesMax) : body }
 }
 
-/** Without cookies: they are credentials, and are not written down. */
-export function keepAnswer({ response, bytes }: Arrived): KeptAnswer {
-  const { status, statusText, url, headers } = response
-  const kept = [...headers].filter(([name]) => name !== 'set-cookie')
-  return { status, statusText, url, headers: kept, body: bytes ? toBase64(bytes) : null }
+/** Without cookies: they are credentials, and are not written down. Undefined for what passes through. */
+export function keepAnswer(arrived: Arrived): KeptAnswer | undefined {
+  const { body } = arrived
+  if (body instanceof ReadableStream) return undefined
+  const headers = [...arrived.headers].filter(([name]) => name !== 'set-cookie')
+  return { ...arrived, headers, body: body && toBase64(body) }
 }
 
 export function keptResponse(answer: KeptAnswer): Response {
-  return rebuilt(answer, new Headers(answer.headers as [string, string][]), fromBase64(answer.body))
+  return responseOf({ ...answer, body: fromBase64(answer.body) })
 }
 
-export function liveResponse({ response, bytes }: Arrived): Response {
-  return bytes === undefined ? response : rebuilt(response, response.headers, bytes)
-}
+type Answered = Omit<Arrived, 'headers'> & { readonly headers: Headers | KeptAnswer['headers'] }
 
-function rebuilt(
-  of: { status: number; statusText: string; url: string },
-  headers: Headers,
-  body: Uint8Array | null,
-): Response {
-  const { status, statusText, url } = of
-  const response = new Response(body as Uint8Array<ArrayBuffer> | null, { status, statusText, headers })
-  return Object.defineProperty(response, 'url', { value: url })
+export function responseOf({ url, body, ...init }: Answered): Response {
+  return Object.defineProperty(new Response(body, init as ResponseInit), 'url', { value: url })
 }

@@ -7,7 +7,7 @@ import { OnceError } from '../../core/errors.ts'
 import type { ErrorCode, Executed } from '../../core/errors.ts'
 import { lastRetryAtMs } from '../pending.ts'
 import type { PendingRecord } from '../pending.ts'
-import { keepAnswer, keptResponse, liveResponse, readAnswer } from './answer.ts'
+import { keepAnswer, keptResponse, readAnswer, responseOf } from './answer.ts'
 import type { Arrived } from './answer.ts'
 import { fromBase64 } from './bytes.ts'
 import type { SerialisedRequest } from './request.ts'
@@ -16,11 +16,13 @@ import type { Ruling } from './rules.ts'
 import type { AttemptReport, ClientSettings } from './settings.ts'
 import type { ReadWindow } from './window.ts'
 
+/** What the caller gave for this call only. */
+export type AskedBy = Pick<SerialisedRequest, 'secrets' | 'init' | 'signal'>
+
 /** One call, and what it has learnt so far. */
 export interface ClientCall extends ClientSettings {
   readonly readWindow: ReadWindow
-  /** Of the caller. After a restart there is none. */
-  readonly asked: SerialisedRequest | undefined
+  readonly asked: AskedBy
   record: PendingRecord
   /** 'no' while no attempt can have run the effect: this call has opened the record, and the server said so each time. */
   executed: Executed
@@ -40,7 +42,7 @@ export async function ask(asking: ClientCall): Promise<Response> {
     tell(asking, { state: 'sending' })
     const { arrived, ruling } = await attempt(asking)
     if (ruling.is === 'answer') return await answered(asking, arrived!)
-    if (ruling.is === 'error') throw await refused(asking, ruling.code, ruling)
+    if (ruling.is !== 'retry') throw await refused(asking, ruling.is, ruling)
     if (ruling.executed !== 'no') asking.executed = 'unknown'
     await pause(asking, ruling)
     // Another tab or process may have got the answer meanwhile.
@@ -52,43 +54,49 @@ export async function ask(asking: ClientCall): Promise<Response> {
 async function attempt(asking: ClientCall): Promise<{ readonly arrived?: Arrived; readonly ruling: Ruling }> {
   const { asked, record, clock, retry, server, answerBytesMax, startedMs } = asking
   const { url, method, body, init } = record.request
-  const signal = asked?.signal
+  const { signal } = asked
   const headers = await headersOf(asking)
   const limitMs = Math.max(1, Math.ceil(Math.min(retry.attemptMs, retry.totalMs + startedMs - clock.elapsed())))
-  const { controller, unfollow } = follow(signal ?? new AbortController().signal)
+  const { controller, unfollow } = follow(signal)
   const cancel = clock.schedule(() => controller.abort(new Error(`no response within ${limitMs} ms`)), limitMs)
-  let arrived: Arrived | undefined
+  let passes = false
   try {
-    signal?.throwIfAborted()
-    const sent = { ...init, ...asked?.init, method, headers, body: fromBase64(body), signal: controller.signal }
-    arrived = await readAnswer(await asking.fetch(url, sent), answerBytesMax)
-    const windowMs = asking.readWindow(url, arrived.response.headers)
+    signal.throwIfAborted()
+    const sent = { ...init, ...asked.init, method, headers, body: fromBase64(body), signal: controller.signal }
+    const arrived = await readAnswer(await asking.fetch(url, sent), answerBytesMax)
+    const windowMs = asking.readWindow(url, arrived.headers)
     if (windowMs < Infinity) asking.record = { ...record, windowMs }
-    return { arrived, ruling: judge(arrived, server.replayHeader, clock.now()) }
+    const ruling = judge(arrived, server.replayHeader, clock.now())
+    passes = ruling.is === 'answer' && arrived.body instanceof ReadableStream
+    return { arrived, ruling }
   } catch (error) {
     // The caller gave up: the record stays, and the next call goes on.
-    signal?.throwIfAborted()
+    signal.throwIfAborted()
     return { ruling: judgeFailure(error) }
   } finally {
     cancel()
-    // A body that passes through is still the caller's to abort.
-    if (!arrived || arrived.bytes !== undefined) unfollow()
+    // A body that passes through is still the caller's to abort. One that nobody will read must not keep its connection.
+    if (!passes) {
+      unfollow()
+      controller.abort()
+    }
   }
 }
 
 async function headersOf({ headers: toAdd, server, asked, record }: ClientCall): Promise<Headers> {
   const headers = new Headers(record.request.headers as [string, string][])
   const added = new Headers((await toAdd()) as Headers)
-  for (const [name, value] of [...(asked?.secrets ?? []), ...added]) headers.set(name, value)
+  for (const [name, value] of [...asked.secrets, ...added]) headers.set(name, value)
   if (server.header) headers.set(server.header, server.quoted ? `"${record.key}"` : record.key)
   return headers
 }
 
 async function answered(asking: ClientCall, arrived: Arrived): Promise<Response> {
   const { keys, record } = asking
-  if (arrived.bytes !== undefined) await quietly(keys.save({ ...record, answer: keepAnswer(arrived) }))
-  tell(asking, { state: 'answered', status: arrived.response.status })
-  return liveResponse(arrived)
+  const answer = keepAnswer(arrived)
+  if (answer) await quietly(keys.save({ ...record, answer }))
+  tell(asking, { state: 'answered', status: arrived.status })
+  return responseOf(arrived)
 }
 
 // What is known now matters more than a key store that fails, and the key is still kept: to throw would hide it. `settled` throws if
@@ -137,9 +145,8 @@ async function pause(asking: ClientCall, ruling: Ruling): Promise<void> {
   }
   await keys.save(record)
   tell(asking, { state: 'waiting', retryInMs: pauseMs, why })
-  const signal = asked?.signal
-  await sleep(clock, pauseMs, signal ? { signal } : {})
-  signal?.throwIfAborted()
+  await sleep(clock, pauseMs, asked)
+  asked.signal.throwIfAborted()
 }
 
 function tell(

@@ -3,7 +3,7 @@
 
 import { invalidArgument } from '../../core/errors.ts'
 import type { KeptRequest } from '../pending.ts'
-import { readAll, toBase64 } from './bytes.ts'
+import { readUpTo, toBase64 } from './bytes.ts'
 import type { ClientSettings } from './settings.ts'
 
 /** Sent with the attempts of this call, and never written down. After a restart they come from the option `headers`. */
@@ -17,9 +17,14 @@ export interface SerialisedRequest {
   /** For the attempts of this call only: credentials, and whatever else `fetch` was told, such as a dispatcher. */
   readonly secrets: readonly (readonly [name: string, value: string])[]
   readonly init: RequestInit
-  readonly signal: AbortSignal | undefined
+  readonly signal: AbortSignal
   /** What the caller set in the header of the key, or null. */
   readonly givenKey: string | null
+}
+
+/** For a call that no caller can abort. */
+export function unaborted(): AbortSignal {
+  return new AbortController().signal
 }
 
 export async function serialise(
@@ -29,9 +34,13 @@ export async function serialise(
 ): Promise<SerialisedRequest> {
   try {
     // A stream needs `duplex`, and for every other body it changes nothing.
-    const request = new Request(input, { ...init, ...(init.body && { duplex: 'half' }), signal: null } as RequestInit)
+    const request = new Request(input, { ...init, duplex: 'half', signal: null } as RequestInit)
     const { method, url, headers, body } = request
-    const bytes = body && (await readAll(body, bodyBytesMax))
+    const bytes = body && (await readUpTo(body, bodyBytesMax))
+    if (bytes instanceof ReadableStream) {
+      await bytes.cancel()
+      throw new Error(`its body has more than ${bodyBytesMax} bytes (bodyBytesMax)`)
+    }
     const all = [...headers]
     const name = server.header.toLowerCase()
     const said = keptInit.map((each) => [each, init[each] ?? (input as Request)[each]]).filter(([, value]) => value)
@@ -45,7 +54,7 @@ export async function serialise(
       },
       secrets: all.filter(([each]) => isSecret.test(each)),
       init,
-      signal: init.signal ?? (input as Request).signal,
+      signal: init.signal ?? (input as Partial<Request>).signal ?? unaborted(),
       givenKey: name && headers.get(name),
     }
   } catch (error) {

@@ -4,32 +4,36 @@
 import type { ErrorCode, Executed } from '../../core/errors.ts'
 import type { Arrived } from './answer.ts'
 
-export type Ruling = {
+export interface Ruling {
+  /** An error code where no retry helps. */
+  readonly is: 'answer' | 'retry' | ErrorCode
   /** What the server said, in a few words. */
   readonly why: string
   readonly executed: Executed
   readonly retryAfterMs?: number | undefined
-} & ({ readonly is: 'answer' | 'retry' } | { readonly is: 'error'; readonly code: ErrorCode })
+}
 
 /** Statuses that say nothing about the request but "not now". */
-const isRetried = (status: number): boolean => status === 408 || status === 425 || status === 429 || status >= 500
+const isRetried = (status: number): boolean => [408, 425, 429].includes(status) || status >= 500
 
 /**
  * What a server says about a key, by the `code` of its problem document. Where the document says `retryable`, that decides, and the error
  * code is for those that are not. Every other code that begins with `idempotency-` refuses the request as it is. Those with underscores
  * are Stripe's.
  */
-const problemRules: Readonly<Record<string, ErrorCode>> = {
-  'idempotency-in-progress': 'IN_FLIGHT',
-  idempotency_key_in_use: 'IN_FLIGHT',
-  'idempotency-store-unavailable': 'STORE_UNAVAILABLE',
-  'idempotency-outcome-unknown': 'IN_DOUBT',
-  'idempotency-key-expired': 'EXPIRED',
-  'idempotency-key-reused': 'MISMATCH',
-  idempotency_error: 'MISMATCH',
-  'idempotency-response-not-stored': 'OUTCOME_NOT_STORED',
-  'idempotency-outcome-unreadable': 'OUTCOME_UNREADABLE',
-}
+const problemRules = new Map<unknown, ErrorCode>(
+  Object.entries({
+    'idempotency-in-progress': 'IN_FLIGHT',
+    idempotency_key_in_use: 'IN_FLIGHT',
+    'idempotency-store-unavailable': 'STORE_UNAVAILABLE',
+    'idempotency-outcome-unknown': 'IN_DOUBT',
+    'idempotency-key-expired': 'EXPIRED',
+    'idempotency-key-reused': 'MISMATCH',
+    idempotency_error: 'MISMATCH',
+    'idempotency-response-not-stored': 'OUTCOME_NOT_STORED',
+    'idempotency-outcome-unreadable': 'OUTCOME_UNREADABLE',
+  }),
+)
 
 interface Problem {
   readonly code?: unknown
@@ -39,33 +43,28 @@ interface Problem {
 }
 
 export function judge(arrived: Arrived, replayHeader: string, nowMs: number): Ruling {
-  const { status, headers } = arrived.response
+  const { status, headers } = arrived
   const { code, retryable, executed, error } = problemOf(arrived)
-  const told: { why: string; executed: Executed } = {
-    why: `${status}`,
-    executed: executed === 'yes' || executed === 'no' ? executed : 'unknown',
-  }
-  if (status < 400 || headers.get(replayHeader) === 'true') return { is: 'answer', ...told }
-  const known = [code, error?.code, error?.type].find((each) => ruleOf(each)) as string | undefined
+  const known = [code, error?.code, error?.type].find(ruleOf) as string | undefined
   const rule = ruleOf(known)
-  if (known) told.why += ` ${known}`
-  const again = rule ? (retryable ?? rule === 'IN_FLIGHT') : isRetried(status)
-  if (again) {
-    return { is: 'retry', ...told, retryAfterMs: msUntil(headers.get('retry-after'), nowMs) }
+  const isAnswer = status < 400 || headers.get(replayHeader) === 'true'
+  const isAgain = rule ? (retryable ?? rule === 'IN_FLIGHT') : isRetried(status)
+  return {
+    is: isAnswer ? 'answer' : isAgain ? 'retry' : (rule ?? 'answer'),
+    why: `${status} ${known ?? ''}`.trim(),
+    executed: executed === 'yes' || executed === 'no' ? executed : 'unknown',
+    retryAfterMs: msUntil(headers.get('retry-after'), nowMs),
   }
-  return rule ? { is: 'error', code: rule, ...told } : { is: 'answer', ...told }
 }
 
 function ruleOf(code: unknown): ErrorCode | undefined {
-  if (typeof code !== 'string') return undefined
-  const rule = Object.hasOwn(problemRules, code) ? problemRules[code] : undefined
-  return rule ?? (code.startsWith('idempotency-') ? 'INVALID_ARGUMENT' : undefined)
+  return problemRules.get(code) ?? (String(code).startsWith('idempotency-') ? 'INVALID_ARGUMENT' : undefined)
 }
 
-function problemOf({ response, bytes }: Arrived): Problem {
+function problemOf({ headers, body }: Arrived): Problem {
   try {
-    const isJson = bytes && response.headers.get('content-type')?.includes('json')
-    return (isJson && (JSON.parse(new TextDecoder().decode(bytes)) as Problem | null)) || {}
+    const isJson = headers.get('content-type')?.includes('json')
+    return (isJson && (JSON.parse(new TextDecoder().decode(body as Uint8Array)) as Problem | null)) || {}
   } catch {
     return {}
   }

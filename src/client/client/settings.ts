@@ -77,7 +77,7 @@ export interface ClientOptions {
   readonly onShortWindow?: (found: ShortWindow) => void
   /** A larger request is refused, as a retry must send the same bytes. 10 MiB unless given. */
   readonly bodyBytesMax?: number
-  /** A response whose Content-Length is larger is passed on as it arrives, and is not kept. 1 MiB unless given. */
+  /** A response that turns out to be larger is passed on as it arrives, and is not kept. 1 MiB unless given. */
   readonly answerBytesMax?: number
   readonly clock?: Clock
   readonly random?: Omit<Random, 'uuid'>
@@ -130,9 +130,12 @@ function merged<T extends object>(where: string, given: object, defaults: T): T 
   const result = { ...defaults } as Record<string, unknown>
   for (const [name, value] of Object.entries(given) as [string, number][]) {
     if ((value as unknown) === undefined) continue
-    const expected = name in result ? typeof result[name] : `one of ${Object.keys(result).join(', ')}`
-    if (typeof value !== expected || (expected === 'number' && !(value > 0))) {
-      throw invalidArgument(`createClient: expected ${where}${name} to be ${expected}, got ${String(value)}`)
+    const type = typeof result[name]
+    const isNumber = type === 'number'
+    if (typeof value !== type || (isNumber && !(value > 0))) {
+      const expected =
+        name in result ? `a ${type}${isNumber ? ' above 0' : ''}` : `one of ${Object.keys(result).join(', ')}`
+      throw invalidArgument(`createClient: expected ${where}${name} to be ${expected}, got ${JSON.stringify(value)}`)
     }
     result[name] = value
   }

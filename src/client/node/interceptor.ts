@@ -66,6 +66,7 @@ export function keyedInterceptor(options: Omit<ClientOptions, 'fetch'>): Dispatc
 async function answer(client: Client, asked: DispatchOptionsSlice, handler: DispatchHandlerSlice): Promise<void> {
   const aborting = new AbortController()
   const { signal } = aborting
+  const gate = createGate()
   const controller: DispatchController = {
     get aborted() {
       return signal.aborted
@@ -73,10 +74,15 @@ async function answer(client: Client, asked: DispatchOptionsSlice, handler: Disp
     get reason() {
       return (signal.reason as Error | undefined) ?? null
     },
-    paused: false,
-    abort: (reason) => aborting.abort(reason),
-    pause: () => {},
-    resume: () => {},
+    get paused() {
+      return gate.isClosed()
+    },
+    abort(reason) {
+      aborting.abort(reason)
+      gate.open()
+    },
+    pause: gate.close,
+    resume: gate.open,
   }
   try {
     handler.onRequestStart?.(controller, {})
@@ -89,22 +95,47 @@ async function answer(client: Client, asked: DispatchOptionsSlice, handler: Disp
     }
     const response = await client.fetch(new URL(asked.path, asked.origin), init)
     await response.settled()
-    const { status, statusText } = response
-    const bytes = Buffer.from(await response.arrayBuffer())
+    const { status, statusText, body } = response
     handler.onResponseStart?.(controller, status, valuesOf(response.headers), statusText)
-    if (bytes.length > 0) handler.onResponseData?.(controller, bytes)
+    for await (const chunk of body ?? []) {
+      await gate.opened()
+      signal.throwIfAborted()
+      handler.onResponseData?.(controller, Buffer.from(chunk))
+    }
+    await gate.opened()
+    signal.throwIfAborted()
     handler.onResponseEnd?.(controller, {})
   } catch (error) {
     handler.onResponseError?.(controller, error as Error)
   }
 }
 
-/** One attempt of the client, through the dispatcher behind. */
+/** Closed while the reader of the response wants no more of it. */
+interface Gate {
+  isClosed(): boolean
+  close(): void
+  open(): void
+  opened(): Promise<void>
+}
+
+function createGate(): Gate {
+  let closed: PromiseWithResolvers<void> | undefined
+  return {
+    isClosed: () => closed !== undefined,
+    close: () => void (closed ??= Promise.withResolvers()),
+    open() {
+      closed?.resolve()
+      closed = undefined
+    },
+    opened: async () => closed?.promise,
+  }
+}
+
+/** One attempt of the client, through the dispatcher behind. Its body comes as fast as it is read. */
 function attemptThrough(dispatch: Dispatch, init: Through): Promise<Response> {
   const { dispatchOptions, signal, body } = init
   const { promise, resolve, reject } = Promise.withResolvers<Response>()
-  const chunks: Buffer[] = []
-  let head: ResponseInit & { status: number } = { status: 500 }
+  let receiving: ReadableStreamDefaultController<Uint8Array> | undefined
   const headers = Object.fromEntries(init.headers as Headers)
   // undici counts the bytes itself.
   delete headers['content-length']
@@ -116,19 +147,35 @@ function attemptThrough(dispatch: Dispatch, init: Through): Promise<Response> {
         if (signal!.aborted) abort()
         else signal!.addEventListener('abort', abort, { once: true })
       },
-      onResponseStart(_, status, received, statusText = '') {
-        head = { status, statusText, headers: headersOf(received) }
+      onResponseStart(controller, status, received, statusText = '') {
+        // 103 and the like come before the response.
+        if (status < 200) return
+        const body = new ReadableStream<Uint8Array>({
+          start: (stream) => void (receiving = stream),
+          pull: () => controller.resume(),
+          cancel: (reason) => controller.abort(reason as Error),
+        })
+        const head = { status, statusText, headers: headersOf(received) }
+        resolve(new Response(isBodiless.has(status) ? null : body, head))
       },
-      onResponseData: (_, chunk) => void chunks.push(chunk),
-      onResponseEnd() {
-        const whole = Buffer.concat(chunks)
-        resolve(new Response(whole.length > 0 ? whole : null, head))
+      onResponseData(controller, chunk) {
+        // undici says "no bytes" when it resumes: to pause for that would go round for ever.
+        if (chunk.length === 0) return
+        receiving!.enqueue(chunk)
+        if (receiving!.desiredSize! <= 0) controller.pause()
       },
-      onResponseError: (_, error) => reject(error),
+      onResponseEnd: () => receiving!.close(),
+      onResponseError(_, error) {
+        reject(error)
+        receiving?.error(error)
+      },
     },
   )
   return promise
 }
+
+/** A `Response` with one of these takes no body. */
+const isBodiless = new Set([204, 205, 304])
 
 function valuesOf(headers: Headers): HeaderValues {
   const cookies = headers.getSetCookie()

@@ -6,6 +6,11 @@ import type { SeededBug } from '../bug.ts'
 const caught = (name: string): ReturnType<typeof byTest> => byTest('src/client/client.test.ts', name)
 const byContract = (name: string): ReturnType<typeof byTest> => byTest('src/client/pending.test.ts', name)
 
+const byLibraries = (name: string): ReturnType<typeof byTest> => byTest('test/client/libraries.test.ts', name)
+const inBrowser = (name: string): ReturnType<typeof byTest> => byTest('test/browser/client.test.ts', name, 'chromium')
+
+const indexedDb = 'indexedDb keeps the contract of key stores between two tabs'
+const webStorage = 'webStorage keeps the contract of key stores between two tabs'
 const sameKey = 'the key is kept before the first attempt, and every attempt has the same key and the same bytes'
 const late = 'nothing is sent again after the window: the outcome is unknown, and a person is asked'
 const gone = '410 of the server is unknown, and is never retried with another key'
@@ -71,9 +76,21 @@ export const clientBugs: readonly SeededBug[] = [
       caughtBy: caught('"not executed" is said only when the server said so every time'),
     },
     {
+      id: 'client: a response that nobody will read keeps its connection',
+      find: 'unfollow()\n      controller.abort()',
+      replace: 'unfollow()',
+      caughtBy: caught('a body that passes through and is not the answer is let go before the retry'),
+    },
+    {
+      id: 'client: a response that passes through is no longer the caller’s to abort',
+      find: "passes = ruling.is === 'answer' && arrived.body instanceof ReadableStream",
+      replace: 'passes = false',
+      caughtBy: caught('a body that passes through ends with the signal of the caller'),
+    },
+    {
       id: 'client: an answer is not kept until it was used',
-      find: 'if (arrived.bytes !== undefined) await quietly(',
-      replace: 'if (arrived.bytes === undefined) await quietly(',
+      find: 'if (answer) await quietly(',
+      replace: "if (answer?.body === '') await quietly(",
       caughtBy: caught('an answer that was not settled is given again without the server'),
     },
     {
@@ -86,8 +103,8 @@ export const clientBugs: readonly SeededBug[] = [
   ...bugsIn('src/client/client/rules.ts', 'client', [
     {
       id: 'client: asks again for a failure that is a replay',
-      find: "if (status < 400 || headers.get(replayHeader) === 'true')",
-      replace: 'if (status < 400)',
+      find: "const isAnswer = status < 400 || headers.get(replayHeader) === 'true'",
+      replace: "const isAnswer = status < 400 || replayHeader === ''",
       caughtBy: caught('never a 5xx that is a replay: it is the answer'),
     },
     {
@@ -101,6 +118,99 @@ export const clientBugs: readonly SeededBug[] = [
       find: 'Date.parse(value) - nowMs',
       replace: 'NaN',
       caughtBy: caught('Retry-After is honoured, in seconds and as a date'),
+    },
+  ]),
+  ...bugsIn('src/client/client/bytes.ts', 'client', [
+    {
+      id: 'client: a response without Content-Length is read whole, whatever its size',
+      find: 'if (length > bytesMax) {',
+      replace: 'if (length > bytesMax && length < 0) {',
+      caughtBy: caught('an answer that is too large to be kept passes through, though no Content-Length says so'),
+    },
+    {
+      id: 'client: what was read of a large response is lost to the caller',
+      find: 'const chunk = chunks.shift() ?? (await reader.read()).value',
+      replace: 'const chunk = (await reader.read()).value',
+      caughtBy: caught('an answer that is too large to be kept passes through, though no Content-Length says so'),
+    },
+  ]),
+  ...bugsIn('src/client/client/answer.ts', 'client', [
+    {
+      id: 'client: waits for the end of an event stream',
+      find: 'body: body && !isEndless ? await readUpTo(body, bytesMax) : body }',
+      replace: 'body: body && (!isEndless || body) ? await readUpTo(body, bytesMax) : body }',
+      caughtBy: caught('an event stream passes through from its first byte'),
+    },
+  ]),
+  ...bugsIn('src/client/client/keyed-fetch.ts', 'client', [
+    {
+      id: 'client: keyedFetch leaves every operation pending',
+      find: 'await response.settled()',
+      replace: '',
+      caughtBy: byLibraries('ky'),
+    },
+    {
+      id: 'client: keyedFetch gives a key to what changes nothing',
+      find: 'if (/^(GET|HEAD|OPTIONS)$/.test(request.method)) return fetch(request)',
+      replace: '',
+      caughtBy: byLibraries('what changes nothing has no key, through each of them'),
+    },
+  ]),
+  ...bugsIn('src/client/client/browser-keys.ts', 'client', [
+    {
+      id: 'client: browser: the key is not in IndexedDB before the first attempt',
+      find: 'if (record) records.put(record)',
+      replace: 'if (record?.answer) records.put(record)',
+      caughtBy: inBrowser(
+        'the key is in IndexedDB before the first attempt, the page is reloaded in the middle, one charge',
+      ),
+    },
+    {
+      id: 'client: browser: the last tab to open wins',
+      find: 'return standing ? undefined : record',
+      replace: 'return standing && record.key === "" ? undefined : record',
+      caughtBy: inBrowser(indexedDb),
+    },
+    {
+      id: 'client: browser: a late save brings a removed record back',
+      find: 'save: (record) => change(record.operation, (standing) => advance(standing, record)),',
+      replace:
+        'save: (record) => change(record.operation, (standing) => advance(standing ?? record, record) ?? record),',
+      caughtBy: inBrowser(indexedDb),
+    },
+    {
+      id: 'client: browser: remove does not look at the key',
+      find: 'remove: (operation, key) => change(operation, (standing) => (standing?.key === key ? null : undefined)),',
+      replace: 'remove: (operation, key) => change(operation, (standing) => (standing && key ? null : undefined)),',
+      caughtBy: inBrowser(webStorage),
+    },
+    {
+      id: 'client: browser: Web Storage lists the keys of other names',
+      find: 'names.filter((each) => each.startsWith(prefix))',
+      replace: "names.filter((each) => each.includes(':'))",
+      caughtBy: inBrowser(webStorage),
+    },
+  ]),
+  ...bugsIn('src/client/node/interceptor.ts', 'client', [
+    {
+      id: 'client: undici: an operation stays pending after its answer',
+      find: 'await response.settled()',
+      replace: '',
+      caughtBy: byLibraries('undici: request, with a text and with a stream'),
+    },
+    {
+      id: 'client: undici: a key for what changes nothing',
+      find: 'if (/^(GET|HEAD|OPTIONS|CONNECT)$/.test(asked.method) || asked.upgrade) return dispatch(asked, handler)',
+      replace: 'if (asked.upgrade) return dispatch(asked, handler)',
+      caughtBy: byLibraries('what changes nothing has no key, through each of them'),
+    },
+    {
+      id: 'client: undici: a response that breaks off counts as whole',
+      find: 'receiving?.error(error)',
+      replace: 'receiving?.close()',
+      caughtBy: byLibraries(
+        'undici: a response that breaks off after it was passed on is an error, and no second attempt',
+      ),
     },
   ]),
   ...bugsIn('src/client/client/request.ts', 'client', [
