@@ -91,8 +91,21 @@ export function valueOf(subject: Key, outcome: Outcome): unknown {
   if (outcome.kind === 'failure') throw outcome.error
   if (outcome.kind === 'value') return outcome.value
   throw new OnceError('OUTCOME_NOT_STORED', {
-    message: `The effect for ${describeKey(subject)} did run, but its value could not be stored: ${outcome.reason}. It will not run again.`,
+    message: `The effect for ${describeKey(subject)} did run, but its value could not be stored: ${clause(outcome.reason)}. It will not run again.`,
   })
+}
+
+/** The outcome cannot be stored, and the effect and its claim were undone with it: the error can say "no". */
+export function undoneAsNotStored(subject: Key, reason: string): OnceError {
+  return new OnceError('OUTCOME_NOT_STORED', {
+    executed: 'no',
+    message: `The value of the effect for ${describeKey(subject)} cannot be stored: ${clause(reason)}. The effect and its claim were rolled back.`,
+  })
+}
+
+/** A reason may be a sentence of its own. */
+function clause(reason: string): string {
+  return reason.replace(/\.$/, '')
 }
 
 function callOf(subject: Key, settings: Settings, asked: string): Call {

@@ -1,6 +1,7 @@
 // `once.transaction` on a store whose transactions do not stay open. The effect collects its writes while a lease and a heartbeat
 // hold the key, as in `run`. They are committed with the outcome, all or nothing: until then nothing has happened.
 
+import { undoneAsNotStored } from '../call.ts'
 import type { Call, Calls, Ended, Op, Result } from '../call.ts'
 import { OnceError } from '../errors.ts'
 import { describeKey } from '../key.ts'
@@ -30,7 +31,7 @@ export async function collecting<T, Tx>(
     }
     // Nothing was written, so a failed attempt leaves no trace. A failure that is stored is stored without the writes.
     if (ended.is === 'hung' || usual.do === 'open') return { do: 'forget', thrown: undone(ended.thrown, call) }
-    return usual
+    return usual.do === 'settle' ? { ...usual, notStored: (reason) => undoneAsNotStored(call.key, reason) } : usual
   }
   return run(calls, call, (op) => effect(tx, op), plan)
 }

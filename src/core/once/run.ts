@@ -45,6 +45,8 @@ export type EndPlan =
       readonly thrown?: unknown
       /** What writes the outcome. The store itself unless it is written together with something. */
       readonly by?: Pick<Store, 'settle'>
+      /** The error of an outcome that cannot be stored, where the effect has written nothing: the key is then forgotten. */
+      readonly notStored?: (reason: string) => OnceError
     }
   | { readonly do: 'open' | 'forget' | 'left-to-lease'; readonly thrown: unknown }
 
@@ -72,6 +74,9 @@ async function settle<T>(
   const { retention } = call.request
   const startedMs = clock.elapsed()
   let stored = calls.encode(plan.outcome)
+  if (stored.outcome.kind === 'not-stored' && plan.notStored) {
+    throw await refused(calls, call, held, plan.notStored(stored.outcome.reason))
+  }
   let fenced
   try {
     fenced = await held.settle(stored.bytes, retention, plan.by)
@@ -79,6 +84,7 @@ async function settle<T>(
     if (error instanceof OnceError && error.code === 'COMMIT_REFUSED') throw await refused(calls, call, held, error)
     // Too large for this store: that it ran is kept at least, so that it never runs again.
     if (!(error instanceof OnceError) || error.code !== 'OUTCOME_NOT_STORED') throw error
+    if (plan.notStored) throw await refused(calls, call, held, plan.notStored(error.message))
     stored = calls.encode({ kind: 'not-stored', reason: error.message })
     fenced = await held.settle(stored.bytes, retention, plan.by)
   }
@@ -90,7 +96,7 @@ async function settle<T>(
 }
 
 /**
- * The store refused what was to be written with the outcome, and nothing was written: the key is free at once. If the key is not
+ * What was to be written with the outcome, or the outcome itself, is refused, and nothing was written: the key is free at once. If the key is not
  * ours any more, an earlier try of the same write may have landed, so "nothing" is not said.
  */
 async function refused(calls: Calls, call: Call, held: HeldKey, error: OnceError): Promise<OnceError> {

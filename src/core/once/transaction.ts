@@ -1,7 +1,7 @@
 // Effect and record in one transaction: the strongest form. There is no lease and no heartbeat here: the database keeps
 // others away while the transaction is open, and a crash takes effect and claim back together.
 
-import { claim, createOp, startEffect, valueOf } from '../call.ts'
+import { claim, createOp, startEffect, undoneAsNotStored, valueOf } from '../call.ts'
 import type { Asking, Call, Calls, Ended, Op, Result, RunContext } from '../call.ts'
 import { collecting, isCollecting } from './collecting.ts'
 import { backoffMs, countedBackoffs } from '../backoff.ts'
@@ -283,19 +283,27 @@ async function runWithin<T>(
   const verdict = await store.claim(call.key, { ...call.request, token: context.random.uuid() })
   if (verdict.is !== 'granted') return calls.answer(call, verdict, startedMs)
   const { claim } = verdict
+  // If that fails, the transaction is broken and rolls back as a whole.
+  const undo = (): Promise<void> => store.undoClaim(claim).catch(() => {})
   const ended = await runEffect(context, call, claim, effect)
   const outcome = outcomeOf(calls, ended, call)
   if (!outcome) {
-    await store.undoClaim(claim).catch(() => {}) // then the transaction is broken, and rolls back as a whole
+    await undo()
     throw ended.thrown
   }
   const stored = calls.encode(outcome)
   if (stored.outcome.kind === 'not-stored') {
-    await store.undoClaim(claim).catch(() => {}) // then the transaction is broken, and rolls back as a whole
+    await undo()
     throw undoneAsNotStored(call.key, stored.outcome.reason)
   }
   if (stored.outcome.kind === 'failure') await store.undoEffect(claim)
-  if ((await store.settle(claim, stored.bytes, call.request.retention)) === 'lost') throw lostInTransaction(call.key)
+  const fenced = await store.settle(claim, stored.bytes, call.request.retention).catch(async (error: unknown) => {
+    // Too large for this store.
+    if (!(error instanceof OnceError) || error.code !== 'OUTCOME_NOT_STORED') throw error
+    await undo()
+    throw undoneAsNotStored(call.key, error.message)
+  })
+  if (fenced === 'lost') throw lostInTransaction(call.key)
   if (stored.outcome.kind === 'failure') throw ended.thrown
   return { value: valueOf(call.key, stored.outcome) as T, replayed: false, attempt: claim.attempt }
 }
@@ -338,14 +346,6 @@ function endSync(effect: () => unknown, key: Key): Ended {
 
 function isThenable(value: unknown): boolean {
   return isObject(value) && typeof (value as { readonly then?: unknown }).then === 'function'
-}
-
-/** In the caller's transaction nothing is final yet: the effect and its claim are undone, so the error can say "no". */
-function undoneAsNotStored(key: Key, reason: string): OnceError {
-  return new OnceError('OUTCOME_NOT_STORED', {
-    executed: 'no',
-    message: `The value of the effect for ${describeKey(key)} cannot be stored: ${reason}. The effect and its claim were rolled back.`,
-  })
 }
 
 function transactional(store: Store, what: string): Transactional<unknown> {

@@ -264,6 +264,26 @@ needs('dynamodb').describe('settleWith', () => {
       expect(await countOf('a')).toBe(0)
     })
 
+    test('a failure that cannot be stored has executed nothing, and the key is free at once', async () => {
+      const once = onceOf()
+      const decline = (fingerprint: string) =>
+        once.transaction(
+          'order-1',
+          (tx) => {
+            tx.update(effect('a').Update!)
+            throw new FinalError('declined', { data: { retry: () => {} } })
+          },
+          { fingerprint },
+        )
+      for (const fingerprint of ['one', 'two']) {
+        const error = await failureOf(decline(fingerprint))
+        expect([error.code, error.executed]).toEqual(['OUTCOME_NOT_STORED', 'no'])
+        expect(error.message).toContain('a function in "retry" cannot be stored')
+      }
+      expect(await countOf('a')).toBe(0)
+      expect(await subject.store.show(key('shop', 'order-1'))).toBeUndefined()
+    })
+
     test('a condition that does not hold is COMMIT_REFUSED, writes nothing, and the key is free at once', async () => {
       const once = onceOf()
       const buy = () =>

@@ -13,7 +13,7 @@ import {
   type MysqlGround,
   startMysqlGround,
 } from '../../../test/subjects/mysql.ts'
-import { startMariadb } from '../../../test/servers/mariadb.ts'
+import { type RunningMariadb, startMariadb } from '../../../test/servers/mariadb.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { key, newId } from '../../core/key.ts'
 import { createOnce } from '../../core/once.ts'
@@ -755,26 +755,68 @@ needs('mariadb', { ours: true }).describe('other servers', () => {
     await pool.end()
   })
 
-  test('what does not fit into max_allowed_packet is refused with a word about it, and nothing is written', async () => {
-    await using server = await startMariadb({ settings: { 'max-allowed-packet': '1M' } })
-    const pool = createPool(await createMysqlDatabase(server))
-    const store = mysqlStore({ pool })
-    const [fits, tooLarge] = [new Uint8Array(500_000).fill(1), new Uint8Array(600_000).fill(1)]
-    const claims = await Promise.all(ids(5).map((id) => claimed(store, id)))
-    const answers = await Promise.all(claims.map((claim) => store.settle(claim, fits, retention)))
-    expect(new Set(answers)).toEqual(new Set(['done']))
-    expect(await store.claim(claims[0]!.key, request())).toMatchObject({ is: 'settled', outcome: fits })
-    const claim = await claimed(store, 'large')
-    const notStored = { code: 'OUTCOME_NOT_STORED', retryable: false }
-    await expect(store.settle(claim, tooLarge, retention)).rejects.toMatchObject(notStored)
-    await expect(store.settle(claim, tooLarge, retention)).rejects.toThrow('max_allowed_packet')
-    expect(await store.settle(claim, outcome, retention)).toBe('done')
-    const { granted } = await store.begin(key('server', 'begun'), request())
-    await granted!.tx.query(`insert into effects values ('large')`)
-    await expect(granted!.commit(tooLarge, retention)).rejects.toMatchObject({ ...notStored, executed: 'no' })
-    expect(await countEffects(pool, 'large')).toBe(0)
-    const input = store.claim(key('server', 'input'), request({ input: tooLarge }))
-    await expect(input).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'no' })
-    await pool.end()
+  describe('that takes packets of 1 MiB', () => {
+    let server: RunningMariadb
+    let pool: Pool
+    beforeAll(async () => {
+      server = await startMariadb({ settings: { 'max-allowed-packet': '1M' } })
+      pool = createPool(await createMysqlDatabase(server))
+    })
+    afterAll(async () => {
+      await pool.end()
+      await server.stop()
+    })
+
+    test('what does not fit into max_allowed_packet is refused with a word about it, and nothing is written', async () => {
+      const store = mysqlStore({ pool })
+      const [fits, tooLarge] = [new Uint8Array(500_000).fill(1), new Uint8Array(600_000).fill(1)]
+      const claims = await Promise.all(ids(5).map((id) => claimed(store, id)))
+      const answers = await Promise.all(claims.map((claim) => store.settle(claim, fits, retention)))
+      expect(new Set(answers)).toEqual(new Set(['done']))
+      expect(await store.claim(claims[0]!.key, request())).toMatchObject({ is: 'settled', outcome: fits })
+      const claim = await claimed(store, 'large')
+      const notStored = { code: 'OUTCOME_NOT_STORED', retryable: false }
+      await expect(store.settle(claim, tooLarge, retention)).rejects.toMatchObject(notStored)
+      await expect(store.settle(claim, tooLarge, retention)).rejects.toThrow('max_allowed_packet')
+      expect(await store.settle(claim, outcome, retention)).toBe('done')
+      const { granted } = await store.begin(key('server', 'begun'), request())
+      await granted!.tx.query(`insert into effects values ('large')`)
+      await expect(granted!.commit(tooLarge, retention)).rejects.toMatchObject({ ...notStored, executed: 'no' })
+      expect(await countEffects(pool, 'large')).toBe(0)
+      const input = store.claim(key('server', 'input'), request({ input: tooLarge }))
+      await expect(input).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'no' })
+    })
+
+    test('of a value too large for a packet, within(tx) undoes effect and claim, and run keeps that it ran', async () => {
+      const once = createOnce({ store: mysqlStore({ pool }), scope: 'server', waitMs: 0, sweepEveryMs: false })
+      const tooLarge = 'x'.repeat(600_000)
+      const inside = (returned: string) =>
+        inTransaction(pool, async (tx) => {
+          const effect = async (): Promise<string> => {
+            await tx.query(`insert into effects values ('within')`)
+            return returned
+          }
+          // A caller that goes on and commits has committed neither.
+          return once
+            .within(tx)
+            .run('within', effect)
+            .catch((error: unknown) => error)
+        })
+      expect(await inside(tooLarge)).toMatchObject({ code: 'OUTCOME_NOT_STORED', executed: 'no' })
+      expect(await countEffects(pool, 'within')).toBe(0)
+      expect(await inside('small')).toMatchObject({ value: 'small', replayed: false, attempt: 1 })
+      expect(await countEffects(pool, 'within')).toBe(1)
+      let runs = 0
+      const run = () =>
+        once.run('run', () => {
+          runs++
+          return tooLarge
+        })
+      for (const _ of times(2)) {
+        await expect(run()).rejects.toMatchObject({ code: 'OUTCOME_NOT_STORED', executed: 'yes', retryable: false })
+      }
+      expect(runs).toBe(1)
+      await once.close()
+    })
   })
 })

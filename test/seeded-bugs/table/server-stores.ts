@@ -654,6 +654,31 @@ export const dynamodbBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/core/once/collecting.ts', 'transactions', [
+    {
+      id: 'collecting: a failure that cannot be stored is told as executed',
+      find: `usual.do === 'settle' ? { ...usual, notStored: (reason) => undoneAsNotStored(call.key, reason) } : usual`,
+      replace: `usual`,
+      caughtBy: byTest(
+        inTransactions,
+        'a failure that cannot be stored has executed nothing, and the key is free at once',
+        'dynamodb',
+      ),
+    },
+  ]),
+  ...bugsIn('src/core/once/transaction.ts', 'transactions', [
+    {
+      id: 'within: a value too large for the store is told as executed',
+      find: `    await undo()
+    throw undoneAsNotStored(call.key, error.message)`,
+      replace: `    throw error`,
+      caughtBy: byTest(
+        'src/stores/mysql/server.test.ts',
+        'of a value too large for a packet, within(tx) undoes effect and claim, and run keeps that it ran',
+        'mariadb',
+      ),
+    },
+  ]),
   ...bugsIn('src/core/once/run.ts', 'transactions', [
     {
       id: 'collecting: a refused commit keeps its key until the lease ends',
