@@ -12,6 +12,7 @@ import type { Key } from '../core/key.ts'
 import type { SqlDatabase, SqlTransaction } from '../clients/sql-database.ts'
 import type { SqlStatement } from '../clients/sql-statement.ts'
 import type { Advanced, Claim, ClaimRequest, Fenced, Mending, Retention, Verdict } from '../core/store.ts'
+import { messageOf } from './refusals.ts'
 
 /** What the wrappers below need of a store. */
 export interface SqlServer {
@@ -209,19 +210,17 @@ export async function openStep<Connection, Step>(
   }
 }
 
+/** What of a pool can be wrong when the server refuses its user, and when they do not agree on TLS. */
+export const poolMends = {
+  user: 'the user, the password, the database or the rights of the pool that the store was given',
+  tls: 'the TLS options (ssl) of the pool that the store was given',
+}
+
 /** The server sent no reply, or none that says whether it wrote. */
 export function unavailable(server: string, what: string, executed: 'no' | 'unknown', cause: unknown): OnceError {
   const effect = executed === 'no' ? 'The effect was not run. Retry.' : 'It may have done so all the same. Retry.'
   const message = `${server} could not ${what}: ${messageOf(cause)}. ${effect}`
   return new OnceError('STORE_UNAVAILABLE', { message, executed, cause })
-}
-
-/** The server refuses this user, so it wrote nothing. */
-export function refusedUser(server: string, cause: unknown): OnceError {
-  const message =
-    `${server} refuses this user: ${messageOf(cause)}. The effect was not run, and no retry helps. Correct the user, the password, ` +
-    `the database or the rights of the pool that the store was given.`
-  return new OnceError('STORE_UNAVAILABLE', { message, executed: 'no', retryable: false, cause })
 }
 
 /** The server rolled back, or will have to, because of other transactions. */
@@ -277,13 +276,6 @@ function outcomeMissing(key: Key): OnceError {
       `The entry of ${describeKey(key)} is settled, and the server returned no outcome. Either it was deleted manually, or ` +
       `(MySQL) max_allowed_packet is now smaller than when it was written. The effect was not run.`,
   })
-}
-
-export function messageOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  // A refused connection is an AggregateError without a message.
-  const inner = error instanceof AggregateError ? (error.errors[0] as unknown) : undefined
-  return error.message || (inner instanceof Error ? inner.message : '') || error.name
 }
 
 /** A database behind a store: what its two servers do in their own ways. */

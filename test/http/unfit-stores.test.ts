@@ -24,6 +24,7 @@ import { manualClock } from '../../src/testing/manual-clock.ts'
 import { OnceError } from '../../src/core/errors.ts'
 import type { OnceErrorDetails } from '../../src/core/errors.ts'
 import { startMariadb } from '../servers/mariadb.ts'
+import { certificate, certificateKey } from '../servers/fixtures/certificate.ts'
 import { needs } from '../servers/needs.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { startRedis } from '../servers/redis.ts'
@@ -75,6 +76,8 @@ async function isLoud(store: Store, { code, cure }: Expected): Promise<void> {
   expect(warnings[0]!.message).toContain(cure)
   expect(warnings[0]!.message).not.toContain('order-4711')
   expect(events).toMatchObject([{ store: store.name, code }])
+  // In the background it would go on releasing what it may have claimed, and warn of what the server says next.
+  await once.close()
 }
 
 async function startFastify(once: Once): Promise<void> {
@@ -130,10 +133,34 @@ needs('postgres', { ours: true }).describe('PostgreSQL', () => {
       events.length = 0
     }
   })
+
+  test('with TLS where the server has none, or a certificate that is not trusted or of another host', async () => {
+    const server = await startPostgres()
+    closing.push(() => server.stop())
+    const admin = poolTo({ connectionString: server.url })
+    const refused = async (ssl: pg.PoolConfig['ssl'], why: string): Promise<void> => {
+      const pool = poolTo({ connectionString: server.url, ssl })
+      await isLoud(postgresStore({ pool }), { code: 'STORE_UNAVAILABLE', cure: 'Correct the TLS options (ssl)' })
+      expect(warnings[0]!.message).toContain(why)
+      warnings.length = 0
+      events.length = 0
+    }
+    await refused(true, 'does not support SSL connections')
+    // The server writes the files itself: the key must be its user's, and no other's to read.
+    for (const [name, text] of Object.entries({ 'server.crt': certificate, 'server.key': certificateKey })) {
+      const base64 = Buffer.from(text).toString('base64')
+      await admin.query(`copy (select '${base64}') to program 'umask 077; base64 -d > ${name}'`)
+    }
+    await admin.query('alter system set ssl = on')
+    await admin.query('select pg_reload_conf()')
+    await expect.poll(async () => (await admin.query<{ ssl: string }>('show ssl')).rows[0]!.ssl).toBe('on')
+    await refused(true, 'self-signed certificate')
+    await refused({ ca: certificate }, 'altnames')
+  })
 })
 
 needs('mariadb', { ours: true }).describe('MariaDB', () => {
-  test('without tables: migrate() is named; with a wrong password the password', async () => {
+  test('without tables: migrate() is named; with a wrong password, a locked account or TLS that the server has not, what to correct', async () => {
     const server = await startMariadb()
     closing.push(() => server.stop())
     const open = (url: string): mysql.Pool => {
@@ -150,6 +177,16 @@ needs('mariadb', { ours: true }).describe('MariaDB', () => {
     Object.assign(wrong, { username: 'locked', password: 'wrong' })
     const cure = 'Correct the user, the password, the database or the rights'
     await isLoud(mysqlStore({ pool: open(wrong.href) }), { code: 'STORE_UNAVAILABLE', cure })
+    warnings.length = 0
+    events.length = 0
+    await admin.query("create user 'shut'@'%' account lock")
+    const shut = Object.assign(new URL(server.url), { username: 'shut', password: '' })
+    await isLoud(mysqlStore({ pool: open(shut.href) }), { code: 'STORE_UNAVAILABLE', cure })
+    warnings.length = 0
+    events.length = 0
+    const secure = mysql.createPool({ uri: server.url, ssl: {} })
+    closing.push(() => secure.end())
+    await isLoud(mysqlStore({ pool: secure }), { code: 'STORE_UNAVAILABLE', cure: 'Correct the TLS options (ssl)' })
   })
 })
 

@@ -3,6 +3,7 @@
 import { OnceError } from '../../core/errors.ts'
 import { errorNameOf } from '../../clients/dynamodb.ts'
 import type { DynamodbCancellationReason } from '../../clients/dynamodb.ts'
+import { isTlsFailure, messageOf, refusedTls, refusedUser } from '../refusals.ts'
 
 /** Reasons of a cancelled transaction that pass: other transactions, and capacity. */
 const passing = ['TransactionConflict', 'ThrottlingError', 'ProvisionedThroughputExceeded']
@@ -19,12 +20,35 @@ const throttling = [
   'TransactionInProgressException',
 ]
 
-// DynamoDB's errors for a request that is wrong or that we may not make: the same request would fail again.
-const lasting = ['ValidationException', 'AccessDeniedException', 'UnrecognizedClientException']
+// DynamoDB's error for a request that is wrong: the same request would fail again.
+const invalid = 'ValidationException'
+const denied = 'AccessDeniedException'
+
+/** The SDK has no credentials, or DynamoDB takes them or their signature for wrong or out of date (a clock that is off, too). */
+const refusals: readonly string[] = [
+  denied,
+  'AccessDenied',
+  'AuthFailure',
+  'CredentialsProviderError',
+  'ExpiredToken',
+  'ExpiredTokenException',
+  'IncompleteSignature',
+  'IncompleteSignatureException',
+  'InvalidClientTokenId',
+  'InvalidSignatureException',
+  'MissingAuthenticationToken',
+  'MissingAuthenticationTokenException',
+  'OptInRequired',
+  'RequestExpired',
+  'RequestInTheFuture',
+  'RequestTimeTooSkewed',
+  'SignatureDoesNotMatch',
+  'UnrecognizedClientException',
+]
 
 /** DynamoDB has refused the request itself and wrote nothing. In a transaction, a table of the caller's may be missing. */
 export function isLasting(error: unknown): boolean {
-  return [...lasting, 'ResourceNotFoundException'].includes(errorNameOf(error))
+  return [invalid, denied, 'ResourceNotFoundException'].includes(errorNameOf(error))
 }
 
 export function storeError(error: unknown, during: string, executed: 'no' | 'unknown'): OnceError {
@@ -38,6 +62,14 @@ export function storeError(error: unknown, during: string, executed: 'no' | 'unk
       cause: error,
     })
   }
+  const refused = { server: 'DynamoDB', cause: error }
+  if (refusals.includes(name)) {
+    const correct =
+      'the credentials, the rights (IAM) or the region of the client that the store was given, or the clock of this machine (NTP)'
+    return refusedUser({ ...refused, correct })
+  }
+  if (isTlsFailure(error))
+    return refusedTls({ ...refused, correct: 'the endpoint or the TLS options of the client that the store was given' })
   const effect = executed === 'no' ? 'The effect was not run.' : 'Whether it was carried out is not known; ask again.'
   const cure = throttling.includes(name)
     ? ' The table is throttled: give it more capacity, or spread the load over more keys.'
@@ -45,14 +77,7 @@ export function storeError(error: unknown, during: string, executed: 'no' | 'unk
   return new OnceError('STORE_UNAVAILABLE', {
     message: `DynamoDB did not carry out a ${during}: ${messageOf(error)}. ${effect}${cure}`,
     executed,
-    retryable: !lasting.includes(name),
+    retryable: name !== invalid,
     cause: error,
   })
-}
-
-export function messageOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error)
-  // A refused connection is an AggregateError without a message.
-  const inner = error instanceof AggregateError ? (error.errors[0] as unknown) : undefined
-  return error.message || (inner instanceof Error ? inner.message : '') || error.name
 }

@@ -1,7 +1,8 @@
 // Throttling, lost replies and silence. A request that the SDK sends again although it had landed recognises itself by its
 // token; what cannot be had is an error, soon, and says so.
 
-import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
+import { DynamoDB } from '@aws-sdk/client-dynamodb'
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest'
 import { type Relay, startRelay } from '../../../test/subjects/dynamodb/relay.ts'
 import {
   createClient,
@@ -11,6 +12,7 @@ import {
 } from '../../../test/subjects/dynamodb.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { systemRandom } from '../../core/clock.ts'
+import { createOnce } from '../../core/once.ts'
 import {
   aKey,
   ask,
@@ -113,10 +115,59 @@ needs('dynamodb').describe('DynamoDB under faults', () => {
     assertGranted(await ask(relayed, aKey), 'fresh', 1)
   })
 
-  test('an error that another try cannot mend says so', async () => {
-    relay.answer('PutItem', { error: 'AccessDeniedException' }, 1)
-    const error = await failureOf(ask(relayed, aKey))
-    expect([error.code, error.retryable]).toEqual(['STORE_UNAVAILABLE', false])
+  test.each([
+    'AccessDeniedException',
+    'ExpiredTokenException',
+    'IncompleteSignatureException',
+    'InvalidSignatureException',
+    'MissingAuthenticationTokenException',
+    'RequestExpired',
+    'UnrecognizedClientException',
+  ])('%s is no matter of retries, and the cure is named', async (error) => {
+    relay.answer('PutItem', { error }, 1)
+    const refused = await failureOf(ask(relayed, aKey))
+    expect(refused).toMatchObject({ code: 'STORE_UNAVAILABLE', executed: 'no', retryable: false })
+    expect(refused.message).toMatch(/Correct the credentials, the rights \(IAM\) or the region .* or the clock/)
+  })
+
+  test('a client without credentials, or with TLS to a server that has none, is no matter of retries', async () => {
+    // The SDK finds no credentials anywhere on this machine.
+    const nowhere = {
+      AWS_EC2_METADATA_DISABLED: 'true',
+      AWS_SHARED_CREDENTIALS_FILE: '/dev/null',
+      AWS_CONFIG_FILE: '/dev/null',
+      AWS_ACCESS_KEY_ID: undefined,
+      AWS_PROFILE: undefined,
+    }
+    for (const [name, value] of Object.entries(nowhere)) vi.stubEnv(name, value)
+    const clients = [
+      new DynamoDB({ endpoint: ground.server.url, region: 'local' }),
+      createClient(ground.server.url.replace('http:', 'https:')),
+    ]
+    for (const client of clients) {
+      const refused = await failureOf(ask(dynamodbStore({ client, table: subject.table }), aKey))
+      expect(refused).toMatchObject({ code: 'STORE_UNAVAILABLE', executed: 'no', retryable: false })
+      client.destroy()
+    }
+    vi.unstubAllEnvs()
+  })
+
+  test('credentials that are renewed while an outcome waits to be stored let it through: one effect', async () => {
+    const once = createOnce({ store: relayed, scope: 'shop', waitMs: 0, sweepEveryMs: false })
+    let runs = 0
+    const run = () =>
+      once.run('order-1', () => {
+        relay.answer('UpdateItem', { error: 'ExpiredTokenException' }, 2)
+        return ++runs
+      })
+    expect(await run()).toMatchObject({ value: 1, replayed: false })
+    expect(await run()).toMatchObject({ value: 1, replayed: true })
+    const commit = await once.transaction('order-2', (tx) => {
+      relay.answer('TransactWriteItems', { error: 'ExpiredTokenException' }, 2)
+      tx.put({ TableName: subject.table, Item: { key: { S: 'of the test' }, part: { S: 'effect' } } })
+    })
+    expect(commit).toMatchObject({ replayed: false, attempt: 1 })
+    await once.close()
   })
 
   test('every call whose reply is lost is sent again by the SDK and answered as if nothing had been', async () => {

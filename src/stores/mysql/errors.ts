@@ -3,7 +3,8 @@
 
 import { errnoOf, serverErrorOf } from '../../clients/mysql.ts'
 import { OnceError } from '../../core/errors.ts'
-import { conflictWithOthers, messageOf, refusedUser, schemaMissing, unavailable } from '../sql-answers.ts'
+import { isTlsFailure, messageOf, refusedTls, refusedUser } from '../refusals.ts'
+import { conflictWithOthers, poolMends, schemaMissing, unavailable } from '../sql-answers.ts'
 
 // Lock wait time-out, deadlock, a row that changed since the snapshot (MariaDB's snapshot isolation), a conflict that group
 // replication found at COMMIT. The first leaves the transaction open, and all of it must be rolled back.
@@ -31,8 +32,11 @@ const missing: Readonly<Record<number, string>> = {
   1305: 'The procedures of this version are missing',
 }
 
-/** Access denied: to the server, to the database, to a table, to a procedure, without a password. */
-const refusals: readonly number[] = [1045, 1044, 1142, 1370, 1698]
+/**
+ * Access denied: to the server, from this host, to the database, a table, a column, a procedure, or without a password. An account
+ * that is locked (MySQL, MariaDB), whose password has expired, or that must use TLS.
+ */
+const refusals: readonly number[] = [1045, 1130, 1044, 1142, 1143, 1370, 1698, 3118, 4151, 1820, 1862, 3159]
 
 /** `what` completes "MySQL could not …": "claim payments/42". */
 export function storeError(error: unknown, what: string, executed: 'no' | 'unknown'): OnceError {
@@ -50,6 +54,8 @@ export function storeError(error: unknown, what: string, executed: 'no' | 'unkno
   }
   if (Object.hasOwn(missing, errno)) return schemaMissing(`${missing[errno]}: ${messageOf(error)}.`, error)
   if (isConflict(error)) return conflictWithOthers('MySQL', what, error)
-  if (refusals.includes(errno)) return refusedUser('MySQL', error)
+  const refused = { server: 'MySQL', cause: error }
+  if (refusals.includes(errno)) return refusedUser({ ...refused, correct: poolMends.user })
+  if (errno === 0 && isTlsFailure(error)) return refusedTls({ ...refused, correct: poolMends.tls })
   return unavailable('MySQL', what, executed, error)
 }

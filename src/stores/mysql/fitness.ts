@@ -89,7 +89,7 @@ function schemaFault(table: string, { engine, procedures }: FoundSchema): Schema
     return { code: 'SCHEMA_MISSING', found: `There is no table ${table}.`, mend: 'onceonly migrate' }
   }
   if (procedures < procedureNames.length) {
-    const found = `The table ${table} has ${procedures} of ${procedureNames.length} procedures of this version.`
+    const found = `The table ${table} has ${procedures} of ${procedureNames.length} procedures of this version that this user may see (EXECUTE).`
     return { code: 'SCHEMA_MISSING', found, mend: 'onceonly migrate' }
   }
   if (engine !== 'InnoDB') {

@@ -2,7 +2,8 @@
 // says `executed: 'no'` only where the server itself said that it wrote nothing, or where the effect had not begun.
 
 import { OnceError } from '../../core/errors.ts'
-import { conflictWithOthers, messageOf, refusedUser, schemaMissing, unavailable } from '../sql-answers.ts'
+import { isTlsFailure, messageOf, refusedTls, refusedUser } from '../refusals.ts'
+import { conflictWithOthers, poolMends, schemaMissing, unavailable } from '../sql-answers.ts'
 
 /** Our functions raise it when a commit must not happen. Its class is none of the standard's, so no other code raises it. */
 export const lostState = 'OO001'
@@ -83,6 +84,8 @@ export function storeError(error: unknown, what: string, executed: 'no' | 'unkno
     return new OnceError('INVALID_ARGUMENT', { message, cause: error })
   }
   if (isConflict(error)) return conflictWithOthers('PostgreSQL', what, error)
-  if (refusesUser(error)) return refusedUser('PostgreSQL', error)
+  const refused = { server: 'PostgreSQL', cause: error }
+  if (refusesUser(error)) return refusedUser({ ...refused, correct: poolMends.user })
+  if (state === undefined && isTlsFailure(error)) return refusedTls({ ...refused, correct: poolMends.tls })
   return unavailable('PostgreSQL', what, executed, error)
 }

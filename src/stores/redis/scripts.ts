@@ -5,6 +5,7 @@ import { OnceError } from '../../core/errors.ts'
 import { bounded } from '../../core/timed-call.ts'
 import type { StoreCalls } from '../../core/timed-call.ts'
 import type { RedisArgument, RedisLink } from '../../clients/redis.ts'
+import { messageOf, refusedUser } from '../refusals.ts'
 import type { Names } from './names.ts'
 
 export interface Script {
@@ -59,13 +60,13 @@ export function isServerError(error: unknown): boolean {
 /** `what` is the call, with its key where it has one: "claim payments/order-42". */
 export function unavailable(what: string, cause: unknown): OnceError {
   if (cause instanceof OnceError) return cause
-  const why = cause instanceof Error ? cause.message || cause.name : String(cause)
+  const why = messageOf(cause)
   // No password, a wrong one, a command that the user may not use. The server ran nothing.
   if (/^(NOAUTH|WRONGPASS|NOPERM)\b/.test(why)) {
-    return new OnceError('STORE_UNAVAILABLE', {
-      message: `Redis refuses this user: ${why.replace(/\.$/, '')}. No retry helps. Correct the user, the password or the rights (ACL) of the client that the store was given.`,
-      retryable: false,
+    return refusedUser({
+      server: 'Redis',
       cause,
+      correct: 'the user, the password or the rights (ACL) of the client that the store was given',
     })
   }
   return new OnceError('STORE_UNAVAILABLE', {

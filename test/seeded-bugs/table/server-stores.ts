@@ -691,6 +691,42 @@ export const dynamodbBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/stores/dynamodb/errors.ts', 'stores', [
+    {
+      id: 'dynamodb: an expired token is told as passing',
+      find: `  'ExpiredTokenException',\n`,
+      replace: '',
+      caughtBy: byTest(
+        'src/stores/dynamodb/faults.test.ts',
+        'ExpiredTokenException is no matter of retries, and the cure is named',
+        'dynamodb',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/refusals.ts', 'stores', [
+    {
+      id: 'a certificate that is not trusted is told as passing',
+      find: '/certificate|does',
+      replace: '/does',
+      caughtBy: byTest(
+        'test/http/unfit-stores.test.ts',
+        'with TLS where the server has none, or a certificate that is not trusted or of another host',
+        'postgres',
+      ),
+    },
+    {
+      id: 'a settle that meets expired credentials is given up at once',
+      find: `Correct \${correct}.\`
+  return new OnceError('STORE_UNAVAILABLE', { message, executed: 'no'`,
+      replace: `Correct \${correct}.\`
+  return new OnceError('STORE_UNAVAILABLE', { message, executed: 'unknown'`,
+      caughtBy: byTest(
+        'src/stores/dynamodb/faults.test.ts',
+        'credentials that are renewed while an outcome waits to be stored let it through: one effect',
+        'dynamodb',
+      ),
+    },
+  ]),
   ...bugsIn('src/stores/dynamodb/claims.ts', 'stores', [
     {
       id: 'dynamodb: read-then-write claim',
