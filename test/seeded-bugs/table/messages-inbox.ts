@@ -36,11 +36,7 @@ export const inboxBugs: readonly SeededBug[] = [
       id: 'inbox: a batch goes around a message that another has in its hands, and is committed before it',
       find: 'if (done.has(id) || (ours.has(id) && !isHeld)) continue',
       replace: 'if (done.has(id) || ours.has(id) || isHeld) continue',
-      caughtBy: byTest(
-        'test/messages/inbox-storm.test.ts',
-        'round 0: every message has one effect, in the order of its partition',
-        'postgres',
-      ),
+      caughtBy: byMessages('in-order'),
     },
     {
       id: 'inbox: the body of a message that came before is not compared',
