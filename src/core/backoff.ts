@@ -163,7 +163,7 @@ export const pausesMs: {
   databaseDown: 1_000,
   /** On a large loss every bucket of a Redis Cluster has evidence within seconds. One of them spreads the quarantine for all. */
   quarantineSpread: 60_000,
-  /** A consumer that is stopped gives its last question this long. A broker that has messages answers within milliseconds. */
+  /** A consumer that is stopped gives its last question this long, beyond the time for which the broker waits for messages. */
   lastReceive: 500,
   /** A relay looks for held rows that are due, or that a person has redriven. */
   heldRows: 1_000,

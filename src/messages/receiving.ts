@@ -18,7 +18,9 @@ export interface Source<Item> {
   readonly heartbeatMs: number
   /** Between two questions of which the first found nothing, where the broker does not wait for messages itself. */
   readonly pauses?: Backoff
-  /** `asking` is aborted when the consumer has been stopped and the broker still has no answer. */
+  /** How long the broker may wait for messages before it answers. */
+  readonly waitMs: number
+  /** `asking` is aborted when the consumer has been stopped and the broker has no answer although its time is over. */
   receive(countMax: number, asking: AbortController): Promise<readonly Item[]>
   /** Resolves when the items are done with. Each has been let go by then. */
   handle(items: readonly Item[], hand: Hand<Item>): Promise<void>
@@ -117,12 +119,16 @@ async function receiveUntil<Item>(stop: AbortSignal, source: Source<Item>, hands
   }
 }
 
-// A broker that has messages answers at once. To cut its answer off would hide these messages from everyone for a while.
+// A question that is under way when the consumer is stopped is waited for. The broker may not notice that it was cut off, and give messages
+// that come meanwhile to nobody: they would be hidden for a while.
 async function receiveOrStop<Item>(stop: AbortSignal, source: Source<Item>, count: number): Promise<readonly Item[]> {
+  const { clock, waitMs } = source
   const asking = new AbortController()
+  const askedAt = clock.elapsed()
   let cancel = (): void => {}
   const onStop = (): void => {
-    cancel = source.clock.schedule(() => asking.abort(), pausesMs.lastReceive)
+    const leftMs = Math.max(0, askedAt + waitMs - clock.elapsed())
+    cancel = clock.schedule(() => asking.abort(), leftMs + pausesMs.lastReceive)
   }
   stop.addEventListener('abort', onStop, { once: true })
   try {

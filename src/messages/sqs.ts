@@ -45,7 +45,7 @@ export interface SqsConsumerOptions<Tx> {
   readonly inFlight?: number
   /** How long SQS keeps a message from others. It is extended while the handler runs. Default 30 s. */
   readonly visibilityMs?: number
-  /** How long SQS may wait for a message before it answers that there is none, at most 20 s. Default 20 s. */
+  /** How long SQS may wait for a message before it answers that there is none, at most 20 s. Default 5 s. `stop` waits as long. */
   readonly waitMs?: number
   /** The bound on any one call, beyond `waitMs`. Default 10 s. */
   readonly timeoutMs?: number
@@ -220,7 +220,7 @@ function settingsOf<Tx>(options: SqsConsumerOptions<Tx>): Omit<Consumption, 'tog
     queueUrl: options.queueUrl,
     inFlight: options.inFlight ?? 10,
     visibilityMs: options.visibilityMs ?? 30_000,
-    waitMs: options.waitMs ?? 20_000,
+    waitMs: options.waitMs ?? 5_000,
     timeoutMs: options.timeoutMs ?? timeoutMsUsual,
     clock: options.clock ?? systemClock,
     random: systemRandom,

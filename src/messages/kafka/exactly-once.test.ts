@@ -175,23 +175,38 @@ needs(['kafka', 'confluent']).describe('a worker of exactlyOnce', () => {
     const transform: ExactlyOnceOptions['transform'] = ({ body }) => ({
       body: tries++ === 1 ? Buffer.alloc(1_200_000) : body,
     })
-    const { url, from, start, output } = await openWorld({ transform })
+    const { url, from, start, output, committed } = await openWorld({ transform })
     await sendTexts(url, from, numbers(0, 3))
     start()
-    await pollUntil('all output', () => output.length >= 3, soon)
-    expect(output).toEqual(valuesOf(numbers(0, 3)))
+    await pollUntil('all to be committed', async () => (await committed()) >= 3, soon)
+    // What comes after it tells that there is no more of the others.
+    await sendTexts(url, from, numbers(3, 4))
+    await pollUntil('the last output', () => output.includes('3'), soon)
+    expect(output).toEqual(valuesOf(numbers(0, 4)))
   })
 
   test('what a worker that died left open is ended by its next start', timed, async () => {
-    const { url, from, to, options, start, output } = await openWorld({ transactionMs: 600_000 })
+    const { url, from, to, options, output } = await openWorld({ transactionMs: 600_000 })
     const dead = await confluentOn(url).transactionalProducer(options.transactionalId, {
       transactionMs: 600_000,
       callMs: 10_000,
     })
     await new Promise((resolve) => dead.beginTransaction(resolve))
     await new Promise((resolve) => dead.produce(to, null, Buffer.from('never'), null, null, resolve, []))
+    let opened = 0
+    const client = options.client as ReturnType<typeof confluentOn>
+    const working = exactlyOnce({
+      ...options,
+      client: {
+        ...client,
+        transactionalProducer: (...given) => client.transactionalProducer(...given).finally(() => opened++),
+      },
+    })
+    onTestFinished(() => working.stop())
+    await pollUntil('the next start', () => opened > 0, soon)
+    // It was not dead after all.
+    await new Promise((resolve) => dead.commitTransaction(10_000, resolve))
     await sendTexts(url, from, numbers(0, 3))
-    start()
     await pollUntil('the output', () => output.length >= 3, soon)
     expect(output).toEqual(valuesOf(numbers(0, 3)))
     await new Promise((resolve) => dead.disconnect(0, resolve))
@@ -297,8 +312,18 @@ needs(['kafka', 'confluent']).describe('a worker of exactlyOnce', () => {
   })
 
   test('of two workers with one transactional id the older is fenced, and ends', timed, async () => {
-    const { url, from, options, start, output } = await openWorld()
-    const older = start()
+    const { url, from, options, output } = await openWorld()
+    let opened = 0
+    const client = options.client as ReturnType<typeof confluentOn>
+    const counting: typeof client = {
+      ...client,
+      transactionalProducer(...given) {
+        opened++
+        return client.transactionalProducer(...given)
+      },
+    }
+    const older = exactlyOnce({ ...options, client: counting })
+    onTestFinished(() => older.stop())
     await sendTexts(url, from, numbers(0, 3))
     await pollUntil('the first output', () => output.length >= 3, soon)
     // It joins another group, so that the older one keeps its partition.
@@ -310,11 +335,12 @@ needs(['kafka', 'confluent']).describe('a worker of exactlyOnce', () => {
       'the older to be fenced',
       async () => {
         if (!end) await sendTexts(url, from, [['key', 'more']])
-        return end
+        return end ?? opened > 1
       },
       { ...soon, intervalMs: 200 },
     )
     expect(end).toMatchObject({ code: 'CLAIM_LOST', message: expect.stringContaining('was fenced') as string })
+    expect(opened).toBe(1)
   })
 
   test('a zombie that comes back after its session commits nothing', { timeout: 120_000 }, async () => {

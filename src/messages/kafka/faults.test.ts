@@ -1,10 +1,11 @@
-// Consumers with a real inbox, killed and halted, on a broker that is bounced. Judged by a ledger without constraints.
+// Consumers with a real inbox, killed and halted, on a broker that is bounced. Judged by a ledger without constraints. They wait for
+// sessions to end most of the time, so the tests run at once.
 import { randomUUID } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { DatabaseSync } from 'node:sqlite'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test, type TestContext } from 'vitest'
 import type { ConsumerWorker } from '../../../test/messages/kafka/consumer-worker.ts'
 import type { ZombieWorker } from '../../../test/messages/kafka/zombie-worker.ts'
 import { startWorker, type Worker } from '../../../test/messages/kafka/workers.ts'
@@ -20,7 +21,7 @@ interface Ledger {
   count(): number
 }
 
-function openLedger(): Ledger {
+function openLedger({ onTestFinished }: TestContext): Ledger {
   const folder = mkdtempSync(join(tmpdir(), 'onceonly-ledger-'))
   const path = join(folder, 'ledger.db')
   const database = new DatabaseSync(path, { timeout: 10_000 })
@@ -56,12 +57,12 @@ function expected(count: number, partitions: number): Map<number, string[]> {
 
 needs(['kafka', 'confluent'], { ours: true }).describe('consumers that are killed', () => {
   for (const client of Object.keys(clientsOn)) {
-    test(
+    test.concurrent(
       `${client}: kill -9 of consumers and of the broker: every message took effect once, in the order of its partition`,
       { timeout: 300_000 },
-      async () => {
+      async (context) => {
         await using server = await startKafka()
-        const ledger = openLedger()
+        const ledger = openLedger(context)
         const [topic, group] = [await createTopic(server.url, 3), randomUUID()]
         const { path } = ledger
         const start = (): Worker =>
@@ -101,7 +102,7 @@ needs(['kafka', 'confluent'], { ours: true }).describe('consumers that are kille
   }
 
   for (const client of Object.keys(clientsOn)) {
-    test(
+    test.concurrent(
       `${client}: a zombie that comes back after its session commits nothing, and joins again`,
       { timeout: 120_000 },
       async () => {

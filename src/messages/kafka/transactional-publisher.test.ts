@@ -14,6 +14,7 @@ import {
   kafkajsOn,
   memoryReceiver,
   platformaticOn,
+  requireTopic,
   sendTexts,
   sharedKafka,
   withAdmin,
@@ -22,6 +23,7 @@ import { needs } from '../../../test/servers/needs.ts'
 import { pollUntil } from '../../../test/servers/poll.ts'
 import { createOnce } from '../../index.ts'
 import { sqliteStore } from '../../stores/sqlite.ts'
+import type { ShardPublisher } from '../broker.ts'
 import { kafkaConsumer, kafkajsClient, kafkaTransactionalPublisher } from '../kafka.ts'
 import { createOutbox, createRelay, type Relay, type RelayOptions, type RelaySource } from '../outbox.ts'
 
@@ -43,12 +45,13 @@ async function openWorld({ shards = 2 } = {}): Promise<World> {
   const url = await sharedKafka()
   const folder = mkdtempSync(join(tmpdir(), 'onceonly-transactional-'))
   const path = join(folder, 'outbox.db')
-  const store = sqliteStore({ path })
+  // A disk that stands still for seconds under another process's commit is not what is tried here.
+  const store = sqliteStore({ path, lockWaitMs: 60_000 })
   onTestFinished(() => {
     store.close()
     rmSync(folder, { recursive: true })
   })
-  const once = createOnce({ store, scope: 'test' })
+  const once = createOnce({ store, scope: 'test', storeTimeoutMs: 90_000 })
   const outbox = createOutbox({ store, source: 'test', shards })
   await outbox.migrate()
   const topic = await createTopic(url, 1)
@@ -127,28 +130,38 @@ function expectOnceInOrder(read: readonly string[], count: number): void {
   }
 }
 
-/** A client that lies about commits: the first of each producer is that of its epoch. */
-function lying(client: Client, how: 'done' | 'not done', isLie: (number: number) => boolean): Client {
+/** A client whose transactional producers are changed when they are open. */
+function changed(client: Client, change: (producer: ConfluentProducer) => void): Client {
   return {
     ...client,
     async transactionalProducer(...given) {
       const producer = await client.transactionalProducer(...given)
-      const commit = producer.commitTransaction.bind(producer)
-      let commits = 0
-      const { flush } = producer as unknown as { flush(timeoutMs: number, done: () => void): void }
-      producer.commitTransaction = (timeoutMs, done) => {
-        if (!isLie(++commits)) return commit(timeoutMs, done)
-        const lie = (): void => done(Object.assign(new Error('timed out'), { code: -185 }), undefined)
-        if (how === 'done') commit(timeoutMs, lie)
-        else flush.call(producer, timeoutMs, lie)
-      }
+      change(producer)
       return producer
     },
   }
 }
 
+type ConfluentProducer = Awaited<ReturnType<Client['transactionalProducer']>>
+
+/** A client that lies about commits: the first of each producer is that of its epoch. */
+function lying(client: Client, how: 'done' | 'not done', isLie: (number: number) => boolean): Client {
+  return changed(client, (producer) => {
+    const commit = producer.commitTransaction.bind(producer)
+    let commits = 0
+    const { flush } = producer as unknown as { flush(timeoutMs: number, done: () => void): void }
+    producer.commitTransaction = (timeoutMs, done) => {
+      if (!isLie(++commits)) return commit(timeoutMs, done)
+      const lie = (): void => done(Object.assign(new Error('timed out'), { code: -185 }), undefined)
+      if (how === 'done') commit(timeoutMs, lie)
+      else flush.call(producer, timeoutMs, lie)
+    }
+  })
+}
+
 const points: readonly RelayPoint[] = ['before open', 'before commit', 'after commit', 'after mark']
-const kills = Number(process.env['ONCEONLY_RELAY_KILLS'] ?? 12)
+// Each point twice.
+const kills = Number(process.env['ONCEONLY_RELAY_KILLS'] ?? 8)
 
 needs(['kafka', 'confluent']).describe('kafkaTransactionalPublisher', () => {
   test(
@@ -161,8 +174,8 @@ needs(['kafka', 'confluent']).describe('kafkaTransactionalPublisher', () => {
       const planned = { url, path, transactionalId, controlTopic, leaseMs: 2_000, batch: 10 }
       const start = (kill: number): Worker => {
         const point = points[kill % points.length]!
-        // It opens once per shard that it takes, and its first commit is that of its epoch, which holds no row.
-        const plan = { signal: 'SIGKILL', point, after: point === 'before open' ? 0 : 1 + randomInt(5) } as const
+        // It opens once per shard that it takes.
+        const plan = { signal: 'SIGKILL', point, after: point === 'before open' ? 0 : randomInt(5) } as const
         return startWorker('relay-worker.ts', { ...planned, ...(kill < kills && { plan }) } satisfies RelayWorker)
       }
       let begun = 0
@@ -204,8 +217,7 @@ needs(['kafka', 'confluent']).describe('kafkaTransactionalPublisher', () => {
       const { url, topic, path, transactionalId, controlTopic } = world
       const common = { url, path, transactionalId, controlTopic, leaseMs: 1_500, batch: 10 }
       await world.add(numbers(0, 20))
-      // The commit before that of its first rows is that of its epoch.
-      const plan = { signal: 'SIGSTOP', point, after: point === 'before open' ? 0 : 1 } as const
+      const plan = { signal: 'SIGSTOP', point, after: 0 } as const
       await using zombie = startWorker('relay-worker.ts', { ...common, plan } satisfies RelayWorker)
       await pollUntil('the zombie to stand still', () => zombie.said.includes('SIGSTOP'))
       await using heir = startWorker('relay-worker.ts', common satisfies RelayWorker)
@@ -221,6 +233,49 @@ needs(['kafka', 'confluent']).describe('kafkaTransactionalPublisher', () => {
       expectOnceInOrder(await readCommitted(url, topic), 60)
     })
   }
+
+  test('a relay that takes a shard ends what the one before it had not committed, and fences it', timed, async () => {
+    const { url, topic, transactionalId, controlTopic } = await openWorld()
+    const opened = Promise.withResolvers<void>()
+    const beforeCommit = Promise.withResolvers<void>()
+    const rows = { has: false }
+    const holding = changed(confluentOn(url), (producer) => {
+      const [produce, commit] = [producer.produce.bind(producer), producer.commitTransaction.bind(producer)]
+      producer.produce = (to, ...rest) => {
+        rows.has ||= to === topic
+        return produce(to, ...rest)
+      }
+      producer.commitTransaction = (timeoutMs, done) => {
+        if (!rows.has) return commit(timeoutMs, done)
+        beforeCommit.resolve()
+        void opened.promise.then(() => commit(timeoutMs, done))
+      }
+    })
+    const open = (client: Client, epoch: number): ShardPublisher =>
+      kafkaTransactionalPublisher({ client, transactionalId, controlTopic }).openShard({
+        shard: 0,
+        epoch,
+        unsent: async (named) => named,
+      })
+    const row = (text: string): Parameters<ShardPublisher['publish']>[0][number] => {
+      return { id: text, topic, body: Buffer.from(text), headers: {}, place: `0 ${text}` }
+    }
+    const older = open(holding, 1)
+    const publishing = older.publish([row('1')])
+    publishing.catch(() => undefined)
+    await beforeCommit.promise
+    const younger = open(
+      changed(confluentOn(url), () => opened.resolve()),
+      2,
+    )
+    const taking = younger.publish([row('1'), row('2')])
+    taking.catch(() => undefined)
+    await expect(publishing).rejects.toMatchObject({ code: 'CLAIM_LOST' })
+    expect(await taking).toEqual([undefined, undefined])
+    await expect(open(confluentOn(url), 1).publish([row('3')])).rejects.toMatchObject({ code: 'CLAIM_LOST' })
+    await Promise.all([older.close(), younger.close()])
+    expect(await readCommitted(url, topic)).toEqual(['1', '2'])
+  })
 
   for (const [how, what] of [
     ['done', 'a commit whose reply was lost is looked up, and its rows are not published again'],
@@ -278,7 +333,7 @@ needs(['kafka', 'confluent']).describe('kafkaTransactionalPublisher', () => {
       const skip = { onFailure: { skipAfter: 1 } } as const
       const first = await world.relay({ batch: 100, ...skip }).runOnce()
       expect(first).toMatchObject({ sent: 1, dead: 3 })
-      await withAdmin(world.url, (admin) => admin.createTopics({ topics: [{ topic: missing }], waitForLeaders: true }))
+      await requireTopic(world.url, missing)
       expect(await world.outbox.redrive({ topic: missing })).toBeGreaterThan(0)
       let failures = 0
       const mark: RelaySource['mark'] = async (holding, made, leaseMs) => {

@@ -39,6 +39,7 @@ export function startConsumer(options: StreamConsumption): Consuming {
     clock,
     random,
     inFlight,
+    waitMs: 0,
     heartbeatMs: claimAfterMs / 3,
     pauses: backoffs.stream,
     receive: receiverOf(options, stream, held),

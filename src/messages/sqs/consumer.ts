@@ -48,6 +48,8 @@ export function startConsumer(options: Consumption): Consuming {
     clock,
     random,
     inFlight,
+    // SQS counts in whole seconds.
+    waitMs: secondsOf(options.waitMs) * 1_000,
     // At a third of the time, so that two heartbeats may fail.
     heartbeatMs: visibilityMs / 3,
     async receive(countMax, asking) {

@@ -16,6 +16,8 @@ import { sharedUrl } from '../../../test/servers/shared.ts'
 import { connectSqs, countIn, createQueue } from '../../../test/subjects/sqs.ts'
 import { createOnce } from '../../core/once.ts'
 import { sqliteStore } from '../../stores/sqlite.ts'
+import { manualClock } from '../../testing/manual-clock.ts'
+import type { SqsClient } from '../../clients/sqs.ts'
 import type { Outgoing } from '../broker.ts'
 import { createInbox } from '../inbox.ts'
 import { sqsBatchConsumer, sqsConsumer, sqsPublisher } from '../sqs.ts'
@@ -284,6 +286,32 @@ needs('elasticmq').describe('SQS', () => {
     open()
     await consuming.stop()
     expect(await countIn(client, queueUrl)).toEqual({ visible: 0, hidden: 0 })
+  })
+
+  test('a message that comes while stop waits for the last question is given back at once', async () => {
+    const queueUrl = await createQueue(client)
+    const inbox = rememberingReceiver()
+    const clock = manualClock(1_800_000_000_000)
+    let asked = 0
+    const answered: number[] = []
+    const watched = Object.assign(Object.create(client) as SQS, {
+      async receiveMessage(...given: Parameters<SqsClient['receiveMessage']>) {
+        asked++
+        const answer = await (client as SqsClient).receiveMessage(...given)
+        answered.push(answer.Messages?.length ?? 0)
+        return answer
+      },
+    })
+    const options = { client: watched, queueUrl, inbox, clock, waitMs: 20_000, visibilityMs: 600_000 }
+    const consuming = sqsConsumer(options, noteId)
+    await pollUntil('the question', () => asked === 1)
+    const stopped = consuming.stop()
+    await clock.advance(19_000)
+    await send(queueUrl, numbered(1))
+    await stopped
+    expect(answered).toEqual([1])
+    expect(inbox.seen).toEqual([])
+    expect(await countIn(client, queueUrl)).toEqual({ visible: 1, hidden: 0 })
   })
 
   test('a consumer that is stopped finishes what it handles and leaves the rest in the queue', async () => {

@@ -62,5 +62,6 @@ const consuming = kafkaConsumer(
   },
 )
 process.on('SIGTERM', () => void consuming.stop())
+process.stdout.write('ready\n')
 await consuming.ended
 process.exit(0)

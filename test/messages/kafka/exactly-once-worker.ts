@@ -43,6 +43,7 @@ const working = exactlyOnce({
   },
 })
 process.on('SIGTERM', () => void working.stop())
+process.stdout.write('ready\n')
 working.ended.catch((error: Error) => {
   process.stdout.write(`ended ${error.message}\n`)
   process.exitCode = 3

@@ -38,14 +38,22 @@ const client: typeof confluent = {
   async transactionalProducer(...given) {
     pass('before open')
     const producer = await confluent.transactionalProducer(...given)
-    const commit = producer.commitTransaction.bind(producer)
+    const [produce, commit] = [producer.produce.bind(producer), producer.commitTransaction.bind(producer)]
+    // The commit of an epoch holds no row. It is no point of its own: what follows it is what a new relay does.
+    let rows = 0
+    producer.produce = (topic, ...rest) => {
+      if (topic !== options.controlTopic) rows++
+      return produce(topic, ...rest)
+    }
     // The broker has all records of a transaction before its commit.
     const { flush } = producer as unknown as { flush(timeoutMs: number, done: () => void): void }
     producer.commitTransaction = (timeoutMs, done) =>
       flush.call(producer, timeoutMs, () => {
-        pass('before commit')
+        const hasRows = rows > 0
+        rows = 0
+        if (hasRows) pass('before commit')
         commit(timeoutMs, (error, answer) => {
-          pass('after commit')
+          if (hasRows) pass('after commit')
           done(error, answer)
         })
       })
@@ -70,5 +78,5 @@ const relay = createRelay({
   batch,
 })
 relay.start()
-process.stdout.write('started\n')
 process.on('SIGTERM', () => void relay.stop().then(() => process.exit(0)))
+process.stdout.write('ready\n')

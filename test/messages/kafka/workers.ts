@@ -1,5 +1,5 @@
 // Workers in processes of their own, which a test can kill and halt. Each is a program of this folder that gets its options as JSON and
-// prints lines.
+// prints lines: `ready` when it listens to SIGTERM.
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
@@ -11,7 +11,7 @@ export interface Worker extends AsyncDisposable {
   readonly said: readonly string[]
   readonly hasEnded: boolean
   signal(name: NodeJS.Signals): void
-  /** Ends with this signal. Returns the exit code, or the signal. */
+  /** Ends with this signal, with SIGTERM once it is ready for it. Returns the exit code, or the signal. */
   end(name: NodeJS.Signals): Promise<number | string>
   readonly exited: Promise<number | string>
 }
@@ -22,7 +22,11 @@ export function startWorker(program: string, options: object): Worker {
     env: { ...process.env, NODE_NO_WARNINGS: '1' },
   })
   const said: string[] = []
-  createInterface({ input: child.stdout! }).on('line', (line) => said.push(line))
+  const ready = Promise.withResolvers<void>()
+  createInterface({ input: child.stdout! }).on('line', (line) => {
+    said.push(line)
+    if (line === 'ready') ready.resolve()
+  })
   const exited = once(child, 'exit').then(([code, signal]) => (code ?? signal) as number | string)
   return {
     pid: child.pid!,
@@ -31,7 +35,8 @@ export function startWorker(program: string, options: object): Worker {
       return child.exitCode !== null || child.signalCode !== null
     },
     signal: (name) => void child.kill(name),
-    end: (name) => {
+    async end(name) {
+      if (name === 'SIGTERM') await Promise.race([ready.promise, exited])
       child.kill(name)
       return exited
     },

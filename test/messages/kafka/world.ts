@@ -13,6 +13,7 @@ import {
 import type { BatchHandler, Delivered, Message, MessageHandler, Receiver } from '../../../src/messages/broker.ts'
 import { confluent, requireConfluent } from '../../servers/confluent.ts'
 import { kafka } from '../../servers/kafka.ts'
+import { pollUntil } from '../../servers/poll.ts'
 import { sharedUrl } from '../../servers/shared.ts'
 
 export const sharedKafka = (): Promise<string> => sharedUrl(kafka)
@@ -44,10 +45,42 @@ export const clientsOn: Readonly<Record<string, (url: string) => KafkaClient>> =
 
 export async function createTopic(url: string, partitions: number, name = 'topic'): Promise<string> {
   const topic = `${name}-${randomUUID()}`
-  await withAdmin(url, (admin) =>
-    admin.createTopics({ topics: [{ topic, numPartitions: partitions }], waitForLeaders: true }),
-  )
+  await requireTopic(url, topic, partitions)
   return topic
+}
+
+// Of a broker that its controller has not heard of for a second, or that has not heard of the new topic. kafkajs gives up on the first.
+const passing = [
+  'INVALID_REPLICATION_FACTOR',
+  'UNKNOWN_TOPIC_OR_PARTITION',
+  'LEADER_NOT_AVAILABLE',
+  'REQUEST_TIMED_OUT',
+  'NOT_CONTROLLER',
+  'TOPIC_ALREADY_EXISTS',
+]
+
+function passes(error: unknown): false {
+  const { type, errors = [error] } = error as { readonly type?: string; readonly errors?: readonly { type?: string }[] }
+  if (errors.every((each) => passing.includes(each.type ?? type ?? ''))) return false
+  throw error
+}
+
+/** Creates the topic, also while one of its name is being deleted, and waits until its partitions can be written to. */
+export async function requireTopic(url: string, topic: string, partitions = 1): Promise<void> {
+  await withAdmin(url, async (admin) => {
+    const isThere = async (): Promise<boolean> => {
+      const { topics } = await admin.fetchTopicMetadata({ topics: [topic] })
+      return topics[0]!.partitions.every(({ leader, partitionErrorCode }) => leader >= 0 && partitionErrorCode === 0)
+    }
+    await pollUntil(`topic ${topic}`, async () => {
+      try {
+        await admin.createTopics({ topics: [{ topic, numPartitions: partitions }], waitForLeaders: false })
+        return await isThere()
+      } catch (error) {
+        return passes(error)
+      }
+    })
+  })
 }
 
 export async function withAdmin<T>(url: string, work: (admin: ReturnType<Kafka['admin']>) => Promise<T>): Promise<T> {

@@ -9,6 +9,8 @@ const exactly = (test: string): CaughtBy => byTest('src/messages/kafka/exactly-o
 const transactional = (test: string): CaughtBy =>
   byTest('src/messages/kafka/transactional-publisher.test.ts', test, 'kafka')
 const stored = (test: string): CaughtBy => byTest('src/messages/kafka/stored-offsets.test.ts', test, 'kafka')
+const taken = 'a relay that takes a shard ends what the one before it had not committed, and fences it'
+const beyond = 'a stored offset beyond the end of the log is forgotten, and the group goes on where it has committed'
 const inLanes = (test: string): CaughtBy => byTest('src/clients/kafka/partition-lanes.test.ts', test)
 
 export const kafkaBugs: readonly SeededBug[] = [
@@ -146,13 +148,13 @@ export const kafkaBugs: readonly SeededBug[] = [
       id: 'kafka: a relay that lost its shard opens a producer and publishes',
       find: 'if (epoch > shard.epoch) throw lost(work)',
       replace: '',
-      caughtBy: transactional('a relay that stood still before open and lost its shard publishes nothing'),
+      caughtBy: transactional(taken),
     },
     {
       id: 'kafka: two relays of a shard do not fence each other',
       find: 'client.transactionalProducer(name, {',
       replace: 'client.transactionalProducer(`${name}-${shard.epoch}`, {',
-      caughtBy: transactional('a relay that stood still before commit and lost its shard publishes nothing'),
+      caughtBy: transactional(taken),
     },
     {
       id: 'kafka: a transaction is committed without a row that the client refused',
@@ -203,6 +205,18 @@ export const kafkaBugs: readonly SeededBug[] = [
       find: 'next < of.low ? of.low : next',
       replace: 'next',
       caughtBy: stored('a stored offset that retention has passed goes on with what is left'),
+    },
+    {
+      id: 'kafka: a stored offset beyond the end of the log is believed',
+      find: 'if (next <= of.high) return',
+      replace: 'if (next <= of.high + 1_000n) return',
+      caughtBy: stored(beyond),
+    },
+    {
+      id: 'kafka: a stored offset beyond the end of the log is never lowered',
+      find: 'await offsets.forget(source)\n',
+      replace: '',
+      caughtBy: stored(beyond),
     },
     {
       id: 'kafka: the stored offset is not looked at',

@@ -31,7 +31,7 @@ export const rabbitmqBugs: readonly SeededBug[] = [
       replace: 'void prefetch',
       caughtBy: byTest(
         'test/messages/broker-memory.test.ts',
-        'of a queue of 52 MB a consumer holds no more than it has in flight',
+        'of a long queue a consumer holds no more than it has in flight',
         'rabbitmq',
       ),
     },

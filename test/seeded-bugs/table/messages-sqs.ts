@@ -51,6 +51,12 @@ export const sqsBugs: readonly SeededBug[] = [
       caughtBy: onServer('no more messages are taken than may be in flight'),
     },
     {
+      id: 'sqs: stop cuts off a question that is under way',
+      find: 'Math.max(0, askedAt + waitMs - clock.elapsed())',
+      replace: 'Math.min(0, askedAt + waitMs - clock.elapsed())',
+      caughtBy: onServer('a message that comes while stop waits for the last question is given back at once'),
+    },
+    {
       id: 'sqs: stop does not wait for what is being handled',
       find: 'await Promise.all(work)\n',
       replace: '',

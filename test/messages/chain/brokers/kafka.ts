@@ -13,9 +13,8 @@ export const kafka: ChainBroker = {
   async start() {
     const server = await startKafka()
     // Loads two more clients, which a process that is killed has no use for.
-    const { withAdmin } = await import('../../kafka/world.ts')
-    const topics = [{ topic, numPartitions: 4 }]
-    await withAdmin(server.url, (admin) => admin.createTopics({ topics, waitForLeaders: true }))
+    const { requireTopic } = await import('../../kafka/world.ts')
+    await requireTopic(server.url, topic, 4)
     return killed(server, server.url)
   },
   publisher: async (place) => kafkaPublisher({ client: confluentOn(place), timeoutMs: 5_000 }),
