@@ -195,13 +195,11 @@ needs(['kafka', 'confluent']).describe('a worker of exactlyOnce', () => {
     await new Promise((resolve) => dead.produce(to, null, Buffer.from('never'), null, null, resolve, []))
     let opened = 0
     const client = options.client as ReturnType<typeof confluentOn>
-    const working = exactlyOnce({
-      ...options,
-      client: {
-        ...client,
-        transactionalProducer: (...given) => client.transactionalProducer(...given).finally(() => opened++),
-      },
-    })
+    const counting: typeof client = {
+      ...client,
+      transactionalProducer: (...given) => client.transactionalProducer(...given).finally(() => opened++),
+    }
+    const working = exactlyOnce({ ...options, client: counting })
     onTestFinished(() => working.stop())
     await pollUntil('the next start', () => opened > 0, soon)
     // It was not dead after all.
