@@ -145,6 +145,7 @@ export const pausesMs: {
   readonly lastFetch: number
   readonly lastWord: number
   readonly silentStream: number
+  readonly sessionSweep: number
 } = {
   /**
    * The `retryAfterMs` of a key that an open transaction holds. Most transactions end within milliseconds. Claims ask for a
@@ -175,6 +176,8 @@ export const pausesMs: {
   lastWord: 1_000,
   /** A slot's connection that says nothing for this long is given up. PostgreSQL itself speaks every 30 s (wal_sender_timeout). */
   silentStream: 180_000,
+  /** A process that registers sessions removes what ended ones left, this long after it last did: it looks through all clients then. */
+  sessionSweep: 600_000,
 }
 
 /** The pauses before each release of a claim whose answer never came. The claim may still be on its way to the store, so the release is repeated. */

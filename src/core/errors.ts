@@ -22,6 +22,11 @@ export type ErrorCode =
   | 'NO_ANSWER'
   | 'OUTCOME_UNREADABLE'
   | 'OUTCOME_NOT_STORED'
+  | 'SESSION_EXPIRED'
+  | 'FENCED'
+  | 'FORGOTTEN'
+  | 'WINDOW_EXCEEDED'
+  | 'GAP'
 
 interface CodeMeaning {
   readonly executed: Executed
@@ -57,6 +62,11 @@ export const errorCodes: Readonly<Record<ErrorCode, CodeMeaning>> = {
   NO_ANSWER: askAgain,
   OUTCOME_UNREADABLE: executed,
   OUTCOME_NOT_STORED: executed,
+  SESSION_EXPIRED: inDoubt,
+  FENCED: inDoubt,
+  FORGOTTEN: inDoubt,
+  WINDOW_EXCEEDED: notNow,
+  GAP: notNow,
 }
 
 export type Executed = 'yes' | 'no' | 'unknown'

@@ -22,7 +22,8 @@ import type { Storable, Stored, ValueKind } from './stored.ts'
 export type { Op, Result } from './call.ts'
 export type { FoundOutcome, OnceByHand, ShownEntry } from './once/by-hand.ts'
 export type { DoubtDecision, KeyReconcileOptions, KeyReconciliation } from './once/reconcile.ts'
-export { hasTransactions } from './once/transaction.ts'
+export { run as runCall } from './once/run.ts'
+export { hasTransactions, transaction as transactionCall } from './once/transaction.ts'
 export type { OnceTransactions, OnceWithin, Within, WithinSync } from './once/transaction.ts'
 
 /** What the store's transactions are written with. `never` for a store that has none. */

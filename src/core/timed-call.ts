@@ -28,13 +28,25 @@ export function callStore<T>(
   return new Promise((resolve, reject) => {
     const fail = (cause: unknown): void => {
       const error = cause instanceof OnceError ? cause : unavailable(calls, during, cause)
-      publish('store-failed', key, { during, code: error.code, ...causeOf(error) })
+      if (!sessionRefusals.includes(error.code)) {
+        publish('store-failed', key, { during, code: error.code, ...causeOf(error) })
+      }
       if (isUnfit(error)) tellUnfit(calls, key, error)
       reject(error)
     }
     settleWithin(calls, call, { resolve, fail, late })
   })
 }
+
+/** What the rules of a session refuse: the store has answered, and nothing failed. */
+const sessionRefusals: readonly ErrorCode[] = [
+  'SESSION_EXPIRED',
+  'FENCED',
+  'FORGOTTEN',
+  'MISMATCH',
+  'WINDOW_EXCEEDED',
+  'GAP',
+]
 
 /** What is wrong with the store itself, when the error is not retryable: every call fails until a person mends it. */
 const unfitCodes: readonly ErrorCode[] = ['STORE_UNAVAILABLE', 'STORE_UNSAFE', 'SCHEMA_MISSING']

@@ -31,7 +31,7 @@ import { parkingOn } from './inbox/parked.ts'
 import type { ParkedFilter, ParkedMessage, Parking } from './inbox/parked.ts'
 import { redriven } from './inbox/redrive.ts'
 import { inboxSchema } from './inbox/schema.sql.ts'
-import { withCure } from './missing-tables.ts'
+import { withCure } from '../clients/missing-tables.ts'
 
 export type { BatchHandler, Consuming, Delivered, Message, MessageHandler, Receiver } from './broker.ts'
 export type { DeadLetterReason, MessageDelivery, Handled, RefusedCode } from './inbox/ground.ts'

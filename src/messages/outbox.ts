@@ -36,7 +36,7 @@ import { shardCalls } from './outbox/shards.ts'
 import { statusCalls } from './outbox/status.ts'
 import { offerTables, outboxTables } from './outbox/tables.ts'
 import type { OutboxTables } from './outbox/tables.ts'
-import { orMissingTable } from './missing-tables.ts'
+import { orMissingTable } from '../clients/missing-tables.ts'
 import type { RelayOutbox, RelaySource, RelayStatus } from './relay.ts'
 
 export { createRelay, functionPublisher } from './relay.ts'

@@ -4,6 +4,7 @@
 // - a decision is one synchronous function on a map. Its time is the wall clock read once, and what has passed since, so a clock
 //   that is set ends no lease. Bounded by `entriesMax`: a full store refuses new keys and never evicts a live one.
 
+import { offerMemory } from '../clients/memory-place.ts'
 import type { Clock } from '../core/clock.ts'
 import { mended, mendingName, shownEntry, stateOf } from '../core/entry.ts'
 import { keyString } from '../core/key.ts'
@@ -45,7 +46,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
   })
   const data = options.data ?? memoryData(options.clock)
   const decisions = decisionsOn(data, options.entriesMax ?? 100_000)
-  return {
+  const store: MemoryStore = {
     name: 'memory',
     claim: async (key, request) => decisions.claim(key, request),
     extend: async (held, leaseMs) => decisions.extend(held, leaseMs),
@@ -55,6 +56,7 @@ export function memoryStore(options: MemoryStoreOptions = {}): MemoryStore {
     ...inspection(data),
     ...operationsIn(data, decisions),
   }
+  return offerMemory(store, { data, now: data.now })
 }
 
 function inspection(data: MemoryData): Inspectable {

@@ -12,6 +12,7 @@ export type Group =
   | 'http'
   | 'operations'
   | 'messages'
+  | 'sessions'
   | 'client'
   | 'gateway'
   | 'dashboard'

@@ -25,6 +25,7 @@ import {
   redisBugs,
   redisPostgresBugs,
 } from './table/server-stores.ts'
+import { sessionBugs } from './table/sessions.ts'
 import { simulationBugs } from './table/simulation.ts'
 import { writesBugs } from './table/writes.ts'
 
@@ -56,4 +57,5 @@ export const seededBugs: readonly SeededBug[] = [
   ...kafkaBugs,
   ...decodingBugs,
   ...clientBugs,
+  ...sessionBugs,
 ]

@@ -102,7 +102,7 @@ export function createTransactions(calls: Calls): AnyTransactions {
 
 const { transaction: conflictBackoff } = countedBackoffs
 
-async function transaction<T, Tx>(
+export async function transaction<T, Tx>(
   calls: Calls,
   call: Call,
   store: Transactional<Tx>,

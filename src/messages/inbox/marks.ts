@@ -7,8 +7,8 @@ import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { keyOf } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
-import { among, columnsOf, read } from './columns.ts'
-import type { Columns } from './columns.ts'
+import { among, columnsOf, read } from '../../clients/sql-columns.ts'
+import type { Columns } from '../../clients/sql-columns.ts'
 
 /** r: received, tried and not done. d: done. s: refused as stale. p: parked. */
 export type MarkState = 'r' | 'd' | 's' | 'p'

@@ -4,7 +4,7 @@
 import type { SqlDatabase } from '../../clients/sql-database.ts'
 import { sql } from '../../clients/sql-statement.ts'
 import type { StoredOffsets } from '../broker.ts'
-import { columnsOf, read } from './columns.ts'
+import { columnsOf, read } from '../../clients/sql-columns.ts'
 
 export function offsetsOn(database: SqlDatabase, scope: string): StoredOffsets {
   const { dialect } = database

@@ -5,8 +5,8 @@ import type { SqlDatabase, SqlSession } from '../../clients/sql-database.ts'
 import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import type { Codec } from '../../core/outcome.ts'
-import { columnsOf, read } from './columns.ts'
-import type { Columns } from './columns.ts'
+import { columnsOf, read } from '../../clients/sql-columns.ts'
+import type { Columns } from '../../clients/sql-columns.ts'
 import { decodeText, encodeText } from '../stored-text.ts'
 
 /** Why a message is parked. */

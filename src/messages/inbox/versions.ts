@@ -4,7 +4,7 @@
 import type { SqlDatabase, SqlSession } from '../../clients/sql-database.ts'
 import { join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
-import { among, columnsOf, read } from './columns.ts'
+import { among, columnsOf, read } from '../../clients/sql-columns.ts'
 import type { EntityVersion, Read } from './message.ts'
 
 export interface Versions {

@@ -1,9 +1,10 @@
-// What differs between the databases in the statements of the inbox: how a row becomes one text, how names are bound and read, what
-// an insert says that leaves a row which is there alone, and how a row that another transaction has is passed over.
+// What differs between the databases in the statements of rooms that keep tables beside a store's (inbox, sessions): how a row becomes one
+// text, how names are bound and read, what an insert says that leaves a row which is there alone, and how a row that another transaction
+// has is passed over.
 
-import type { SqlDatabase } from '../../clients/sql-database.ts'
-import { join, sql } from '../../clients/sql-statement.ts'
-import type { SqlStatement, SqlValue } from '../../clients/sql-statement.ts'
+import type { SqlDatabase } from './sql-database.ts'
+import { join, sql } from './sql-statement.ts'
+import type { SqlStatement, SqlValue } from './sql-statement.ts'
 
 export interface Columns {
   /** A name (scope, id, entity) as a value. MySQL compares bytes, whatever the character set of the connection is. */
@@ -19,6 +20,8 @@ export interface Columns {
   /** The end of a select that locks its rows, and passes over those that another transaction has. */
   readonly skipLocked: SqlStatement
   readonly forUpdate: SqlStatement
+  /** The end of a select whose rows no other transaction changes before this one ends. */
+  readonly forShare: SqlStatement
 }
 
 const text = (whole: string): SqlStatement => ({ texts: [whole], values: [] })
@@ -41,6 +44,7 @@ export function columnsOf(dialect: SqlDatabase['dialect']): Columns {
     // SQLite has one writer: whoever could have the row has ended.
     skipLocked: text(dialect === 'sqlite' ? '' : 'for update skip locked'),
     forUpdate: text(dialect === 'sqlite' ? '' : 'for update'),
+    forShare: text({ sqlite: '', postgres: 'for share', mysql: 'lock in share mode' }[dialect]),
   }
 }
 

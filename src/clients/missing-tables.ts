@@ -1,7 +1,10 @@
 // A table of ours that is missing is an error that says which call creates it.
 
-import type { SqlDatabase } from '../clients/sql-database.ts'
+import type { SqlDatabase } from './sql-database.ts'
 import { OnceError } from '../core/errors.ts'
+
+/** Rooms with tables of their own beside a store's. Each has a `migrate()`. */
+export type CuredRoom = 'inbox' | 'outbox' | 'sessions'
 
 const missing = /no such table|does not exist|doesn't exist|is missing/
 
@@ -9,7 +12,7 @@ const missing = /no such table|does not exist|doesn't exist|is missing/
  * The same error, or one that names the cure where a table is missing. `what` is in the name of the table, and `${what}.migrate()`
  * creates it.
  */
-export function orMissingTable(error: unknown, what: 'inbox' | 'outbox'): unknown {
+export function orMissingTable(error: unknown, what: CuredRoom): unknown {
   let current = error
   // A client's error can be the cause of another one.
   for (let depth = 0; depth < 5 && current instanceof Error; depth++) {
@@ -25,7 +28,7 @@ export function orMissingTable(error: unknown, what: 'inbox' | 'outbox'): unknow
 }
 
 /** The same database, whose statements say so. */
-export function withCure(database: SqlDatabase, what: 'inbox' | 'outbox'): SqlDatabase {
+export function withCure(database: SqlDatabase, what: CuredRoom): SqlDatabase {
   return {
     ...database,
     query: (statement) =>

@@ -1,0 +1,66 @@
+// Sessions in memory and on SQLite. The servers are in test/sessions/sessions.test.ts.
+
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { startSqliteMessages } from '../../test/messages/grounds.ts'
+import { sessionCases } from '../../test/sessions/session-cases.ts'
+import { memorySessions, sessionSubject, sqlSessions } from '../../test/sessions/session-subject.ts'
+import type { SessionsGround } from '../../test/sessions/session-subject.ts'
+import { memoryStore } from '../stores/memory.ts'
+import { createSessions } from './sessions.ts'
+
+const grounds: Readonly<Record<string, () => Promise<SessionsGround>>> = {
+  'in memory': async () => memorySessions(),
+  'on SQLite': async () => sqlSessions(await startSqliteMessages()),
+}
+
+for (const [where, start] of Object.entries(grounds)) {
+  describe(where, () => {
+    let ground: SessionsGround
+    beforeAll(async () => {
+      ground = await start()
+    })
+    afterAll(() => ground[Symbol.asyncDispose]())
+    for (const [what, check] of Object.entries(sessionCases)) {
+      test(what, async () => {
+        const subject = await sessionSubject(ground)
+        try {
+          await check(subject)
+        } finally {
+          await subject.close()
+        }
+      })
+    }
+  })
+}
+
+test('wrong options are refused by name', () => {
+  const store = memoryStore()
+  const refused: readonly (readonly [given: object, words: RegExp])[] = [
+    [{ window: 0 }, /window to be an integer from 1 to 10000, got 0/],
+    [{ window: 10_001 }, /window to be an integer from 1 to 10000/],
+    [{ window: 1.5 }, /window to be an integer/],
+    [{ leaseMs: 0 }, /leaseMs to be a positive integer/],
+    [{ strict: 'yes' }, /strict to be true or false/],
+    [{ scope: '' }, /scope/],
+    [{ scope: 'x'.repeat(250) }, /scope/],
+    [{ lease: 5 }, /unknown option "lease", did you mean "leaseMs"/],
+    [{ store: {} }, /store to be an object with the methods/],
+  ]
+  for (const [given, words] of refused) {
+    expect(() => createSessions({ store, scope: 'tills', ...given } as never)).toThrow(words)
+  }
+  const unable = { ...store, name: 'homemade' }
+  expect(() => createSessions({ store: unable, scope: 'tills' })).toThrow(/the homemade store keeps no sessions/)
+})
+
+test('tables that are missing are an error that says which call creates them', async () => {
+  const ground = await startSqliteMessages()
+  const { store } = await ground.openStore()
+  const sessions = createSessions({ store, scope: 'tills' })
+  await expect(sessions.register('till-7')).rejects.toMatchObject({
+    code: 'SCHEMA_MISSING',
+    message: expect.stringContaining('await sessions.migrate()') as string,
+  })
+  expect(sessions.schema()).toContain('onceonly_session_requests')
+  await ground[Symbol.asyncDispose]()
+})

@@ -1,0 +1,23 @@
+// docs/sessions.md is true: its program runs as it is written and prints what it says, and its table has every refusal.
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, expect, test } from 'vitest'
+import { root, take } from './blocks.ts'
+import { openPrograms } from './programs.ts'
+
+const text = readFileSync(join(root, 'docs', 'sessions.md'), 'utf8')
+const programs = openPrograms()
+afterAll(() => programs[Symbol.dispose]())
+const [block] = take('docs/sessions.md')
+
+test('the server runs as written', async () => {
+  const prints = /It prints\n\n```\n([^]*?)```/.exec(text)![1]!
+  expect(await programs.run('sessions', block!.code)).toBe(prints.trim())
+})
+
+test('the rules are listed in their order, and no other', () => {
+  const listed = text.match(/^\| `[A-Z_]+` \|/gm)!.map((cell) => cell.slice(3, -3))
+  const rules = readFileSync(join(root, 'src/sessions/sessions/rules.ts'), 'utf8')
+  const codes = /export type SessionRefusalCode =[^]*?\n\n/.exec(rules)![0].match(/(?<=')[A-Z_]+/g)!
+  expect(listed).toEqual([...codes, 'IN_FLIGHT'])
+})

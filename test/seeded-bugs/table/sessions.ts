@@ -1,0 +1,198 @@
+// Bugs in sessions.
+
+import { bugsIn, byTest } from '../bug.ts'
+import type { SeededBug } from '../bug.ts'
+
+const caught = (name: string): ReturnType<typeof byTest> => byTest('src/sessions/sessions.test.ts', name)
+
+const order = 'the rules have an order: expired, fenced, forgotten, mismatch, replay, window, gap'
+const mismatch = 'the same number with another content is a mismatch in every state, and runs and changes nothing'
+const letGo = 'what the client has acknowledged is let go, and never runs again'
+const beyond = 'beyond the window nothing runs, until answers are acknowledged'
+const gap = 'a strict session refuses a gap, and goes on once it is filled'
+const fenced = 'registering again raises the epoch and fences the old one'
+const fencedInFlight =
+  'an effect that runs while its client registers again has no answer, and is rolled back where the database can'
+const lockOut =
+  'a request whose process died is not locked out, and the dead one can answer nothing (lock-out of a client)'
+const collision =
+  'numbers of a client that lost its memory never meet those of before (request numbers colliding after a crash)'
+const expired = 'a session that was silent for its lease is expired: a late request is refused and never runs'
+const unknown = 'a session that nobody registered is refused, and none is made up'
+const alive = 'every request and every keep-alive keeps the session alive'
+const swept = 'what ended sessions left is swept, and a forgotten client is as unknown as ever'
+const closed = 'a closed session runs nothing, and what was in flight has no answer'
+const business = 'a business failure is the answer, and is given again'
+const again = 'a request that comes again is given its stored answer, whichever process gets it'
+const hostile = 'numbers and names that make no sense are refused by name, before anything is asked of the store'
+const twice = 'of many deliveries of one request at once, through two processes, one has its effect'
+
+export const sessionBugs: readonly SeededBug[] = [
+  ...bugsIn('src/sessions/sessions/rules.ts', 'sessions', [
+    {
+      id: 'sessions: an old sequence number runs again',
+      find: 'if (sequence <= session.floor) return',
+      replace: 'if (sequence < session.floor) return',
+      caughtBy: caught(letGo),
+    },
+    {
+      id: 'sessions: the fingerprint is compared before the floor',
+      find: `  if (sequence <= session.floor) return { code: 'FORGOTTEN', session }\n  if (known)`,
+      replace: `  if (sequence <= session.floor) return { code: 'MISMATCH', session }\n  if (known)`,
+      caughtBy: caught(order),
+    },
+    {
+      id: 'sessions: fingerprints are not compared',
+      find: 'known.fingerprint === fingerprint ? undefined',
+      replace: 'fingerprint ? undefined',
+      caughtBy: caught(mismatch),
+    },
+    {
+      id: 'sessions: the window has one place too many',
+      find: 'Math.max(session.floor, acknowledged) + window)',
+      replace: 'Math.max(session.floor, acknowledged) + window + 1)',
+      caughtBy: caught(beyond),
+    },
+    {
+      id: 'sessions: a gap is accepted',
+      find: 'strict && sequence > session.last + 1',
+      replace: 'strict && sequence > session.last + 2',
+      caughtBy: caught(gap),
+    },
+    {
+      id: 'sessions: a request of an older epoch is taken for one of this epoch',
+      find: `  if (epoch < session.epoch) return { code: 'FENCED', session }\n`,
+      replace: '',
+      caughtBy: caught(fenced),
+    },
+    {
+      id: 'sessions: an epoch that was never given out is taken for the current one',
+      find: `epoch > session.epoch ? { code: 'SESSION_EXPIRED' } : undefined`,
+      replace: 'undefined',
+      caughtBy: caught(unknown),
+    },
+    {
+      id: 'sessions: a session never expires',
+      find: 'session.isClosed || nowMs >= session.leaseUntilMs',
+      replace: 'session.isClosed',
+      caughtBy: caught(expired),
+    },
+    {
+      id: 'sessions: a closed session goes on',
+      find: 'session.isClosed || nowMs >= session.leaseUntilMs) return',
+      replace: 'false) return',
+      caughtBy: caught(closed),
+    },
+    {
+      id: 'sessions: a late duplicate lowers the floor',
+      find: 'floor: Math.max(session.floor, asked.acknowledged)',
+      replace: 'floor: asked.acknowledged',
+      caughtBy: caught(letGo),
+    },
+    {
+      id: 'sessions: registering again keeps the epoch',
+      find: 'Math.max((session?.epoch ?? 0) + 1, nowMs)',
+      replace: 'Math.max(session?.epoch ?? 0, session ? 0 : nowMs)',
+      caughtBy: caught(fenced),
+    },
+    {
+      id: 'sessions: epochs begin at 1 again for a client that was forgotten',
+      find: 'Math.max((session?.epoch ?? 0) + 1, nowMs)',
+      replace: '(session?.epoch ?? 0) + 1',
+      caughtBy: caught(swept),
+    },
+    {
+      id: 'sessions: registering again keeps what was acknowledged',
+      find: '    floor: 0,\n    last: 0,\n',
+      replace: '    floor: session?.floor ?? 0,\n    last: session?.last ?? 0,\n',
+      caughtBy: byTest('src/sessions/sessions.test.ts', 'a new epoch begins with nothing acknowledged'),
+    },
+    {
+      id: 'sessions: a request does not keep its session alive',
+      find: 'fence: Math.max(session.fence + 1, nowMs * 1_000),\n    leaseUntilMs: nowMs + leaseMs,\n  }\n}\n\n/**\n * The session after a registration.',
+      replace:
+        'fence: Math.max(session.fence + 1, nowMs * 1_000),\n  }\n}\n\n/**\n * The session after a registration.',
+      caughtBy: caught(alive),
+    },
+  ]),
+  ...bugsIn('src/sessions/sessions/memory.ts', 'sessions', [
+    {
+      id: 'sessions: a number is locked out when its process has died',
+      find: 'if (known && !isOurs && now() < known.leaseUntilMs) {',
+      replace: 'if (known && !isOurs) {',
+      caughtBy: caught(lockOut),
+    },
+    {
+      id: 'sessions: an attempt that was taken over stores its answer',
+      find: 'if (!held || held.token !== claim.token || (claim.fence !== 0 && held.fence !== claim.fence))',
+      replace: 'if (!held)',
+      caughtBy: caught(lockOut),
+    },
+    {
+      id: 'sessions: an effect of an older epoch stores its answer into the new one',
+      find: `  if (session.epoch !== asked.epoch) throw refusedBySession({ code: 'FENCED', session }, asked, context.settings)\n`,
+      replace: '',
+      caughtBy: caught(fencedInFlight),
+    },
+    {
+      id: 'sessions: a new epoch replays the answers of the old one',
+      find: 'forgetAtMs: session.leaseUntilMs + tombstoneMs, requests: new Map() })\n      return',
+      replace:
+        'forgetAtMs: session.leaseUntilMs + tombstoneMs, requests: table.get(client)?.requests ?? new Map() })\n      return',
+      caughtBy: caught(collision),
+    },
+    {
+      id: 'sessions: a number that runs is given to a second attempt',
+      find: 'now() < known.leaseUntilMs) {',
+      replace: 'now() < 0) {',
+      caughtBy: caught(twice),
+    },
+    {
+      id: 'sessions: acknowledged answers are kept for ever',
+      find: 'if (number <= session.floor) found.requests.delete(number)',
+      replace: 'if (number < 0) found.requests.delete(number)',
+      caughtBy: caught(letGo),
+    },
+  ]),
+  ...bugsIn('src/sessions/sessions/sql.ts', 'sessions', [
+    {
+      id: 'sessions: the last sequence is saved apart from the effect',
+      find: `        else await rows.answer(open, asked, Buffer.from(outcome).toString('base64'))`,
+      replace: `        else await Promise.resolve(outcome)`,
+      caughtBy: caught(again),
+    },
+    {
+      id: 'sessions: what a refused effect wrote is committed with the refusal',
+      find: '    async undoEffect() {\n      await open.rollback()\n',
+      replace: '    async undoEffect() {\n      await open.commit()\n',
+      caughtBy: caught(business),
+    },
+    {
+      id: 'sessions: a refused request acknowledges',
+      find: '  if (refusal) throw refusedBySession(refusal, asked, settings)\n  const next = afterRequest(found, asked, { nowMs: found.nowMs, leaseMs: settings.leaseMs })\n  await rows.write(session, client, next)\n',
+      replace:
+        '  const next = afterRequest(found, asked, { nowMs: found.nowMs, leaseMs: settings.leaseMs })\n  await rows.write(session, client, next)\n  if (refusal) {\n    await (session as SqlTransaction<unknown>).commit()\n    throw refusedBySession(refusal, asked, settings)\n  }\n',
+      caughtBy: caught(mismatch),
+    },
+    {
+      id: 'sessions: rows of acknowledged requests stay',
+      find: '  if (next.floor > found.floor) await rows.clean(session, client, next)\n',
+      replace: '',
+      caughtBy: caught(letGo),
+    },
+    {
+      id: 'sessions: the epoch is not looked at before COMMIT',
+      find: 'if (!session || session.epoch !== asked.epoch || session.isClosed) throw',
+      replace: 'if (!session) throw',
+      caughtBy: byTest('test/sessions/sessions.test.ts', fencedInFlight, 'postgres'),
+    },
+  ]),
+  ...bugsIn('src/sessions/sessions.ts', 'sessions', [
+    {
+      id: 'sessions: a request may acknowledge itself',
+      find: 'if (acknowledged >= sequence) {',
+      replace: 'if (acknowledged > sequence) {',
+      caughtBy: caught(hostile),
+    },
+  ]),
+]

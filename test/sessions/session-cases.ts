@@ -1,0 +1,473 @@
+// What sessions promise on every database. Each case is a function of a subject, so that sessions which are wrong on purpose can be given
+// to it (broken-sessions.test.ts). Refusals are compared as values: what is wrong fails by an assertion.
+import { expect } from 'vitest'
+import { FinalError, OnceError } from '../../src/index.ts'
+import type { ClientSession, SessionRequest, Sessions } from '../../src/sessions/sessions.ts'
+import { eventually } from '../messages/eventually.ts'
+import type { SessionServer, SessionSubject } from './session-subject.ts'
+
+export type SessionCase = (subject: SessionSubject) => Promise<void>
+
+type Asking = Partial<SessionRequest> & { readonly text?: string }
+
+// An answer as 'value', 'value again' for a replay, the message of a failure, or the code of a refusal.
+async function told(asked: Promise<{ readonly value: unknown; readonly replayed: boolean }>): Promise<string> {
+  try {
+    const { value, replayed } = await asked
+    return replayed ? `${String(value)} again` : String(value)
+  } catch (error) {
+    return error instanceof OnceError ? error.code : (error as Error).message
+  }
+}
+
+// One effect, which is named by what was asked, and answers with that name.
+async function ask(
+  server: SessionServer,
+  session: ClientSession,
+  sequence: number,
+  asking: Asking = {},
+): Promise<string> {
+  const { text = `request ${sequence}`, ...rest } = asking
+  const request = { session: session.session, epoch: session.epoch, sequence, fingerprint: text, ...rest }
+  return told(
+    server.sessions.apply(request, async (tx) => {
+      await server.effect(tx, text)
+      return text
+    }),
+  )
+}
+
+// Begins an effect that ends when it is told to.
+function begin(
+  server: SessionServer,
+  session: ClientSession,
+  sequence: number,
+): { readonly began: Promise<void>; end(): void; readonly told: Promise<string> } {
+  const began = Promise.withResolvers<void>()
+  const ending = Promise.withResolvers<void>()
+  const text = `request ${sequence}`
+  const { session: name, epoch } = session
+  const answer = told(
+    server.sessions.apply({ session: name, epoch, sequence, fingerprint: text }, async (tx) => {
+      await server.effect(tx, text)
+      began.resolve()
+      await ending.promise
+      return text
+    }),
+  )
+  const refused = answer.then((what) => Promise.reject(new Error(`the effect was not begun: ${what}`)))
+  refused.catch(() => {})
+  return { began: Promise.race([began.promise, refused]), end: ending.resolve, told: answer }
+}
+
+const code = async (asked: Promise<unknown>): Promise<string> =>
+  told(asked.then((value) => ({ value: value === undefined ? 'done' : value, replayed: false })))
+
+// The database may need a moment to notice that the one who had the request is gone.
+const askUntilFree = (server: SessionServer, session: ClientSession, sequence: number): Promise<string> =>
+  eventually('the request is free', async () => {
+    const answer = await ask(server, session, sequence)
+    return answer === 'IN_FLIGHT' ? undefined : answer
+  })
+
+const untilExpired = (sessions: Sessions, { session }: ClientSession): Promise<unknown> =>
+  eventually('the session is expired', async () => (await sessions.show(session))?.state === 'expired')
+
+const stored = async (sessions: Sessions, { session }: ClientSession): Promise<number | undefined> =>
+  (await sessions.show(session))?.requests
+
+export const sessionCases: Readonly<Record<string, SessionCase>> = {
+  async 'a request that comes again is given its stored answer, whichever process gets it'(subject) {
+    const [first, second] = [await subject.server(), await subject.server()]
+    const session = await first.sessions.register('till-7')
+    expect(await ask(first, session, 1)).toBe('request 1')
+    expect(await ask(second, session, 2)).toBe('request 2')
+    for (const server of [first, second]) {
+      expect(await ask(server, session, 1)).toBe('request 1 again')
+      expect(await ask(server, session, 2)).toBe('request 2 again')
+    }
+    expect(await subject.effects()).toEqual(['request 1', 'request 2'])
+  },
+
+  async 'of many deliveries of one request at once, through two processes, one has its effect'(subject) {
+    // Far above what twenty effects take: none of them is refused while it waits.
+    const waitMs = 25_000
+    const servers = [await subject.server({ waitMs }), await subject.server({ waitMs })]
+    const session = await servers[0]!.sessions.register('till-7')
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, (_value, index) => ask(servers[index % 2]!, session, 1)),
+    )
+    expect(answers.filter((answer) => answer === 'request 1')).toHaveLength(1)
+    expect(new Set(answers)).toEqual(new Set(['request 1', 'request 1 again']))
+    expect(await subject.effects()).toEqual(['request 1'])
+  },
+
+  async 'several requests of one client are in flight at once, and end in any order'(subject) {
+    const server = await subject.server({ waitMs: 0 })
+    const session = await server.sessions.register('till-7')
+    const first = begin(server, session, 1)
+    await first.began
+    if (!subject.isSerial) {
+      expect(await ask(server, session, 3)).toBe('request 3')
+      expect(await ask(server, session, 1)).toBe('IN_FLIGHT')
+      const second = begin(server, session, 2)
+      await second.began
+      second.end()
+      expect(await second.told).toBe('request 2')
+    }
+    first.end()
+    expect(await first.told).toBe('request 1')
+    const answers = await Promise.all([4, 5, 6, 7].map((sequence) => ask(server, session, sequence)))
+    expect(answers).toEqual(['request 4', 'request 5', 'request 6', 'request 7'])
+    expect(await ask(server, session, 1)).toBe('request 1 again')
+  },
+
+  async 'a server failure is no answer: its effect is not kept where the database can, and the retry runs it'(subject) {
+    const server = await subject.server()
+    const session = await server.sessions.register('till-7')
+    const request = { ...session, sequence: 1, fingerprint: 'request 1' }
+    const failing = server.sessions.apply(request, async (tx) => {
+      if (server.sessions.guarantee === 'one-transaction') await server.effect(tx, 'failed')
+      throw new Error('no printer')
+    })
+    expect(await told(failing)).toBe('no printer')
+    expect(await ask(server, session, 1)).toBe('request 1')
+    expect(await ask(server, session, 1)).toBe('request 1 again')
+    expect(await subject.effects()).toEqual(['request 1'])
+  },
+
+  async 'a business failure is the answer, and is given again'(subject) {
+    const [first, second] = [await subject.server(), await subject.server()]
+    const session = await first.sessions.register('till-7')
+    const request = { ...session, sequence: 1, fingerprint: 'request 1' }
+    const failing = first.sessions.apply(request, async (tx) => {
+      if (first.sessions.guarantee === 'one-transaction') await first.effect(tx, 'refused')
+      throw new FinalError('card declined', { data: { reason: 'funds' } })
+    })
+    expect(await told(failing)).toBe('card declined')
+    expect(await ask(second, session, 1)).toBe('card declined')
+    const again = second.sessions.apply(request, () => 'ran')
+    await expect(again).rejects.toMatchObject({ name: 'FinalError', data: { reason: 'funds' } })
+    expect(await subject.effects()).toEqual([])
+  },
+
+  async 'answers are replayed as they were given: bytes, nothing, null, lists'(subject) {
+    const server = await subject.server()
+    const session = await server.sessions.register('till-7')
+    const values: unknown[] = [new Uint8Array([0, 255, 10]), undefined, null, [1, { a: 'é' }], '']
+    for (const [index, value] of values.entries()) {
+      const request = { ...session, sequence: index + 1 }
+      const first = await server.sessions.apply(request, () => value as string)
+      const again = await server.sessions.apply(request, () => 'ran')
+      expect([first.replayed, again.replayed]).toEqual([false, true])
+      expect(again.value).toEqual(value)
+      expect(first.value).toEqual(value)
+    }
+  },
+
+  async 'the same number with another content is a mismatch in every state, and runs and changes nothing'(subject) {
+    const server = await subject.server()
+    const session = await server.sessions.register('till-7')
+    const request = { ...session, sequence: 2, fingerprint: 'request 2' }
+    await code(server.sessions.apply(request, () => Promise.reject(new Error('no printer'))))
+    expect(await ask(server, session, 2, { text: 'other' })).toBe('MISMATCH')
+    expect(await ask(server, session, 2)).toBe('request 2')
+    expect(await ask(server, session, 2, { text: 'other', acknowledged: 1 })).toBe('MISMATCH')
+    expect((await server.sessions.show('till-7'))?.floor).toBe(0)
+    expect(await ask(server, session, 2)).toBe('request 2 again')
+    expect(await subject.effects()).toEqual(['request 2'])
+  },
+
+  async 'registering again raises the epoch and fences the old one'(subject) {
+    const [first, second] = [await subject.server(), await subject.server()]
+    const old = await first.sessions.register('till-7')
+    expect(await ask(first, old, 1)).toBe('request 1')
+    const session = await second.sessions.register('till-7')
+    expect(session.epoch).toBeGreaterThan(old.epoch)
+    expect(await ask(first, old, 1)).toBe('FENCED')
+    expect(await ask(first, old, 2)).toBe('FENCED')
+    expect(await code(first.sessions.keepAlive(old))).toBe('FENCED')
+    expect(await code(first.sessions.close(old))).toBe('FENCED')
+    expect(await ask(second, session, 1)).toBe('request 1')
+    expect(await stored(second.sessions, session)).toBe(1)
+    expect(await subject.effects()).toEqual(['request 1', 'request 1'])
+  },
+
+  async 'a new epoch begins with nothing acknowledged'(subject) {
+    const server = await subject.server({ window: 2, strict: true })
+    const old = await server.sessions.register('till-7')
+    expect(await ask(server, old, 1)).toBe('request 1')
+    expect(await ask(server, old, 2, { acknowledged: 1 })).toBe('request 2')
+    const session = await server.sessions.register('till-7')
+    expect(await server.sessions.show('till-7')).toMatchObject({ floor: 0, last: 0, requests: 0 })
+    expect(await ask(server, session, 2)).toBe('GAP')
+    expect(await ask(server, session, 1)).toBe('request 1')
+  },
+
+  async 'an effect that runs while its client registers again has no answer, and is rolled back where the database can'(
+    subject,
+  ) {
+    const [first, second] = [await subject.server(), await subject.server()]
+    const old = await first.sessions.register('till-7')
+    const running = begin(first, old, 1)
+    await running.began
+    // One writer: the registration waits for the effect, and comes after it.
+    const registered = second.sessions.register('till-7')
+    if (!subject.isSerial) await registered
+    running.end()
+    const session = await registered
+    const { guarantee } = first.sessions
+    expect(await running.told).toBe(subject.isSerial ? 'request 1' : 'FENCED')
+    const isKept = subject.isSerial || guarantee === 'claim-and-settle'
+    expect(await subject.effects()).toEqual(isKept ? ['request 1'] : [])
+    expect(await ask(second, session, 1)).toBe('request 1')
+    expect(await stored(second.sessions, session)).toBe(1)
+  },
+
+  async 'numbers of a client that lost its memory never meet those of before (request numbers colliding after a crash)'(
+    subject,
+  ) {
+    const server = await subject.server()
+    const before = await server.sessions.register('till-7')
+    expect(await ask(server, before, 1, { text: 'sell tea' })).toBe('sell tea')
+    // The client comes back, has forgotten its counter, and begins at 1 with another request.
+    const session = await server.sessions.register('till-7')
+    expect(await ask(server, session, 1, { text: 'sell coffee' })).toBe('sell coffee')
+    expect(await ask(server, before, 1, { text: 'sell tea' })).toBe('FENCED')
+    expect(await ask(server, session, 1, { text: 'sell coffee' })).toBe('sell coffee again')
+    expect(await subject.effects()).toEqual(['sell tea', 'sell coffee'])
+  },
+
+  async 'a request whose process died is not locked out, and the dead one can answer nothing (lock-out of a client)'(
+    subject,
+  ) {
+    const first = await subject.server({ attemptLeaseMs: 300 })
+    const second = await subject.server({ attemptLeaseMs: 30_000, waitMs: 1_000 })
+    const session = await first.sessions.register('till-7')
+    const dying = begin(first, session, 1)
+    await dying.began
+    await first.die()
+    expect(await askUntilFree(second, session, 1)).toBe('request 1')
+    dying.end()
+    expect(await dying.told).not.toBe('request 1')
+    expect(await ask(second, session, 1)).toBe('request 1 again')
+    const times = first.sessions.guarantee === 'one-transaction' ? 1 : 2
+    expect(await subject.effects()).toEqual(Array.from({ length: times }, () => 'request 1'))
+  },
+
+  async 'what the client has acknowledged is let go, and never runs again'(subject) {
+    const server = await subject.server({ window: 4 })
+    const session = await server.sessions.register('till-7')
+    for (let sequence = 1; sequence <= 20; sequence++) {
+      expect(await ask(server, session, sequence, { acknowledged: Math.max(0, sequence - 3) })).toBe(
+        `request ${sequence}`,
+      )
+      expect(await stored(server.sessions, session)).toBeLessThanOrEqual(4)
+    }
+    expect(await stored(server.sessions, session)).toBe(3)
+    for (const late of [1, 16, 17]) expect(await ask(server, session, late)).toBe('FORGOTTEN')
+    expect(await ask(server, session, 18)).toBe('request 18 again')
+    // A late duplicate says less than is known by now.
+    expect(await ask(server, session, 19, { acknowledged: 2 })).toBe('request 19 again')
+    expect(await server.sessions.show('till-7')).toMatchObject({ floor: 17, last: 20, requests: 3, state: 'open' })
+    expect(await subject.effects()).toHaveLength(20)
+  },
+
+  async 'beyond the window nothing runs, until answers are acknowledged'(subject) {
+    const server = await subject.server({ window: 3 })
+    const session = await server.sessions.register('till-7')
+    expect(await ask(server, session, 4)).toBe('WINDOW_EXCEEDED')
+    for (const sequence of [1, 2, 3]) expect(await ask(server, session, sequence)).toBe(`request ${sequence}`)
+    expect(await ask(server, session, 4)).toBe('WINDOW_EXCEEDED')
+    expect(await ask(server, session, Number.MAX_SAFE_INTEGER)).toBe('WINDOW_EXCEEDED')
+    expect(await ask(server, session, 4, { acknowledged: 1 })).toBe('request 4')
+    expect(await ask(server, session, 5)).toBe('WINDOW_EXCEEDED')
+    expect(await subject.effects()).toEqual(['request 1', 'request 2', 'request 3', 'request 4'])
+  },
+
+  async 'a strict session refuses a gap, and goes on once it is filled'(subject) {
+    const server = await subject.server({ strict: true })
+    const session = await server.sessions.register('till-7')
+    expect(await ask(server, session, 2)).toBe('GAP')
+    expect(await ask(server, session, 1)).toBe('request 1')
+    expect(await ask(server, session, 3, { acknowledged: 1 })).toBe('GAP')
+    expect(await server.sessions.show('till-7')).toMatchObject({ floor: 0, last: 1 })
+    expect(await ask(server, session, 2)).toBe('request 2')
+    expect(await ask(server, session, 3, { acknowledged: 1 })).toBe('request 3')
+    expect(await subject.effects()).toEqual(['request 1', 'request 2', 'request 3'])
+  },
+
+  async 'a session that is not strict takes numbers in any order'(subject) {
+    const server = await subject.server()
+    const session = await server.sessions.register('till-7')
+    for (const sequence of [3, 1, 7, 2]) expect(await ask(server, session, sequence)).toBe(`request ${sequence}`)
+    expect(await ask(server, session, 500, { acknowledged: 499 })).toBe('request 500')
+    expect(await stored(server.sessions, session)).toBe(1)
+    expect(await ask(server, session, 7)).toBe('FORGOTTEN')
+  },
+
+  async 'the rules have an order: expired, fenced, forgotten, mismatch, replay, window, gap'(subject) {
+    const server = await subject.server({ window: 2, strict: true })
+    const old = await server.sessions.register('till-7')
+    const session = await server.sessions.register('till-7')
+    expect(await ask(server, session, 1)).toBe('request 1')
+    expect(await ask(server, session, 2, { acknowledged: 1 })).toBe('request 2')
+    expect(await ask(server, old, 1, { text: 'other' })).toBe('FENCED')
+    expect(await ask(server, session, 1, { text: 'other' })).toBe('FORGOTTEN')
+    expect(await ask(server, session, 2, { text: 'other' })).toBe('MISMATCH')
+    expect(await ask(server, session, 2)).toBe('request 2 again')
+    expect(await ask(server, session, 9)).toBe('WINDOW_EXCEEDED')
+    expect(await ask(server, session, 4, { acknowledged: 2 })).toBe('GAP')
+    await server.sessions.close(session)
+    expect(await ask(server, old, 1)).toBe('SESSION_EXPIRED')
+    expect(await ask(server, session, 2)).toBe('SESSION_EXPIRED')
+  },
+
+  async 'a session that nobody registered is refused, and none is made up'(subject) {
+    const server = await subject.server()
+    expect(await ask(server, { session: 'ghost', epoch: 1 }, 1)).toBe('SESSION_EXPIRED')
+    const session = await server.sessions.register('till-7')
+    expect(await ask(server, { ...session, epoch: session.epoch + 1 }, 1)).toBe('SESSION_EXPIRED')
+    expect(await ask(server, { ...session, session: 'till-8' }, 1)).toBe('SESSION_EXPIRED')
+    expect((await server.sessions.list()).map((each) => each.session)).toEqual(['till-7'])
+    expect(await subject.effects()).toEqual([])
+  },
+
+  async 'a session that was silent for its lease is expired: a late request is refused and never runs'(subject) {
+    const server = await subject.server({ leaseMs: 200 })
+    const session = await server.sessions.register('till-7')
+    const first = await ask(server, session, 1)
+    await untilExpired(server.sessions, session)
+    expect(await ask(server, session, 1)).toBe('SESSION_EXPIRED')
+    expect(await ask(server, session, 2)).toBe('SESSION_EXPIRED')
+    expect(await code(server.sessions.keepAlive(session))).toBe('SESSION_EXPIRED')
+    const next = await server.sessions.register('till-7')
+    expect(next.epoch).toBeGreaterThan(session.epoch)
+    expect(await ask(server, session, 2)).not.toBe('request 2')
+    // At a high load the lease may have ended before the first request came.
+    expect(await subject.effects()).toEqual(first === 'SESSION_EXPIRED' ? [] : ['request 1'])
+  },
+
+  async 'every request and every keep-alive keeps the session alive'(subject) {
+    const server = await subject.server()
+    const session = await server.sessions.register('till-7')
+    const until = async (): Promise<number> => (await server.sessions.show('till-7'))!.leaseUntilMs
+    // The store's clock has moved on when another client registers with a later lease.
+    const clockAfter = (before: number): Promise<unknown> =>
+      eventually('the clock of the store moves', async () => {
+        await server.sessions.register('till-8')
+        return (await server.sessions.show('till-8'))!.leaseUntilMs > before
+      })
+    const calls: readonly (() => Promise<unknown>)[] = [
+      () => ask(server, session, 1),
+      () => ask(server, session, 1), // a replay
+      () => server.sessions.keepAlive(session),
+    ]
+    for (const call of calls) {
+      const before = await until()
+      await clockAfter(before)
+      await call()
+      expect(await until()).toBeGreaterThan(before)
+    }
+  },
+
+  async 'what ended sessions left is swept, and a forgotten client is as unknown as ever'(subject) {
+    const server = await subject.server({ leaseMs: 100, tombstoneMs: 200 })
+    const other = await subject.server()
+    const lasting = await other.sessions.register('till-8')
+    expect(await ask(other, lasting, 1)).toBe('request 1')
+    const session = await server.sessions.register('till-7')
+    await ask(server, session, 1, { text: 'of the one that ends' })
+    await eventually('it is forgotten', async () => {
+      await server.sessions.sweep()
+      return (await server.sessions.show('till-7')) === undefined
+    })
+    await server.sessions.sweep()
+    expect(await server.sessions.sweep()).toBe(0)
+    expect(await ask(server, session, 1, { text: 'of the one that ends' })).toBe('SESSION_EXPIRED')
+    expect(await ask(other, lasting, 1)).toBe('request 1 again')
+    const next = await other.sessions.register('till-7')
+    expect(next.epoch).toBeGreaterThan(session.epoch)
+    expect(await ask(other, session, 2)).toBe('FENCED')
+  },
+
+  async 'a closed session runs nothing, and what was in flight has no answer'(subject) {
+    const [first, second] = [await subject.server(), await subject.server()]
+    const session = await first.sessions.register('till-7')
+    expect(await ask(first, session, 1)).toBe('request 1')
+    const running = begin(first, session, 2)
+    await running.began
+    const closed = second.sessions.close(session)
+    if (!subject.isSerial) await closed
+    running.end()
+    await closed
+    const isRolledBack = !subject.isSerial && first.sessions.guarantee === 'one-transaction'
+    expect(await running.told).toBe(subject.isSerial ? 'request 2' : isRolledBack ? 'SESSION_EXPIRED' : 'CLAIM_LOST')
+    expect(await subject.effects()).toEqual(isRolledBack ? ['request 1'] : ['request 1', 'request 2'])
+    expect(await ask(second, session, 1)).toBe('SESSION_EXPIRED')
+    expect(await ask(second, session, 3)).toBe('SESSION_EXPIRED')
+    expect(await second.sessions.show('till-7')).toMatchObject({ state: 'closed', requests: 0 })
+  },
+
+  async 'clients and services are told apart byte for byte'(subject) {
+    const [server, other] = [await subject.server(), await subject.server({ scope: 'another service' })]
+    const names = ['till', 'Till', 'till ', 'tıll', 'till/1/1', 'ti%ll', 'é', 'e\u0301']
+    for (const name of names) {
+      const session = await server.sessions.register(name)
+      expect(await ask(server, session, 1, { text: name })).toBe(name)
+    }
+    expect(await ask(other, { session: 'till', epoch: 1 }, 1)).toBe('SESSION_EXPIRED')
+    expect(await other.sessions.show('till')).toBeUndefined()
+    expect(await subject.effects()).toEqual(names)
+    expect((await server.sessions.list()).map(({ session }) => session).toSorted()).toEqual(names.toSorted())
+  },
+
+  async 'a client without a name is given one of its own'(subject) {
+    const server = await subject.server()
+    const [one, two] = [await server.sessions.register(), await server.sessions.register()]
+    expect(one.session).not.toBe(two.session)
+    expect(await ask(server, one, 1)).toBe('request 1')
+    expect(await ask(server, two, 1)).toBe('request 1')
+  },
+
+  async 'numbers and names that make no sense are refused by name, before anything is asked of the store'(subject) {
+    const server = await subject.server()
+    const session = await server.sessions.register('till-7')
+    const refusedWith = async (request: object, words: RegExp): Promise<void> => {
+      const asked = server.sessions.apply({ ...session, sequence: 1, ...request } as SessionRequest, () => 'ran')
+      const error = await asked.then(
+        () => new Error('it ran'),
+        (thrown: Error) => thrown,
+      )
+      expect(error).toMatchObject({ code: 'INVALID_ARGUMENT', message: expect.stringMatching(words) as string })
+    }
+    for (const sequence of [0, -1, 1.5, 2 ** 53, Infinity, Number.NaN, '1', null, 1n, undefined]) {
+      await refusedWith({ sequence }, /sequence to be an integer from 1 to 9007199254740991/)
+    }
+    for (const epoch of [0, -1, 1.5, 2 ** 53, '1', undefined]) await refusedWith({ epoch }, /epoch to be an integer/)
+    for (const acknowledged of [-1, 0.5, 2 ** 53, '0', null]) {
+      await refusedWith({ sequence: 5, acknowledged }, /acknowledged to be an integer from 0/)
+    }
+    await refusedWith({ sequence: 5, acknowledged: 5 }, /acknowledged to be below sequence 5, got 5/)
+    await refusedWith({ sequence: 5, acknowledged: 6 }, /acknowledged to be below sequence 5, got 6/)
+    await refusedWith({ session: 'x'.repeat(1_000_000) }, /1 to 200 bytes of UTF-8, got 1000000/)
+    await refusedWith({ session: 'é'.repeat(101) }, /1 to 200 bytes of UTF-8, got 202/)
+    await refusedWith({ session: '' }, /1 to 255 bytes|1 to 200 bytes/)
+    await refusedWith({ session: 'a\nb' }, /control characters/)
+    await refusedWith({ session: 'a\ud800' }, /well-formed/)
+    await refusedWith({ session: 7 }, /string, got number/)
+    await refusedWith({ sequense: 1 }, /unknown option "sequense", did you mean "sequence"/)
+    expect(await code(server.sessions.register('x'.repeat(201)))).toBe('INVALID_ARGUMENT')
+    expect(await ask(server, session, 1)).toBe('request 1')
+  },
+
+  async 'the greatest numbers and the longest name are taken'(subject) {
+    const server = await subject.server()
+    const session = await server.sessions.register('é'.repeat(100))
+    const sequence = Number.MAX_SAFE_INTEGER
+    const greatest = { acknowledged: sequence - 1, text: 'the last' }
+    expect(await ask(server, session, sequence, greatest)).toBe('the last')
+    expect(await ask(server, session, sequence, greatest)).toBe('the last again')
+    expect(await server.sessions.show(session.session)).toMatchObject({ floor: sequence - 1, last: sequence })
+  },
+}

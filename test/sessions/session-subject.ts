@@ -1,0 +1,133 @@
+// What sessions are tried on: servers of one service on one database, and effects that nothing keeps from taking place twice.
+import { type Clock, systemClock } from '../../src/index.ts'
+import { createSessions, type Sessions, type SessionsOptions } from '../../src/sessions/sessions.ts'
+import { memoryData, memoryStore } from '../../src/stores/memory.ts'
+import type { Store } from '../../src/core/store.ts'
+import { insertEffect, type MessagesGround, type OpenStore } from '../messages/grounds.ts'
+
+export interface SessionServer {
+  readonly sessions: Sessions
+  // What an effect of this server does.
+  effect(tx: unknown, name: string): Promise<void>
+  // What the death of its process is to the database: its connections end, and so do its timers.
+  die(): Promise<void>
+}
+
+export interface SessionSubject {
+  // Another process of the same service, unless the options name another one.
+  server(options?: Partial<SessionsOptions>): Promise<SessionServer>
+  // The names of all effects, in their order.
+  effects(): Promise<string[]>
+  // A database with one writer runs one effect after the other.
+  readonly isSerial: boolean
+  close(): Promise<void>
+}
+
+// A place where sessions are kept, for a test file.
+export interface SessionsGround extends AsyncDisposable {
+  readonly isSerial: boolean
+  open(): Promise<{
+    readonly store: Store
+    die(): Promise<void>
+    close(): Promise<void>
+    effect(tx: unknown, name: string): Promise<void>
+  }>
+  // Of one subject: what was there before is gone.
+  begin(): Promise<void>
+  effects(): Promise<string[]>
+  end(): Promise<void>
+}
+
+// Its timers end with its process: no heartbeat of a dead one.
+function mortalClock(): { readonly clock: Clock; die(): void } {
+  let isDead = false
+  return {
+    clock: {
+      ...systemClock,
+      schedule: (callback, ms, ...rest) => systemClock.schedule(() => (isDead ? undefined : callback()), ms, ...rest),
+    },
+    die() {
+      isDead = true
+    },
+  }
+}
+
+let run = 0
+
+export async function sessionSubject(
+  ground: SessionsGround,
+  create: typeof createSessions = createSessions,
+): Promise<SessionSubject> {
+  const closing: (() => Promise<void>)[] = []
+  // A scope of its own for every case: what one leaves is not seen by another.
+  const scope = `tills-${process.pid}-${++run}`
+  let isMigrated = false
+  await ground.begin()
+  return {
+    isSerial: ground.isSerial,
+    effects: () => ground.effects(),
+    async server(options) {
+      const { store, die, close, effect } = await ground.open()
+      closing.push(close)
+      const { clock, die: stopTimers } = mortalClock()
+      const sessions = create({ store, scope, clock, ...options }) as Sessions
+      if (!isMigrated) await sessions.migrate()
+      isMigrated = true
+      return {
+        sessions,
+        effect,
+        async die() {
+          stopTimers()
+          await die()
+        },
+      }
+    },
+    async close() {
+      for (const close of closing) await close()
+      await ground.end()
+    },
+  }
+}
+
+export function memorySessions(): SessionsGround {
+  let data = memoryData()
+  let effects: string[] = []
+  return {
+    isSerial: false,
+    async begin() {
+      data = memoryData()
+      effects = []
+    },
+    async open() {
+      const nothing = async (): Promise<void> => {}
+      return {
+        store: memoryStore({ data }),
+        die: nothing,
+        close: nothing,
+        effect: async (_tx, name) => void effects.push(name),
+      }
+    },
+    effects: async () => effects,
+    end: async () => {},
+    [Symbol.asyncDispose]: async () => {},
+  }
+}
+
+export function sqlSessions(ground: MessagesGround): SessionsGround {
+  return {
+    isSerial: ground.dialect === 'sqlite',
+    begin: async () => void (await ground.ask('delete from effects')),
+    async open() {
+      const opened: OpenStore = await ground.openStore()
+      return {
+        store: opened.store,
+        die: () => opened.die(),
+        close: async () => opened[Symbol.asyncDispose](),
+        effect: (tx, name) => insertEffect(ground, opened.database, tx, name),
+      }
+    },
+    effects: () => ground.effects(),
+    end: async () => ground.proxy?.setMode('pass'),
+    [Symbol.asyncDispose]: async () => ground[Symbol.asyncDispose](),
+  }
+}
