@@ -1,6 +1,7 @@
 // npm run bench: every target that stands, or those that are named (npm run bench -- postgres). What was measured goes to
 // bench/results/latest.json; node scripts/figures.ts writes it into the docs.
 
+import { benchClient } from './client.ts'
 import { benchGateway } from './gateway.ts'
 import { benchHttp } from './http.ts'
 import { benchInbox } from './inbox.ts'
@@ -22,6 +23,7 @@ const parts: Readonly<Record<string, () => Promise<void>>> = {
   operations: benchOperations,
   inbox: benchInbox,
   outbox: benchOutbox,
+  client: benchClient,
 }
 
 const asked = process.argv.slice(2)

@@ -14,6 +14,7 @@ export const measuredPages: Readonly<Record<string, readonly string[]>> = {
   'operating.md': ['retention'],
   'http.md': ['http'],
   'messaging.md': ['outbox'],
+  'client.md': ['client'],
 }
 
 /** The page with its figures as the results have them. */

@@ -4,8 +4,9 @@ import { describe, expect, test } from 'vitest'
 import { openShop, payments, post } from '../../test/client/shop.ts'
 import type { Fault, Shop } from '../../test/client/shop.ts'
 import { OnceError } from '../core/errors.ts'
+import { keyOf as coreKeyOf } from '../core/key.ts'
 import { problemKinds } from '../http/exchange.ts'
-import { keyInBody, memoryKeys, publishedWindow, retryBudget } from './client.ts'
+import { keyInBody, keyOf, memoryKeys, publishedWindow, retryBudget } from './client.ts'
 import type { KeyStore } from './client.ts'
 
 const order = JSON.stringify({ order: 'order-42', cents: 500 })
@@ -666,6 +667,27 @@ describe('other people’s servers', () => {
     const headers = { 'idempotency-key': '"mine"' }
     const response = await shop.client().fetch(payments, { method: 'POST', headers, body: order })
     expect([response.key, response.operation, shop.seen[0]!.key]).toEqual(['mine', 'mine', 'mine'])
+  })
+})
+
+describe('keyOf', () => {
+  test('makes the id that the server’s keyOf makes, for every kind of part', async () => {
+    for (const parts of [['order-42', 'refund', 2], ['a', 'bc'], ['ab', 'c'], [1], ['1'], [true], [-0], ['', 'é💸']])
+      expect(await keyOf(parts)).toBe(coreKeyOf('any', parts).id)
+  })
+
+  test('refuses what the server’s keyOf refuses', async () => {
+    for (const parts of [[], 'text', [NaN], [null], [{}], ['\ud800'], [undefined]] as never[]) {
+      expect(() => coreKeyOf('any', parts)).toThrow(OnceError)
+      expect((await errorOf(keyOf(parts))).code).toBe('INVALID_ARGUMENT')
+    }
+  })
+
+  test('as newKey: an intention that is asked for again after it was settled has the same key, and one effect', async () => {
+    const shop = openShop()
+    const client = shop.client({ newKey: (operation) => keyOf(['shop', operation]) })
+    for (let tab = 1; tab <= 2; tab++) await (await client.fetch(payments, post(order), pay)).settled()
+    expect([shop.seen.length, shop.ledger.length]).toEqual([2, 1])
   })
 })
 

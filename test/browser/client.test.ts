@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { KeyStore, PendingRecord } from '../../src/client/client.ts'
+import { keyOf } from '../../src/core/key.ts'
 import { createOnce } from '../../src/core/once.ts'
 import { idempotency } from '../../src/http/node.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
@@ -24,6 +25,7 @@ const keys = client.indexedDbKeys()
 window.keysOf = { indexedDb: client.indexedDbKeys, webStorage: client.webStorageKeys }
 window.onceClient = client.createClient({ keys, retry: { totalMs: 60_000 } })
 window.keys = keys
+window.keyOf = client.keyOf
 window.pay = (order) => {
   const init = { method: 'POST', body: JSON.stringify({ order }), headers: { 'content-type': 'application/json' } }
   return window.onceClient.fetch('/payments', init, { operation: 'pay:' + order })
@@ -116,6 +118,16 @@ needs('chromium').describe('the client in a browser', () => {
     expect(paid[0]).toEqual(paid[1])
     expect(ledger.filter((order) => order === 'two-tabs')).toHaveLength(1)
     await tabs[0]!.context().close()
+  })
+
+  test('keyOf makes the key that it makes on Node, and says by name where there is no Web Crypto', async () => {
+    const [page] = (await openTabs(1)) as [Page]
+    const parts = ['order-42', 'refund', 2, 'é💸', true]
+    expect(await page.evaluate(`window.keyOf(${JSON.stringify(parts)})`)).toBe(keyOf('shop', parts).id)
+    // As on a page that came over plain http from another machine.
+    const refused = `Object.defineProperty(crypto, 'subtle', { value: undefined }); window.keyOf(['a']).catch(({ code }) => code)`
+    expect(await page.evaluate(refused)).toBe('UNSUPPORTED')
+    await page.context().close()
   })
 
   /** A key store that lives in a tab. */

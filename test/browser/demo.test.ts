@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { startDemo } from '../../src/cli/demo.ts'
 import type { RunningDemo } from '../../src/cli/demo.ts'
 import { needs } from '../servers/needs.ts'
+import { pollUntil } from '../servers/poll.ts'
 import { openBrowser, openPage, overflowOf, tabTo } from './browser.ts'
 import type { Browser, Page } from './browser.ts'
 
@@ -186,6 +187,29 @@ needs('chromium').describe('the demo in a browser', () => {
       'delivered again',
     ])
       expect(counts[fault]![1], fault).toBeGreaterThan(1)
+    expect(trouble).toEqual([])
+    await page.context().close()
+  })
+
+  test('what was pending when the page was reloaded is listed, with its key, and finished: one charge', async () => {
+    const { page, trouble } = await openDemo()
+    for (const box of await page.locator('#faults input').all()) await box.setChecked(false)
+    // The service charges, and no answer ever comes: the page is reloaded in the middle, however slow this machine is.
+    await page.route('**/with/payments', (route) => void route.fetch().catch(() => {}))
+    const order = (await page.locator('#order').textContent())!
+    const chargesOf = async (): Promise<number> =>
+      ((await (await fetch(`${demo.page}/api/ledger?order=${order}`)).json()) as unknown[]).length
+    await page.locator('#pay').click()
+    await page.locator('#pending li', { hasText: `pay:${order}` }).waitFor(patient)
+    await pollUntil('the charge', async () => (await chargesOf()) === 1)
+    await page.reload()
+    await page.locator('#pending li', { hasText: `pay:${order}` }).waitFor(patient)
+    await page.unrouteAll({ behavior: 'ignoreErrors' })
+    expect(await page.locator('#pending li').textContent()).toContain(`key ${order}, sent, no answer yet`)
+    await page.locator('#resume:enabled').click()
+    await page.locator('#said.good').waitFor(patient)
+    expect(await page.locator('#score-with').textContent()).toBe('1')
+    expect([await page.locator('#pending li').count(), await chargesOf()]).toEqual([0, 1])
     expect(trouble).toEqual([])
     await page.context().close()
   })

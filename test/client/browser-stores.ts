@@ -1,3 +1,3 @@
-// What the page of the browser's tests loads: the two key stores of a browser, to compare them.
+// What the page of the browser's tests loads: the two key stores of a browser, to compare them, and keys from business parts.
 
-export { createClient, indexedDbKeys, webStorageKeys } from '../../src/client/client.ts'
+export { createClient, indexedDbKeys, keyOf, webStorageKeys } from '../../src/client/client.ts'

@@ -1,53 +1,103 @@
-// A client that is killed at any step between choosing the key and having used the answer, and started again, against the provider of
-// the payments example behind a network that loses requests and replies. The provider's own ledger judges: one charge for each order.
-// ONCEONLY_CLIENT_KILLS is how many kills there are, 50 unless given.
+// A client that is killed at any step between choosing the key and having used the answer, and started again, over a network that loses
+// requests and replies: against the provider of the payments example, and against its backend on PostgreSQL. The provider's own ledger
+// judges: one charge for each order. ONCEONLY_CLIENT_KILLS is how many kills there are: unless given, 30 of the one and 20 of the other.
 
 import { execFile, spawn } from 'node:child_process'
+import { once as heard } from 'node:events'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import pg from 'pg'
+import { describe, expect, test } from 'vitest'
 import { startNetwork } from '../../examples/payments/network.ts'
-import type { Network } from '../../examples/payments/network.ts'
 import { seededRandom } from '../../src/testing/seeded-random.ts'
 import { freshSeed } from '../fresh-seed.ts'
+import { copyExample } from '../operations/examples.ts'
+import { startFaultProxy } from '../servers/fault-proxy.ts'
+import { needs } from '../servers/needs.ts'
+import { startPostgres } from '../servers/postgres.ts'
 
-const wanted = Number(process.env['ONCEONLY_CLIENT_KILLS'] ?? 50)
-const folder = mkdtempSync(join(tmpdir(), 'onceonly-kills-'))
-const [ledger, used, pending] = ['ledger', 'used', 'pending'].map((name) => join(folder, name)) as [
-  string,
-  string,
-  string,
-]
-let network: Network
-let stop: () => void
+interface Ground extends AsyncDisposable {
+  /** Where orders are paid. */
+  readonly url: string
+  /** What the provider has done, a line each. */
+  readonly ledger: string
+  /** The network loses the next request, or the reply to it. */
+  lose(what: 'request' | 'reply', happens: () => void): void
+  /** How many orders the backend has, if there is one. */
+  ordersOf?(order: string): Promise<number>
+}
 
-beforeAll(async () => {
-  const script = join(import.meta.dirname, '../../examples/payments/provider.ts')
-  const provider = spawn(process.execPath, [script, ledger], { stdio: ['ignore', 'pipe', 'inherit'] })
-  stop = () => void provider.kill('SIGKILL')
-  const port = await new Promise<string>((resolve) =>
-    provider.stdout.once('data', (chunk: Buffer) => resolve(`${chunk}`)),
-  )
-  network = await startNetwork(() => `http://127.0.0.1:${port.trim()}`)
-})
-afterAll(() => {
-  network.close()
-  stop()
-  rmSync(folder, { recursive: true, force: true })
-})
+/** A program that prints its port. */
+async function start(stack: AsyncDisposableStack, args: readonly string[], env = {}): Promise<string> {
+  const child = spawn(process.execPath, args, {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, NODE_OPTIONS: '', NODE_NO_WARNINGS: '1', ...env },
+  })
+  stack.defer(() => void child.kill('SIGKILL'))
+  const [port] = (await heard(child.stdout, 'data')) as [Buffer]
+  return `http://127.0.0.1:${port.toString().trim()}`
+}
+
+function folderOf(stack: AsyncDisposableStack, folder = mkdtempSync(join(tmpdir(), 'onceonly-kills-'))): string {
+  stack.defer(() => rmSync(folder, { recursive: true, force: true }))
+  return folder
+}
+
+const examples = join(import.meta.dirname, '../../examples/payments')
+
+/** The provider, behind the example's own network. */
+async function startProvider(): Promise<Ground> {
+  await using stack = new AsyncDisposableStack()
+  const ledger = join(folderOf(stack), 'ledger')
+  const provider = await start(stack, [join(examples, 'provider.ts'), ledger])
+  const network = await startNetwork(() => provider)
+  stack.defer(() => network.close())
+  const all = stack.move()
+  return {
+    url: `${network.url}/charges`,
+    ledger,
+    lose: (what, happens) =>
+      network.next('/charges', what === 'reply' ? 'lose the response' : 'lose the request', happens),
+    [Symbol.asyncDispose]: () => all.disposeAsync(),
+  }
+}
+
+/** The backend, which keeps its keys in PostgreSQL and pays at the provider, behind a proxy that cuts connections. */
+async function startBackend(): Promise<Ground> {
+  await using stack = new AsyncDisposableStack()
+  const ledger = join(folderOf(stack), 'ledger')
+  const server = await startPostgres()
+  stack.defer(() => server.stop())
+  const connectionString = await server.createDatabase()
+  const copied = folderOf(stack, copyExample('payments'))
+  const provider = await start(stack, [join(copied, 'provider.ts'), ledger])
+  const env = { DATABASE_URL: connectionString, PROVIDER_URL: provider }
+  const backend = await start(stack, [join(copied, 'backend.ts')], env)
+  const proxy = stack.use(await startFaultProxy({ target: { url: backend } }))
+  const pool = new pg.Pool({ connectionString, max: 1 })
+  stack.defer(() => pool.end())
+  const all = stack.move()
+  return {
+    url: new URL('/payments', proxy.url).href,
+    ledger,
+    lose: (direction, happens) => void proxy.cutAt({ direction, side: 'before' }).happened.then(happens),
+    async ordersOf(order) {
+      const { rowCount } = await pool.query('select from orders where "order" = $1', [order])
+      return rowCount ?? 0
+    },
+    [Symbol.asyncDispose]: () => all.disposeAsync(),
+  }
+}
 
 const linesOf = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
 
 /** Where it was killed, or undefined if it ended by itself. */
-async function pay(order: string, step: number): Promise<string | undefined> {
-  const script = join(import.meta.dirname, 'paying.ts')
-  const args = [script, pending, network.url, used, order, String(step)]
+async function pay(args: readonly string[]): Promise<string | undefined> {
+  const env = { ...process.env, NODE_OPTIONS: '', NODE_NO_WARNINGS: '1' }
   try {
-    await promisify(execFile)(process.execPath, args, {
-      env: { ...process.env, NODE_OPTIONS: '', NODE_NO_WARNINGS: '1' },
-    })
+    await promisify(execFile)(process.execPath, [join(import.meta.dirname, 'paying.ts'), ...args], { env })
     return undefined
   } catch (error) {
     const { signal, stdout } = error as { signal?: string; stdout: string }
@@ -56,40 +106,52 @@ async function pay(order: string, step: number): Promise<string | undefined> {
   }
 }
 
-test(
-  `one charge for each order, over ${wanted} kills at any step`,
-  async () => {
-    const seed = freshSeed('client kills') ?? 1
-    const random = seededRandom(seed)
-    const killedAt: string[] = []
-    let faults = 0
-    let orders = 0
-    while (killedAt.length < wanted) {
-      if (random.chance(0.5)) {
-        const fault = random.chance(0.7) ? 'lose the response' : 'lose the request'
-        network.next('/charges', fault, () => faults++)
-      }
-      const where = await pay(`order-${++orders}`, random.integer(1, 18))
-      if (where !== undefined) killedAt.push(where)
-    }
-    expect(await pay('', 0)).toBeUndefined()
-    const charged = linesOf(ledger).map((line) => JSON.parse(line) as { order: string; receipt: string })
-    const receipts = new Map(charged.map(({ order, receipt }) => [`pay:${order}`, receipt]))
-    expect(charged.length, `seed ${seed}: an order was charged twice`).toBe(receipts.size)
-    for (const line of linesOf(used)) {
-      const [operation, receipt] = line.split(' ')
-      expect(receipts.get(operation!), `seed ${seed}: ${line}`).toBe(receipt)
-    }
-    // Killed before its key was kept, an order was never begun. All others were charged, and their answers were used.
-    const usedBy = new Set(linesOf(used).map((line) => line.split(' ')[0]))
-    expect(usedBy).toEqual(new Set(receipts.keys()))
-    expect(readdirSync(pending).filter((name) => name.endsWith('.json'))).toEqual([])
-    console.log(
-      `${killedAt.length} kills at ${new Set(killedAt).size} kinds of steps, ${orders} orders, ${charged.length} charges, ${faults} faults, seed ${seed}`,
-    )
-    // A run that reached too little proves nothing.
-    expect(new Set(killedAt).size).toBeGreaterThanOrEqual(6)
-    expect(faults).toBeGreaterThan(wanted / 20)
-  },
-  60_000 + wanted * 5_000,
-)
+async function killOften(ground: Ground, wanted: number): Promise<void> {
+  await using stack = new AsyncDisposableStack()
+  const folder = folderOf(stack)
+  const [used, pending] = [join(folder, 'used'), join(folder, 'pending')]
+  const seed = freshSeed('client kills') ?? 1
+  const random = seededRandom(seed)
+  const killedAt: string[] = []
+  let [faults, orders] = [0, 0]
+  while (killedAt.length < wanted) {
+    if (random.chance(0.5)) ground.lose(random.chance(0.7) ? 'reply' : 'request', () => faults++)
+    const where = await pay([pending, ground.url, used, `order-${++orders}`, String(random.integer(1, 18))])
+    if (where !== undefined) killedAt.push(where)
+  }
+  expect(await pay([pending, ground.url, used, '', '0'])).toBeUndefined()
+  const done = linesOf(ground.ledger).map(
+    (line) => JSON.parse(line) as { what: string; order: string; receipt: string },
+  )
+  const charged = done.filter(({ what }) => what === 'charge')
+  const receipts = new Map(charged.map(({ order, receipt }) => [`pay:${order}`, receipt]))
+  expect(charged.length, `seed ${seed}: an order was charged twice`).toBe(receipts.size)
+  for (const { order } of ground.ordersOf ? charged : []) expect(await ground.ordersOf!(order), order).toBe(1)
+  for (const line of linesOf(used)) {
+    const [operation, receipt] = line.split(' ')
+    expect(receipts.get(operation!), `seed ${seed}: ${line}`).toBe(receipt)
+  }
+  // Killed before its key was kept, an order was never begun. All others were charged, and their answers were used.
+  const usedBy = new Set(linesOf(used).map((line) => line.split(' ')[0]))
+  expect(usedBy).toEqual(new Set(receipts.keys()))
+  expect(readdirSync(pending).filter((name) => name.endsWith('.json'))).toEqual([])
+  const kinds = new Set(killedAt).size
+  console.log(
+    `${wanted} kills at ${kinds} kinds of steps, ${orders} orders, ${charged.length} charges, ${faults} faults, seed ${seed}`,
+  )
+  // A run that reached too little proves nothing.
+  expect(kinds).toBeGreaterThanOrEqual(5)
+  expect(faults).toBeGreaterThan(wanted / 20)
+}
+
+function suite(startGround: () => Promise<Ground>, usual: number): void {
+  const wanted = Number(process.env['ONCEONLY_CLIENT_KILLS'] ?? usual)
+  const kills = async (): Promise<void> => {
+    await using ground = await startGround()
+    await killOften(ground, wanted)
+  }
+  test(`one charge for each order, over ${wanted} kills at any step`, kills, 60_000 + wanted * 5_000)
+}
+
+describe('the provider, behind a network that loses', () => suite(startProvider, 30))
+needs('postgres').describe('the backend on PostgreSQL, behind a fault proxy', () => suite(startBackend, 20))

@@ -1,5 +1,5 @@
 // A process that pays one order, after it has finished what processes before it left behind. It is killed at its n-th step between
-// choosing a key and having used the answer: node paying.ts FOLDER URL USED ORDER STEP
+// choosing a key and having used the answer: node paying.ts FOLDER URL USED ORDER STEP. The URL is that of a provider or of a backend.
 
 import { appendFileSync, writeSync } from 'node:fs'
 import { createClient } from '../../src/client/client.ts'
@@ -39,17 +39,21 @@ const client = createClient({
 })
 
 const use = async (response: ClientResponse): Promise<void> => {
-  const { receipt } = (await response.json()) as { receipt: string }
+  const { receipt, charge } = (await response.json()) as { receipt?: string; charge?: string }
   step('before use')
-  appendFileSync(used, `${response.operation} ${receipt}\n`)
+  appendFileSync(used, `${response.operation} ${receipt ?? charge}\n`)
   step('after use')
 }
 
 const { failed } = await client.resume(use)
 for (const { error } of failed) throw error
 if (order) {
-  const init = { method: 'POST', body: JSON.stringify({ order }), headers: { 'content-type': 'application/json' } }
-  const response = await client.fetch(`${url}/charges`, init, { operation: `pay:${order}` })
+  const init = {
+    method: 'POST',
+    body: JSON.stringify({ order, cents: 500 }),
+    headers: { 'content-type': 'application/json' },
+  }
+  const response = await client.fetch(url, init, { operation: `pay:${order}` })
   await use(response)
   await response.settled()
 }

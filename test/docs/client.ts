@@ -71,16 +71,25 @@ test('a key in the caller’s transaction', async () => {
   expect(paid).toBe(before + 1)
 })
 
+test('a key from business parts is the same for a job that runs twice', async () => {
+  const before = paid
+  const said = await programs.run('key-of', programOf('keyOf'), [], env)
+  const [first, second] = said.split('\n').map((line) => line.split(' '))
+  expect([first![1], second]).toEqual(['false', [first![0], 'true']])
+  expect(paid).toBe(before + 1)
+})
+
 test('libraries that the reader has', async () => {
   expect(await programs.run('libraries', programOf('keyedInterceptor'), [], env)).toBe('201 201 201')
   expect(await programs.run('got', programOf("from 'got'"), [], env)).toBe('201')
 })
 
 test('the table of providers is that of the code', () => {
-  for (const [name, { header = 'Idempotency-Key', windowMs = 0 }] of Object.entries(providers)) {
+  for (const [name, { header = 'Idempotency-Key', windowMs = 0, source }] of Object.entries(providers)) {
     const row = text.split('\n').find((line) => line.startsWith(`| \`${name}\` |`))!
     if (header) expect(row).toContain(`\`${header}\``)
-    const told = /(\d+) (min|h|days) \|$/.exec(row)
+    expect(row).toContain(`](${source})`)
+    const told = /^\| [^|]* \| [^|]* \| (\d+) (min|h|days) \|/.exec(row)
     const unitMs = { min: 60_000, h: 3_600_000, days: 86_400_000 }[told?.[2] ?? 'min']!
     expect(Number(told?.[1] ?? 0) * unitMs, row).toBe(windowMs)
   }

@@ -8,16 +8,23 @@ import { promisify } from 'node:util'
 import { onSources } from '../docs/programs.ts'
 
 const root = join(import.meta.dirname, '..', '..')
+
+/** A copy that runs on the sources. The caller removes the folder. */
+export function copyExample(name: string): string {
+  const folder = mkdtempSync(join(tmpdir(), 'onceonly-example-'))
+  symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'))
+  writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
+  cpSync(join(root, 'examples', name), folder, { recursive: true })
+  for (const file of globSync('*.ts', { cwd: folder })) {
+    writeFileSync(join(folder, file), onSources(readFileSync(join(folder, file), 'utf8')))
+  }
+  return folder
+}
+
 /** What it prints, in lines. */
 export async function runExample(name: string, program: string, env: Record<string, string>): Promise<string[]> {
-  const folder = mkdtempSync(join(tmpdir(), 'onceonly-example-'))
+  const folder = copyExample(name)
   try {
-    symlinkSync(join(root, 'node_modules'), join(folder, 'node_modules'))
-    writeFileSync(join(folder, 'package.json'), '{"type":"module"}')
-    cpSync(join(root, 'examples', name), folder, { recursive: true })
-    for (const file of globSync('*.ts', { cwd: folder })) {
-      writeFileSync(join(folder, file), onSources(readFileSync(join(folder, file), 'utf8')))
-    }
     return await runProgram(join(folder, program), env)
   } finally {
     rmSync(folder, { recursive: true, force: true })

@@ -16,7 +16,7 @@ import { postgres } from './postgres.ts'
 import { prisma } from './prisma.ts'
 import { rabbitmq } from './rabbitmq.ts'
 import { redis } from './redis.ts'
-import { bun, deno, next } from './runtimes.ts'
+import { bun, deno, next, node22 } from './runtimes.ts'
 import type { Found, Missing } from './server.ts'
 import { spin } from './spin.ts'
 import { standardwebhooks } from './standardwebhooks.ts'
@@ -37,6 +37,7 @@ export const servers = {
   nats,
   spin,
   chromium,
+  node22,
   faketime,
   prisma,
   bun,

@@ -1,4 +1,4 @@
-// What runs JavaScript besides Node, and Next.js: from npm, each in a package of its own. No servers, but had in the same way.
+// What runs JavaScript besides our own Node, and Next.js: from npm, each in a package of its own. No servers, but had in the same way.
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Server } from './server.ts'
@@ -22,6 +22,8 @@ function fromNpm(name: string, file: string): Server {
   }
 }
 
+/** The oldest Node of `engines`. */
+export const node22: Server = fromNpm('node22', 'node/bin/node')
 export const bun: Server = fromNpm('bun', 'bun/bin/bun.exe')
 export const deno: Server = fromNpm('deno', 'deno/deno')
 export const next: Server = fromNpm('next', 'next/dist/bin/next')

@@ -10,6 +10,7 @@ import { createGuard, readPages, securityHeaders } from '../../gateway/admin.ts'
 import type { Entries, Page } from '../../gateway/admin.ts'
 import { scopedKey } from '../../http/exchange.ts'
 import type { DemoMessages } from './messages.ts'
+import { clientModules } from './network/client-modules.ts'
 import type { SupervisedService } from './supervisor.ts'
 
 export interface NetworkOptions {
@@ -52,10 +53,10 @@ export async function startNetwork(options: NetworkOptions): Promise<DemoNetwork
   }
 }
 
-/** The style and the timeline are those of the dashboard. */
+/** The style and the timeline are those of the dashboard, and the client is the one of the package. */
 function demoPages(): ReadonlyMap<string, Page> {
   const dashboard = readPages(join(import.meta.dirname, '..', '..', 'gateway', 'dashboard'))
-  return new Map([...dashboard, ...readPages(join(import.meta.dirname, 'page'))])
+  return new Map([...dashboard, ...readPages(join(import.meta.dirname, 'page')), ...clientModules()])
 }
 
 async function serve(

@@ -8,10 +8,20 @@ const [minuteMs, hourMs, dayMs] = [60_000, 3_600_000, 86_400_000]
 
 /** For the option `server`: `createClient({ keys, server: providers.stripe })`. */
 export const providers: Readonly<
-  Record<'stripe' | 'adyen' | 'paypal' | 'square' | 'trueLayer' | 'ppro' | 'qonto' | 'nuvei' | 'helcim', ServerRules>
+  Record<
+    'stripe' | 'adyen' | 'checkoutCom' | 'paypal' | 'square' | 'trueLayer' | 'ppro' | 'qonto' | 'helcim',
+    ServerRules
+  >
 > = {
+  /** API v1. API v2 has rules of its own. */
   stripe: { windowMs: dayMs, source: 'https://docs.stripe.com/api/idempotent_requests' },
+  /** Its pages have said 7 and 31 days. The shorter one is safe. */
   adyen: { windowMs: 7 * dayMs, source: 'https://docs.adyen.com/development-resources/api-idempotency' },
+  checkoutCom: {
+    header: 'Cko-Idempotency-Key',
+    windowMs: dayMs,
+    source: 'https://www.checkout.com/docs/payments/manage-payments/idempotency',
+  },
   /** The window differs by API, and is in the reference of each. */
   paypal: {
     header: 'PayPal-Request-Id',
@@ -22,10 +32,12 @@ export const providers: Readonly<
     ...keyInBody((body, key) => JSON.stringify({ ...(JSON.parse(body) as object), idempotency_key: key })),
     source: 'https://developer.squareup.com/docs/working-with-apis/idempotency',
   },
-  trueLayer: { windowMs: 30 * dayMs, source: 'https://docs.truelayer.com/docs/idempotency-for-payment-requests' },
+  /** One page says 30 days, another 6 hours. The shorter one is safe. */
+  trueLayer: { windowMs: 6 * hourMs, source: 'https://docs.truelayer.com/docs/idempotency' },
   ppro: {
     header: 'Request-Idempotency-Key',
-    windowMs: 24 * hourMs,
+    windowMs: dayMs,
+    replayHeader: 'Request-Idempotency',
     source: 'https://developerhub.ppro.com/global-api/reference/api-requests-idempotency',
   },
   qonto: {
@@ -33,9 +45,5 @@ export const providers: Readonly<
     windowMs: 30 * minuteMs,
     source: 'https://docs.qonto.com/get-started/general/idempotent-requests',
   },
-  nuvei: {
-    windowMs: 15 * minuteMs,
-    source: 'https://docs.nuvei.com/documentation/additional-links/rest-2-0/features/idempotency-support',
-  },
-  helcim: { windowMs: 5 * minuteMs, source: 'https://devdocs.helcim.com/v2.2/docs/idempotency-keys-for-payments' },
+  helcim: { windowMs: 5 * minuteMs, source: 'https://devdocs.helcim.com/docs/idempotency' },
 }

@@ -70,7 +70,7 @@ export interface ClientOptions {
   /** Headers of every attempt, such as credentials. They are asked for each time, and never written down. */
   readonly headers?: () => AddedHeaders | Promise<AddedHeaders>
   readonly server?: ServerRules
-  /** Makes the key of a new operation: a UUIDv7 unless given. `keyOf` of onceonly makes the same key for the same parts. */
+  /** Makes the key of a new operation: a UUIDv7 unless given. `keyOf` makes the same key for the same parts. */
   readonly newKey?: (operation: string) => string | Promise<string>
   readonly onAttempt?: (report: AttemptReport) => void
   /** Called once per server. Unless given, Node prints a process warning. */

@@ -2,13 +2,9 @@
 
 import { createClient, memoryKeys, OnceError, retryBudget } from '../../../src/client/client.ts'
 import type { AttemptReport } from '../../../src/client/client.ts'
+import { same } from './same.ts'
 
 const [url = ''] = process.argv.slice(2)
-
-function same(what: string, found: unknown, expected: unknown): void {
-  if (JSON.stringify(found) === JSON.stringify(expected)) return
-  throw new Error(`${what}: expected ${JSON.stringify(expected)}, got ${JSON.stringify(found)}`)
-}
 
 const keys = memoryKeys()
 const reports: AttemptReport[] = []
@@ -56,10 +52,10 @@ controller.abort(new Error('enough'))
 same('aborted', ((await hanging) as Error).message, 'enough')
 const late = createClient({ keys: memoryKeys(), retry: { attemptMs: 200, totalMs: 500 } })
 same('time-out', ((await failure(late.fetch(`${url}/hang`, post('x')))) as OnceError).code, 'NO_ANSWER')
-{
-  await using answer = await client.fetch(`${url}/payments`, post('used'), { operation: 'used' })
-  same('used', answer.status, 201)
-}
+// As `await using` does, which Node 22 cannot read.
+const answer = await client.fetch(`${url}/payments`, post('used'), { operation: 'used' })
+same('used', answer.status, 201)
+await answer[Symbol.asyncDispose]()
 same(
   'settled',
   (await client.pending()).some(({ operation }) => operation === 'used'),

@@ -142,6 +142,14 @@ export const clientBugs: readonly SeededBug[] = [
       caughtBy: caught('an event stream passes through from its first byte'),
     },
   ]),
+  ...bugsIn('src/client/client/key-of.ts', 'client', [
+    {
+      id: 'client: keyOf makes another key than the server’s, as parts have no length in front',
+      find: 'return [length, bytes]',
+      replace: 'return [bytes]',
+      caughtBy: caught('makes the id that the server’s keyOf makes, for every kind of part'),
+    },
+  ]),
   ...bugsIn('src/client/client/keyed-fetch.ts', 'client', [
     {
       id: 'client: keyedFetch leaves every operation pending',

@@ -1,21 +1,23 @@
-// A careful client: it gives up on an answer after a second, and retries after a network error, a time-out or an answer that
-// says so. It uses one key for all tries of one order. It runs in the page and in the worker that is the second tab. Every line
-// it reports is something that happened.
+// A careful client without keys, for the road without onceonly: it gives up on an answer after a second, and retries after a network
+// error, a time-out or an answer that says so. It runs in the page and in the worker that is the second tab. Every line it reports
+// is something that happened.
 
-const timeoutMs = 1000
+export const timeoutMs = 1000
 const pauseMs = 200
 // With longer and longer pauses, half a minute: a killed service is back by then, on a busy machine too.
 const triesMax = 30
 // The first tries meet the fault, later ones do not: every fault ends at some time.
-const faultyTries = 2
+export const faultyTries = 2
 
-export async function pay({ order, cents, road, key, faults, who, report }) {
+export const nowMs = () => performance.timeOrigin + performance.now()
+
+export async function pay({ order, cents, faults, who, report }) {
   for (let number = 1; ; number++) {
     const fault = number <= faultyTries ? faults.join(' ') : ''
-    const request = { who, number, startedMs: performance.timeOrigin + performance.now() }
+    const request = { who, number, startedMs: nowMs() }
     report({ ...request })
-    const ending = await send({ order, cents, road, key, fault })
-    report({ ...request, ...ending, endedMs: performance.timeOrigin + performance.now() })
+    const ending = await send({ order, cents, fault })
+    report({ ...request, ...ending, endedMs: nowMs() })
     if (ending.final || number === triesMax) return ending
     await new Promise((resolve) =>
       setTimeout(resolve, Math.max(pauseMs * Math.min(number, 5), ending.retryAfterMs ?? 0)),
@@ -23,12 +25,11 @@ export async function pay({ order, cents, road, key, faults, who, report }) {
   }
 }
 
-async function send({ order, cents, road, key, fault }) {
+async function send({ order, cents, fault }) {
   const headers = { 'content-type': 'application/json' }
-  if (key) headers['idempotency-key'] = key
   if (fault) headers['demo-fault'] = fault
   try {
-    const response = await fetch(`/${road}/payments`, {
+    const response = await fetch('/without/payments', {
       method: 'POST',
       headers,
       body: JSON.stringify({ order, cents }),
@@ -37,13 +38,17 @@ async function send({ order, cents, road, key, fault }) {
     const answer = await response.json()
     return endingOf(response, answer)
   } catch (error) {
-    return error.name === 'TimeoutError'
-      ? { is: 'timeout', words: `no answer in ${timeoutMs / 1000} s`, final: false }
-      : { is: 'lost', words: 'connection lost', final: false }
+    return nothingHeard(error.name === 'TimeoutError')
   }
 }
 
-function endingOf(response, answer) {
+export function nothingHeard(isLate) {
+  return isLate
+    ? { is: 'timeout', words: `no answer in ${timeoutMs / 1000} s`, final: false }
+    : { is: 'lost', words: 'connection lost', final: false }
+}
+
+export function endingOf(response, answer) {
   const { status } = response
   if (response.ok) {
     const replayed = response.headers.get('idempotent-replayed') === 'true'

@@ -4,6 +4,7 @@
 import { pay } from './client.js'
 import { createFlight } from './flight.js'
 import { createGuarantees } from './guarantees.js'
+import { forget, payOnce, pending, resume } from './keyed.js'
 import { createMailers } from './mailers.js'
 import { byId, make, setText, timelineList, timeElement } from './page.js'
 
@@ -25,16 +26,17 @@ async function press() {
   const road = isProtected() ? 'with' : 'without'
   const chosen = chosenFaults()
   const faults = chosen.filter((fault) => !people.includes(fault))
-  const call = { order, cents, road, key: road === 'with' ? order : undefined, faults }
-  byId('pay').disabled = true
+  const call = { order, cents, road, faults }
+  const send = road === 'with' ? payOnce : pay
+  setBusy(true)
   setText(byId('said'), 'Paying…')
   byId('said').scrollIntoView({ block: 'nearest' })
   byId('said').className = ''
   flight.clear()
   const looking = setInterval(() => void look(road), 300)
   const first = chosen.includes('duplicate-click') ? 'Click 1' : chosen.includes('two-tabs') ? 'Tab 1' : ''
-  const calls = [pay({ ...call, who: first, report: flight.report })]
-  if (chosen.includes('duplicate-click')) calls.push(pay({ ...call, who: 'Click 2', report: flight.report }))
+  const calls = [send({ ...call, who: first, report: flight.report })]
+  if (chosen.includes('duplicate-click')) calls.push(send({ ...call, who: 'Click 2', report: flight.report }))
   if (chosen.includes('two-tabs')) calls.push(payInSecondTab({ ...call, who: 'Tab 2' }))
   const endings = await Promise.all(calls)
   clearInterval(looking)
@@ -42,8 +44,66 @@ async function press() {
   conclude(road, endings, charges.length)
   order = newOrder()
   setText(byId('order'), order)
-  byId('pay').disabled = false
+  setBusy(false)
   byId('pay').focus()
+}
+
+function setBusy(isBusy) {
+  byId('pay').disabled = isBusy
+  byId('resume').disabled = isBusy
+}
+
+// ── what is pending ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const states = {
+  waiting: 'not sent yet',
+  sent: 'sent, no answer yet',
+  answered: 'answered, not read yet',
+  expired: 'too old to be sent again',
+}
+
+let shownPending = '[]'
+
+/** Read from the browser's IndexedDB each time: what an earlier visit left is there, too. */
+async function showPending() {
+  const left = await pending()
+  // Drawn anew only when it differs: a button must not lose its focus.
+  const now = JSON.stringify(left)
+  if (now === shownPending) return
+  shownPending = now
+  byId('resume').hidden = left.length === 0
+  byId('pending').replaceChildren(
+    ...left.map(({ operation, key, state }) =>
+      make(
+        'li',
+        {},
+        make('span', { className: 'mono' }, operation),
+        make('span', { className: 'soft small' }, `key ${key}, ${states[state]}`),
+        make('button', { type: 'button', className: 'link', onclick: () => void drop(operation) }, 'Forget'),
+      ),
+    ),
+  )
+}
+
+async function drop(operation) {
+  await forget(operation)
+  await showPending()
+}
+
+async function finishPending() {
+  setBusy(true)
+  flight.clear()
+  setText(byId('said'), 'Finishing what is pending…')
+  byId('said').className = ''
+  const paid = await resume(flight.report)
+  for (const each of paid) {
+    order = each
+    conclude('with', [{ is: 'paid' }], (await look('with')).length)
+  }
+  if (paid.length === 0) setText(byId('said'), 'No answer yet. It stays pending, with its key.')
+  order = newOrder()
+  await showPending()
+  setBusy(false)
 }
 
 function payInSecondTab(call) {
@@ -61,6 +121,7 @@ function payInSecondTab(call) {
 async function look(road) {
   const looked = order
   const charges = await ledgerOf([looked])
+  await showPending()
   showLedger(road, looked, charges)
   if (road === 'with') {
     const { timeline } = await ask(`/api/life?order=${looked}`)
@@ -143,10 +204,12 @@ function showView() {
 }
 
 byId('pay').addEventListener('click', () => void press())
+byId('resume').addEventListener('click', () => void finishPending())
 addEventListener('hashchange', showView)
 showView()
 createGuarantees()
 setText(byId('order'), order)
 const { dashboardUrl } = await ask('/api/about')
 byId('dashboard').href = dashboardUrl
-byId('pay').disabled = false
+await showPending()
+setBusy(false)

@@ -1,7 +1,10 @@
-// The second tab: a worker has its own thread and its own requests, and shares with the page only the number of the order.
+// The second tab: a worker has its own thread and its own requests. It shares with the page the number of the order, and the keys in
+// IndexedDB, as the tabs of one site do.
 
 import { pay } from './client.js'
+import { payOnce } from './keyed.js'
 
 addEventListener('message', ({ data }) => {
-  void pay({ ...data, report: (request) => postMessage({ request }) }).then((ending) => postMessage({ ending }))
+  const send = data.road === 'with' ? payOnce : pay
+  void send({ ...data, report: (request) => postMessage({ request }) }).then((ending) => postMessage({ ending }))
 })
