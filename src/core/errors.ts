@@ -33,31 +33,33 @@ interface CodeMeaning {
   readonly retryable: boolean
 }
 
-// Each once, and not in every row: browsers load this table.
+// Each once, and not in every row: browsers load these tables. A code that only refuses is in the second one, which they do not load.
 const refused: CodeMeaning = { executed: 'no', retryable: false }
 const notNow: CodeMeaning = { executed: 'no', retryable: true }
 const inDoubt: CodeMeaning = { executed: 'unknown', retryable: false }
 const askAgain: CodeMeaning = { executed: 'unknown', retryable: true }
 const executed: CodeMeaning = { executed: 'yes', retryable: false }
 
-/** Every code, with what it says about the effect. docs/errors.md has the cure of each code, and a test compares the two. */
-export const errorCodes: Readonly<Record<ErrorCode, CodeMeaning>> = {
-  INVALID_ARGUMENT: refused,
-  UNSUPPORTED: refused,
-  UNAUTHENTICATED: refused,
+type RefusedCode =
+  | 'INVALID_ARGUMENT'
+  | 'UNSUPPORTED'
+  | 'UNAUTHENTICATED'
+  | 'MISMATCH'
+  | 'STORE_UNSAFE'
+  | 'SCHEMA_MISSING'
+  | 'COMMIT_REFUSED'
+
+/** All codes that are not a plain refusal. */
+const otherCodes: Readonly<Record<Exclude<ErrorCode, RefusedCode>, CodeMeaning>> = {
   IN_FLIGHT: askAgain,
-  MISMATCH: refused,
   EXPIRED: inDoubt,
   IN_DOUBT: inDoubt,
   CLAIM_LOST: askAgain,
   DEADLINE_PASSED: askAgain,
   STORE_UNAVAILABLE: notNow,
-  STORE_UNSAFE: refused,
-  SCHEMA_MISSING: refused,
   PARKED: inDoubt,
   NEWER_VERSION: askAgain,
   TRANSACTION_CONFLICT: notNow,
-  COMMIT_REFUSED: refused,
   OUTCOME_UNKNOWN: askAgain,
   NO_ANSWER: askAgain,
   OUTCOME_UNREADABLE: executed,
@@ -67,6 +69,18 @@ export const errorCodes: Readonly<Record<ErrorCode, CodeMeaning>> = {
   FORGOTTEN: inDoubt,
   WINDOW_EXCEEDED: notNow,
   GAP: notNow,
+}
+
+/** Every code, with what it says about the effect. docs/errors.md has the cure of each code, and a test compares the two. */
+export const errorCodes: Readonly<Record<ErrorCode, CodeMeaning>> = {
+  ...otherCodes,
+  INVALID_ARGUMENT: refused,
+  UNSUPPORTED: refused,
+  UNAUTHENTICATED: refused,
+  MISMATCH: refused,
+  STORE_UNSAFE: refused,
+  SCHEMA_MISSING: refused,
+  COMMIT_REFUSED: refused,
 }
 
 export type Executed = 'yes' | 'no' | 'unknown'
@@ -89,8 +103,9 @@ export class OnceError extends Error {
     super(details.message, details.cause === undefined ? undefined : { cause: details.cause })
     this.name = 'OnceError'
     this.code = code
-    this.executed = details.executed ?? errorCodes[code].executed
-    this.retryable = details.retryable ?? errorCodes[code].retryable
+    const meaning = (otherCodes as Partial<typeof errorCodes>)[code] ?? refused
+    this.executed = details.executed ?? meaning.executed
+    this.retryable = details.retryable ?? meaning.retryable
     this.retryAfterMs = details.retryAfterMs
   }
 }
