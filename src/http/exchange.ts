@@ -364,8 +364,8 @@ async function replay<Asked>(setup: ExchangeSetup<Asked>, body: Body, value: unk
 /** The answer when `once` refused, or could not keep what the handler produced. */
 interface FailureRule {
   readonly problem: ProblemName
-  /** Instead of `problem`, when `once` knows that nothing of the handler's writes was kept. */
-  readonly rolledBack?: ProblemName
+  /** Instead of `problem`, when `once` knows that nothing of the handler's writes was kept. `thrown`: the program must be changed. */
+  readonly rolledBack?: ProblemName | 'thrown'
   /** With `onStoreDown: 'run'`, and no transaction: run the handler, or forward what it produced, and say so in a header. */
   readonly unprotected?: 'run' | 'forward'
   /** Without a transaction: forward what the handler produced. The next request gets the problem `notStored`. */
@@ -387,7 +387,7 @@ const failureRules: Readonly<Partial<Record<ErrorCode, FailureRule>>> = {
   TRANSACTION_CONFLICT: { problem: 'transactionConflict' },
   OUTCOME_UNKNOWN: { problem: 'outcomeUnknown', unprotected: 'forward' },
   OUTCOME_UNREADABLE: { problem: 'outcomeUnreadable' },
-  OUTCOME_NOT_STORED: { problem: 'notStored', forward: true },
+  OUTCOME_NOT_STORED: { problem: 'notStored', rolledBack: 'thrown', forward: true },
 }
 const unprotected: HeaderLine = ['Idempotency-Status', 'unprotected']
 
@@ -418,6 +418,7 @@ async function afterFailure<Asked>(
   }
   if (rule.forward && !transaction && attempt.produced) return forward(setup, attempt)
   const name = error.executed === 'no' ? (rule.rolledBack ?? rule.problem) : rule.problem
+  if (name === 'thrown') return { is: 'thrown', error }
   return refuse(setup, name, { retryAfterMs: error.retryAfterMs, retryable: error.retryable })
 }
 

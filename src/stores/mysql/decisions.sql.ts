@@ -356,8 +356,8 @@ end`
 
 // The end of what `begin` began. No handler: after an error the procedure does not know what was committed. The caller handles
 // it.
-// The savepoint of `begin` is gone when something ended the transaction before. After a deadlock the claim is gone with it, which is
-// 'lost'. When the claim is still there, the effect has committed it, and this procedure does not settle it.
+// The savepoint of `begin` is gone when something ended the transaction before: the effect (COMMIT, ROLLBACK, DDL), or a deadlock whose
+// error the effect caught. What the effect has committed since then cannot be known, also when the claim is gone.
 function commitProcedure(table: string): string {
   return /* sql */ `create procedure \`${procedureName(table, 'commit')}\`(
   ${writeParameters}
@@ -369,11 +369,12 @@ begin
     declare exit handler for 1305 set is_ended = true;
     release savepoint onceonly_effect;
   end;
-  call \`${procedureName(table, 'write')}\`('settle-within', ${writeArguments}, answer);
-  if answer = 'done' and is_ended then
-    rollback;
+  if is_ended then
     set answer = 'ended';
-  elseif answer = 'done' then
+  else
+    call \`${procedureName(table, 'write')}\`('settle-within', ${writeArguments}, answer);
+  end if;
+  if answer = 'done' then
     commit;
   else
     rollback;

@@ -18,6 +18,7 @@ import { needs } from '../../../test/servers/needs.ts'
 import { key, newId } from '../../core/key.ts'
 import { createOnce } from '../../core/once.ts'
 import type { Claim, Store } from '../../core/store.ts'
+import { idempotency } from '../../http/fetch.ts'
 import { bytesOf, claimWhenFree, request, retention, times } from '../../testing/store-contract.ts'
 import { procedureName } from './names.ts'
 import type { ProcedureName } from './names.ts'
@@ -568,6 +569,19 @@ needs('mariadb', { ours: true }).describe('the MySQL store and its server', () =
       },
     )
 
+    test('an effect that rolls back, writes and commits is not told that nothing was executed', async () => {
+      const once = createOnce({ store: mysqlStore({ pool }), scope: 'server' })
+      const effect = async (tx: PoolConnection): Promise<void> => {
+        await tx.query('rollback')
+        await tx.query(`insert into effects values ('on its own')`)
+        await tx.query('commit')
+      }
+      const unknown = { code: 'OUTCOME_UNKNOWN', executed: 'unknown', retryable: false }
+      await expect(once.transaction('on its own', effect)).rejects.toMatchObject(unknown)
+      expect(await countEffects(pool, 'on its own')).toBe(1)
+      await once.close()
+    })
+
     test('a key is in flight inside of its own transaction', async () => {
       const once = createOnce({ store: mysqlStore({ pool }), scope: 'server', waitMs: 0 })
       const nested = once.transaction('nested', (tx) => once.within(tx).run('nested', () => 'inner'))
@@ -611,14 +625,15 @@ needs('mariadb', { ours: true }).describe('the MySQL store and its server', () =
     const raise = (count: number): Promise<unknown> =>
       ground.admin.query('delete from raised').then(() => ground.admin.query('insert into raised values (?)', [count]))
 
-    test('one in the effect is a conflict, and what the effect writes after it reaches nobody', async () => {
+    test('one in the effect is a conflict; what an effect that goes on writes reaches nobody, and its outcome is told as unknown', async () => {
       const store = mysqlStore({ pool })
       const { granted } = await store.begin(key('server', 'deadlock'), request())
       await granted!.tx.query(`insert into effects values ('before')`)
       const error = await meetInDeadlock(granted!.tx)
       expect(store.isConflict(error)).toBe(true)
       await granted!.tx.query(`insert into effects values ('after')`)
-      expect(await granted!.commit(outcome, retention)).toBe('lost')
+      const unknown = { code: 'OUTCOME_UNKNOWN', executed: 'unknown', retryable: false }
+      await expect(granted!.commit(outcome, retention)).rejects.toMatchObject(unknown)
       expect(await countEffects(pool, 'before')).toBe(0)
       expect(await countEffects(pool, 'after')).toBe(0)
       await claimed(store, 'deadlock')
@@ -787,7 +802,7 @@ needs('mariadb', { ours: true }).describe('other servers', () => {
       await expect(input).rejects.toMatchObject({ code: 'INVALID_ARGUMENT', executed: 'no' })
     })
 
-    test('of a value too large for a packet, within(tx) undoes effect and claim, and run keeps that it ran', async () => {
+    test('of a value too large for a packet, a transaction undoes effect and claim, over HTTP too, and run keeps that it ran', async () => {
       const once = createOnce({ store: mysqlStore({ pool }), scope: 'server', waitMs: 0, sweepEveryMs: false })
       const tooLarge = 'x'.repeat(600_000)
       const inside = (returned: string) =>
@@ -806,6 +821,17 @@ needs('mariadb', { ours: true }).describe('other servers', () => {
       expect(await countEffects(pool, 'within')).toBe(0)
       expect(await inside('small')).toMatchObject({ value: 'small', replayed: false, attempt: 1 })
       expect(await countEffects(pool, 'within')).toBe(1)
+      const handle = idempotency(once, { tenant: 'shared', transaction: true })(async (_request, context) => {
+        await context.idempotency!.tx.query(`insert into effects values ('http')`)
+        return new Response(tooLarge)
+      })
+      // A fault of the program, for whoever serves the errors of handlers. Nobody is told that the request was processed.
+      const headers = { 'idempotency-key': 'k-1' }
+      const asked = () => handle(new Request('http://shop/orders', { method: 'POST', headers, body: '{}' }))
+      for (const _ of times(2)) {
+        await expect(asked()).rejects.toMatchObject({ code: 'OUTCOME_NOT_STORED', executed: 'no' })
+      }
+      expect(await countEffects(pool, 'http')).toBe(0)
       let runs = 0
       const run = () =>
         once.run('run', () => {

@@ -445,11 +445,21 @@ export const mysqlBugs: readonly SeededBug[] = [
     },
     {
       id: 'mysql: an outcome is stored although the effect had committed its transaction itself',
-      find: "if answer = 'done' and is_ended then",
-      replace: "if answer = 'done' and false then",
+      find: 'if is_ended then',
+      replace: 'if false then',
       caughtBy: byTest(
         inMysqlServer,
         'an effect that ends its transaction itself is told that its outcome is unknown (commit)',
+        'mariadb',
+      ),
+    },
+    {
+      id: 'mysql: an effect that rolled back and committed something else is told that nothing was executed',
+      find: "set answer = 'ended'",
+      replace: "set answer = 'lost'",
+      caughtBy: byTest(
+        inMysqlServer,
+        'an effect that rolls back, writes and commits is not told that nothing was executed',
         'mariadb',
       ),
     },
@@ -666,6 +676,18 @@ export const dynamodbBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/http/exchange.ts', 'http', [
+    {
+      id: 'http: a response too large for the store is told as processed though it was rolled back',
+      find: `rolledBack: 'thrown', forward`,
+      replace: 'forward',
+      caughtBy: byTest(
+        'src/stores/mysql/server.test.ts',
+        'of a value too large for a packet, a transaction undoes effect and claim, over HTTP too, and run keeps that it ran',
+        'mariadb',
+      ),
+    },
+  ]),
   ...bugsIn('src/core/once/transaction.ts', 'transactions', [
     {
       id: 'within: a value too large for the store is told as executed',
@@ -674,7 +696,7 @@ export const dynamodbBugs: readonly SeededBug[] = [
       replace: `    throw error`,
       caughtBy: byTest(
         'src/stores/mysql/server.test.ts',
-        'of a value too large for a packet, within(tx) undoes effect and claim, and run keeps that it ran',
+        'of a value too large for a packet, a transaction undoes effect and claim, over HTTP too, and run keeps that it ran',
         'mariadb',
       ),
     },
