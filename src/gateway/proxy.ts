@@ -50,6 +50,7 @@ import type { Upstream } from './proxy/upstream.ts'
 
 export type { GatewayOptions, GatewayRoute } from './proxy/options.ts'
 export { gatewayProblems } from './proxy/problem.ts'
+export { routePath } from './proxy/routes.ts'
 
 export interface Gateway {
   readonly url: string

@@ -4,6 +4,7 @@
 import { readFileSync } from 'node:fs'
 import { invalidArgument } from '../../core/errors.ts'
 import { checkGiven } from '../../core/options.ts'
+import { routePath } from '../../gateway/proxy.ts'
 import type { GatewayOptions, GatewayRoute } from '../../gateway/proxy.ts'
 import type { LogLevel } from '../../gateway/request-log.ts'
 import { httpTable } from '../../http/exchange.ts'
@@ -67,13 +68,12 @@ function optionsOf(given: Given): Given {
   return options
 }
 
-const routePath = matching(
-  /^\/(?:[^?#\s*]|\*(?!\*))*(?:\*\*)?$/,
-  'a path such as /orders/*, where * is one segment and a final ** is any rest',
-)
-
 const routeMembers: Readonly<Record<string, Pick<Member, 'option' | 'describe'>>> = {
-  path: { option: routePath, describe: 'Which requests. `*` is one segment, a final `**` is any rest.' },
+  path: {
+    option: matching(routePath.pattern, routePath.expected),
+    describe:
+      'Which requests. `*` is one segment, a final `**` is any rest, `/orders.*` is `/orders` with or without a format.',
+  },
   protect: { option: flag, describe: 'false: these requests pass as if they had no key.' },
   ...Object.fromEntries(Object.entries(members).filter(([, { perRoute }]) => perRoute)),
 }

@@ -19,6 +19,7 @@ import type { Store } from '../../core/store.ts'
 import { headerName, httpTable } from '../../http/exchange.ts'
 import type { HttpOptions } from '../../http/exchange.ts'
 import type { RequestRecord } from '../request-log.ts'
+import { routePath } from './routes.ts'
 import type { PathCase } from './routes.ts'
 
 /** The options of the exchange that can be set for all requests and again per route. A gateway runs no handler, so it has no transaction. */
@@ -31,7 +32,7 @@ export const protectionNames: readonly (keyof ProtectionOptions)[] = (
 
 /** The first route that fits a request decides. A request that fits none is protected as the gateway says. */
 export interface GatewayRoute extends ProtectionOptions {
-  /** `*` is one segment, `**` at the end is any rest: `/orders/*`, `/v1/**`. */
+  /** `*` is one segment, `**` at the end is any rest: `/orders/*`, `/v1/**`. `/orders.*` covers `/orders` and `/orders.json`. */
   readonly path: string
   /** `false`: requests pass as if they had no key. Default true. */
   readonly protect?: boolean
@@ -125,10 +126,7 @@ const rules: Readonly<Record<keyof GatewayOptions, Rule>> = {
 
 const routeRules: Readonly<Record<keyof GatewayRoute, Rule>> = {
   ...protectionRules,
-  path: (value) =>
-    typeof value === 'string' && /^\/[^?#\s]*$/.test(value) && !/\*\*./.test(value)
-      ? undefined
-      : 'a path such as "/orders/*", where * is one segment and a final ** is any rest',
+  path: (value) => (typeof value === 'string' && routePath.pattern.test(value) ? undefined : routePath.expected),
   protect: optional(aBoolean),
 }
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { pathPattern } from './routes.ts'
+import { pathPattern, routePath } from './routes.ts'
 
 describe('a path pattern', () => {
   test.each<[pattern: string, path: string, fits: boolean]>([
@@ -33,6 +33,17 @@ describe('a path pattern', () => {
     ['/orders', '/;x/orders', true],
     ['/orders', '/orders%3Bx=1', false],
     ['/a', '/%FF', false],
+    // A format is part of the path unless the rule says that it is not.
+    ['/orders', '/orders.json', false],
+    ['/orders.*', '/orders.json', true],
+    ['/orders.*', '/orders', true],
+    ['/orders.*', '/ORDERS.Json/', true],
+    ['/orders.*', '/orders%2Ejson', true],
+    ['/orders.*', '/orders.tar.gz;v=1', true],
+    ['/orders.*', '/orders.', true],
+    ['/orders.*', '/ordersjson', false],
+    ['/orders.*', '/orders/1.json', false],
+    ['/orders.*/lines.*', '/orders/lines.xml', true],
     // An escaped slash is no slash.
     ['/orders/*', '/orders%2F1', false],
     ['/orders/*', '/orders/1%2F2', true],
@@ -45,6 +56,24 @@ describe('a path pattern', () => {
     expect(pathPattern('/orders', 'significant')('/ORDERS')).toBe(false)
     expect(pathPattern('/orders', 'significant')('/orders;x=1')).toBe(true)
   })
+
+  test.each([
+    '/orders*',
+    '/or*ders',
+    '/*orders',
+    '/orders/**/lines',
+    '/orders**',
+    '/**.json',
+    '/orders.*x',
+    'orders',
+    '',
+    '/a?b',
+  ])('%s is refused: as a rule it would cover nothing', (path) => expect(routePath.pattern.test(path)).toBe(false))
+
+  test.each(['/', '/**', '/*', '/orders', '/orders/', '/orders/*', '/v1/**', '/a.b/*/c.*', '/orders.*'])(
+    '%s may be the path of a rule',
+    (path) => expect(routePath.pattern.test(path)).toBe(true),
+  )
 
   test('takes time in proportion to the path', () => {
     expect(pathPattern('/a/*/b/**')(`/${'%2e/'.repeat(4_000)}${'a/'.repeat(4_000)}`)).toBe(false)

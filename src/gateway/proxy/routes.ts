@@ -8,7 +8,17 @@ export type PathPattern = (path: string) => boolean
 /** Does the service behind the gateway distinguish `/orders` from `/ORDERS`? Express, IIS and others do not. */
 export type PathCase = 'ignored' | 'significant'
 
-/** `*` is one segment, a final `**` is any rest. */
+/** What a rule may have for its path. A star inside of a name would be taken literally, and the rule would cover nothing. */
+export const routePath = {
+  pattern: /^(?=\/)(?:\/(?:\*|[^?#\s*/]*(?:\.\*)?))*(?:\/\*\*)?$/,
+  expected:
+    'a path such as /orders/*, where * is a whole segment, a final ** is any rest, and /orders.* is with or without a format',
+}
+
+/**
+ * `*` is one segment, a final `**` is any rest. `/orders.*` is `/orders` with or without a format (`/orders.json`): Rails and older
+ * Spring lead both to one handler, and other services do not, so a rule says it.
+ */
 export function pathPattern(pattern: string, pathCase: PathCase = 'ignored'): PathPattern {
   const segments = normalSegments(pattern, pathCase)
   const open = segments.at(-1) === '**'
@@ -16,8 +26,15 @@ export function pathPattern(pattern: string, pathCase: PathCase = 'ignored'): Pa
   return (path) => {
     const asked = normalSegments(path, pathCase)
     if (open ? asked.length < segments.length : asked.length !== segments.length) return false
-    return segments.every((segment, at) => segment === '*' || segment === asked[at])
+    return segments.every((segment, at) => fits(segment, asked[at]!))
   }
+}
+
+function fits(segment: string, asked: string): boolean {
+  if (segment === '*' || segment === asked) return true
+  if (!segment.endsWith('.*')) return false
+  const name = segment.slice(0, -2)
+  return asked === name || asked.startsWith(`${name}.`)
 }
 
 function normalSegments(path: string, pathCase: PathCase): string[] {

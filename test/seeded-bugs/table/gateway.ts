@@ -123,6 +123,18 @@ const requests: readonly SeededBug[] = [
       replace: `    if`,
       caughtBy: byTest('src/gateway/proxy/routes.test.ts', 'a path pattern'),
     },
+    {
+      id: 'a format leads around a rule that covers formats',
+      find: 'asked === name || asked.startsWith(`${name}.`)',
+      replace: 'asked === name',
+      caughtBy: byTest('src/gateway/proxy/routes.test.ts', '/orders.* and /orders.json: true'),
+    },
+    {
+      id: 'a path with a star inside of a name is taken for a rule',
+      find: '[^?#\\s*/]*',
+      replace: '[^?#\\s/]*',
+      caughtBy: byTest('src/gateway/proxy/routes.test.ts', '/orders* is refused: as a rule it would cover nothing'),
+    },
   ]),
   ...bugsIn('src/gateway/proxy/tenants.ts', 'gateway', [
     {
