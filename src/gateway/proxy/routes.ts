@@ -9,7 +9,7 @@ export type PathPattern = (path: string) => boolean
 export type PathCase = 'ignored' | 'significant'
 
 /** What a rule may have for its path. A star inside of a name would be taken literally, and the rule would cover nothing. */
-export const routePath = {
+export const routePath: { readonly pattern: RegExp; readonly expected: string } = {
   pattern: /^(?=\/)(?:\/(?:\*|[^?#\s*/]*(?:\.\*)?))*(?:\/\*\*)?$/,
   expected:
     'a path such as /orders/*, where * is a whole segment, a final ** is any rest, and /orders.* is with or without a format',
