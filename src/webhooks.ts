@@ -1,4 +1,4 @@
-// Webhooks: signatures over raw bytes, and receivers that give an event one effect.
+// Webhooks: signatures over raw bytes, receivers that give an event one effect, and a sender that delivers the events of an outbox.
 
 export { createWebhookSigner, newWebhookKeyPair, newWebhookSecret, standardWebhooks } from './webhooks/signatures.ts'
 export type {
@@ -10,3 +10,22 @@ export type {
   WebhookToSign,
 } from './webhooks/signatures.ts'
 export type { VerifiedWebhook, WebhookHeaderSource, WebhookRequest, WebhookScheme } from './webhooks/request.ts'
+export { createWebhookSender, webhooksByHand } from './webhooks/sender.ts'
+export type {
+  DeliveryCalls,
+  DeliveryFilter,
+  DeliveryState,
+  EndpointCalls,
+  EndpointFilter,
+  EndpointOrder,
+  EndpointSecret,
+  NewWebhookEndpoint,
+  WebhookAttempt,
+  WebhookDelivery,
+  WebhookEndpoint,
+  WebhookEndpointChange,
+  WebhookRun,
+  WebhooksByHand,
+  WebhookSender,
+  WebhookSenderOptions,
+} from './webhooks/sender.ts'

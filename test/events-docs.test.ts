@@ -42,7 +42,8 @@ const roomWords: readonly (readonly [prefix: string, words: readonly string[]])[
   ['src/stores/redis/', ['Redis store']],
   ['src/messages/inbox', ['inbox']],
   ['src/messages/relay', ['relay']],
-  ['src/messages/by-hand', ['inbox', 'outbox']],
+  ['src/messages/by-hand', ['inbox', 'outbox', 'webhooks']],
+  ['src/webhooks/', ['webhooks']],
   ['src/messages/', ['messages']],
 ]
 

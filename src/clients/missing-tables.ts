@@ -4,7 +4,7 @@ import type { SqlDatabase } from './sql-database.ts'
 import { OnceError } from '../core/errors.ts'
 
 /** Rooms with tables of their own beside a store's. Each has a `migrate()`. */
-export type CuredRoom = 'inbox' | 'outbox' | 'sessions'
+export type CuredRoom = 'inbox' | 'outbox' | 'sessions' | 'webhooks'
 
 const missing = /no such table|does not exist|doesn't exist|is missing/
 

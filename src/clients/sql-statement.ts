@@ -41,6 +41,11 @@ export function integer(value: number): SqlStatement {
   return { texts: [String(value)], values: [] }
 }
 
+/** A piece of a statement that holds no value. */
+export function piece(text: string): SqlStatement {
+  return { texts: [text], values: [] }
+}
+
 export function join(parts: readonly SqlStatement[], separator: string): SqlStatement {
   return parts.reduce((whole, part) => sql(['', separator, ''], whole, part))
 }

@@ -25,6 +25,26 @@ export function fullJitterMs(backoff: Backoff, tries: number, random: Pick<Rando
   return Math.min(backoff.maxMs, backoff.firstMs * backoff.factor ** tries) * random.fraction()
 }
 
+/** `Retry-After`: seconds, or a date (RFC 9110, 10.2.3). What is neither is as if it were not there. */
+export function msUntil(value: string | null | undefined, nowMs: number): number | undefined {
+  if (!value) return undefined
+  const ms = /^\d+$/.test(value) ? +value * 1_000 : Date.parse(value) - nowMs
+  return Number.isNaN(ms) ? undefined : Math.max(0, ms)
+}
+
+/**
+ * The pauses before each attempt of a webhook, as Standard Webhooks publishes them: ten attempts in 75 h 35 min. With jitter and with what
+ * `Retry-After` may add they end within 88 hours, and so within the four days that a receiver remembers an id.
+ */
+export const webhookScheduleMs: readonly number[] = [
+  0, 5_000, 300_000, 1_800_000, 7_200_000, 18_000_000, 36_000_000, 50_400_000, 72_000_000, 86_400_000,
+]
+
+/** A pause of that schedule, a tenth shorter or longer: endpoints that failed together must not be tried together. */
+export function webhookPauseMs(pauseMs: number, random: Pick<Random, 'fraction'>): number {
+  return Math.round(pauseMs * (0.9 + random.fraction() / 5))
+}
+
 const counted = (triesMax: number, firstMs: number, factor: number, maxMs: number): CountedBackoff => ({
   triesMax,
   firstMs,
@@ -146,6 +166,8 @@ export const pausesMs: {
   readonly lastWord: number
   readonly silentStream: number
   readonly sessionSweep: number
+  readonly webhookRetryAfterMax: number
+  readonly webhookUpkeep: number
 } = {
   /**
    * The `retryAfterMs` of a key that an open transaction holds. Most transactions end within milliseconds. Claims ask for a
@@ -178,6 +200,10 @@ export const pausesMs: {
   silentStream: 180_000,
   /** A process that registers sessions removes what ended ones left, this long after it last did: it looks through all clients then. */
   sessionSweep: 600_000,
+  /** An endpoint may ask for this much with `Retry-After`. With more, a single answer could push a delivery past what its receiver remembers. */
+  webhookRetryAfterMax: 3_600_000,
+  /** A sender gives up deliveries that are too old, and removes what has ended long ago. */
+  webhookUpkeep: 60_000,
 }
 
 /** The pauses before each release of a claim whose answer never came. The claim may still be on its way to the store, so the release is repeated. */

@@ -125,6 +125,33 @@ export function sleep(
   })
 }
 
+/** A wait of a worker that has nothing to do, which its own process can end. */
+export interface Resting {
+  rest(delayMs: number): Promise<void>
+  /** Ends a rest at this moment, if it would last longer. */
+  wakeAt(atMs: number): void
+}
+
+export function restingOn(clock: Clock, stopping: AbortSignal): Resting {
+  let resting: AbortController | undefined
+  let lookAt = 0
+  return {
+    async rest(delayMs) {
+      lookAt = clock.elapsed() + delayMs
+      while (!stopping.aborted && clock.elapsed() < lookAt) {
+        resting = new AbortController()
+        await sleep(clock, lookAt - clock.elapsed(), { signal: resting.signal })
+      }
+      resting = undefined
+    },
+    wakeAt(atMs) {
+      if (atMs >= lookAt) return
+      lookAt = atMs
+      resting?.abort()
+    },
+  }
+}
+
 // A signal that follows another one for as long as it is needed. `AbortSignal.any` is not used: Node keeps the signal that it
 // returns while that has a listener and one of its sources is alive. A listener whose code can reach a source keeps all of them
 // for the life of the process.

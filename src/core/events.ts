@@ -42,8 +42,11 @@ export interface Events {
   /** The store lost what it had acknowledged, and noticed. `quarantined`: it refuses new keys until a person has looked. */
   'data-loss': { store: string; register: string; evidence: 'emptied' | 'replaced' | 'went-back'; quarantined: boolean }
   swept: { tombstoned: number; forgotten: number }
-  /** A manual change of an entry, or of a message that waited for a person (`redrive`, `discard`). */
-  mended: { action: MendingName | 'redrive' | 'discard' }
+  /**
+   * A manual change of an entry, of a message that waited for a person (`redrive`, `discard`), of a webhook (`replay`) or of an endpoint
+   * (`disable`, `enable`).
+   */
+  mended: { action: MendingName | 'redrive' | 'discard' | 'replay' | 'disable' | 'enable' }
   /** A step of an operation ended like this. Its name is the code's, not the caller's. */
   step: { operation: string; step: string; state: StepState; attempt: number }
   /** What is stored of an operation does not fit the code that runs it. */
@@ -89,10 +92,22 @@ export interface Events {
   'relay-decoding': { slot: string; how: 'streaming' | 'polling'; reason?: string }
   /** Messages that were never done with are gone: the broker has trimmed them. */
   'messages-trimmed': { broker: string; consumer: string; count: number }
+  /** An attempt to deliver a webhook. `gone`: the endpoint answered 410, and is disabled. `lost`: another sender has the endpoint by now. */
+  'webhook-sent': {
+    endpoint: string
+    is: 'delivered' | 'again' | 'exhausted' | 'gone' | 'lost'
+    status?: number
+    tries: number
+    durationMs: number
+  }
+  /** An endpoint gets nothing any more until a person enables it. */
+  'webhook-disabled': { endpoint: string; why: 'gone' | 'failing' }
+  /** The database failed a webhook sender, which goes on. `cause` is the code of the error. */
+  'webhooks-failed': { cause?: string }
 }
 
 export type EventName = keyof Events
-/** `swept`, `store-unfit`, `data-loss`, `consumer-failed`, `messages-trimmed` and most events of a relay concern no single key and have neither. */
+/** `swept`, `store-unfit`, `data-loss`, `consumer-failed`, `messages-trimmed` and most events of relays and webhooks concern no single key and have neither. */
 export type PublishedEvent<Name extends EventName> = Events[Name] & {
   readonly scope?: string
   readonly keyHash?: string
@@ -129,6 +144,9 @@ export const eventNames: readonly EventName[] = [
   'relay-lag',
   'relay-decoding',
   'messages-trimmed',
+  'webhook-sent',
+  'webhook-disabled',
+  'webhooks-failed',
 ]
 
 const channels = Object.fromEntries(eventNames.map((name) => [name, channel(`onceonly:${name}`)])) as Record<

@@ -11,6 +11,9 @@ import type { Inspectable, Store } from '../core/store.ts'
 /** `discard`: it is removed, and is never run or sent. */
 export type MessageChange = 'redrive' | 'discard'
 
+/** A delivery is replayed. The others are of endpoints. */
+export type WebhookChange = 'replay' | 'disable' | 'enable'
+
 // Longer than two calls take on a slow store. A process that dies between them leaves an entry that is gone a moment after its lease.
 const noteLeaseMs = 60_000
 
@@ -24,7 +27,7 @@ const reasonCharactersMax = 500
 export async function onRecord(
   store: Store & Partial<Inspectable>,
   message: Key,
-  { what, reason }: { readonly what: MessageChange; readonly reason: string },
+  { what, reason }: { readonly what: MessageChange | WebhookChange; readonly reason: string },
   change: () => Promise<boolean>,
 ): Promise<boolean> {
   const key = checkKey(message)

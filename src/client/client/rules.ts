@@ -1,6 +1,7 @@
 // What is asked again, in one table. Everything that is not in it is the answer, and goes to the caller as it is. An answer that the
 // server has stored (a replay) is never asked again: it will not change.
 
+import { msUntil } from '../../core/backoff.ts'
 import type { ErrorCode, Executed } from '../../core/errors.ts'
 import type { Arrived } from './answer.ts'
 
@@ -68,13 +69,6 @@ function problemOf({ headers, body }: Arrived): Problem {
   } catch {
     return {}
   }
-}
-
-/** Seconds, or a date (RFC 9110, 10.2.3). What is neither is as if it were not there. */
-function msUntil(value: string | null, nowMs: number): number | undefined {
-  if (!value) return undefined
-  const ms = /^\d+$/.test(value) ? +value * 1_000 : Date.parse(value) - nowMs
-  return Number.isNaN(ms) ? undefined : Math.max(0, ms)
 }
 
 /** A fetch that failed: nothing is known of its effect. */

@@ -3,11 +3,10 @@
 // order of their numbers, so that two calls of `add` cannot wait for each other.
 
 import type { SqlSession } from '../../clients/sql-database.ts'
-import { integer, join, sql } from '../../clients/sql-statement.ts'
+import { integer, join, piece, sql } from '../../clients/sql-statement.ts'
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 import type { OutboxRow } from './envelope.ts'
 import { periodsCount } from './schema.sql.ts'
-import { piece } from './tables.ts'
 import type { OutboxTables } from './tables.ts'
 
 export interface Adding {

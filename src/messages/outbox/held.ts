@@ -1,5 +1,6 @@
 // Rows that could not be sent, for people: dead letters, and what sends them again.
 
+import { jsonRow } from '../../clients/sql-database.ts'
 import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { aString, checkGiven, oneOf, optional, positiveInteger } from '../../core/options.ts'
@@ -8,7 +9,6 @@ import type { Store } from '../../core/store.ts'
 import { checkMessageReason, onRecord } from '../by-hand.ts'
 import type { MessageChange } from '../by-hand.ts'
 import type { HeldState } from '../relay.ts'
-import { jsonRow } from './tables.ts'
 import type { OutboxTables } from './tables.ts'
 
 /** A row that could not be published. */

@@ -2,12 +2,11 @@
 // epoch and marks the rows sent: a relay that has lost the shard writes nothing. Held rows are written in the same transaction.
 
 import { newId } from '../../core/key.ts'
-import { integer, join, sql } from '../../clients/sql-statement.ts'
+import { integer, join, piece, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import type { SqlSession } from '../../clients/sql-database.ts'
 import type { HeldRow, HeldShard, RelayMark, RelaySource } from '../relay.ts'
 import { cursorsText } from './shards.ts'
-import { piece } from './tables.ts'
 import type { OutboxTables } from './tables.ts'
 
 type Holding = Pick<HeldShard, 'shard' | 'epoch' | 'cursors'>

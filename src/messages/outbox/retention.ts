@@ -3,14 +3,14 @@
 // left alone while a transaction that has written to it is open, or a row in it is neither sent nor held. On MySQL and SQLite, which
 // empty a table only by ending the caller's transactions or not at all, sent rows are deleted in bounded numbers, lane by lane.
 
-import { integer, sql } from '../../clients/sql-statement.ts'
+import { jsonRow } from '../../clients/sql-database.ts'
+import { integer, piece, sql } from '../../clients/sql-statement.ts'
 import { newId } from '../../core/key.ts'
 import type { RelaySource } from '../relay.ts'
 import { lanesOf } from './lanes.ts'
 import { shardsCount } from './reading.ts'
 import { periodsCount } from './schema.sql.ts'
 import { cursorsIn } from './shards.ts'
-import { jsonRow, piece } from './tables.ts'
 import type { OutboxTables } from './tables.ts'
 
 // A delete of this size holds its locks for a few milliseconds. As many as this once in ten seconds remove 5,000 rows per second.

@@ -1,10 +1,10 @@
 // Who works on which shard. A lease decides when another relay may take a shard, by the database's clock. Only the epoch, which grows
 // with every take, decides who may write.
 
+import { jsonRow } from '../../clients/sql-database.ts'
 import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import type { RelaySource, ShardLease } from '../relay.ts'
-import { jsonRow } from './tables.ts'
 import type { OutboxTables } from './tables.ts'
 
 export type ShardCalls = Pick<RelaySource, 'attend' | 'take' | 'give' | 'leave' | 'blocked'>

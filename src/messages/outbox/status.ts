@@ -1,9 +1,9 @@
 // How far behind the relay is, for people and for metrics.
 
+import { jsonRow } from '../../clients/sql-database.ts'
 import { integer, sql } from '../../clients/sql-statement.ts'
 import type { RelaySource, RelayStatus } from '../relay.ts'
 import { allCursors } from './retention.ts'
-import { jsonRow } from './tables.ts'
 import type { OutboxTables } from './tables.ts'
 
 // To count a backlog of millions exactly would cost more than it tells.

@@ -50,16 +50,3 @@ export function offerTables<Box extends object>(outbox: Box, tables: OutboxTable
 export function tablesIn(outbox: object): OutboxTables | undefined {
   return known.get(outbox)
 }
-
-/** A piece of a statement that holds no value. */
-export function piece(text: string): SqlStatement {
-  return { texts: [text], values: [] }
-}
-
-/** One text for a row: a JSON array of its columns. */
-export function jsonRow({ dialect }: SqlDatabase, columns: string): SqlStatement {
-  if (dialect === 'postgres') return piece(`json_build_array(${columns})::text as answer`)
-  return piece(
-    dialect === 'mysql' ? `cast(json_array(${columns}) as char) as answer` : `json_array(${columns}) as answer`,
-  )
-}

@@ -2,8 +2,7 @@
 // nothing to do, and is woken when events are added in this process.
 
 import { backoffMs, backoffs } from '../../core/backoff.ts'
-import { sleep } from '../../core/clock.ts'
-import type { Clock } from '../../core/clock.ts'
+import { restingOn } from '../../core/clock.ts'
 import { publish } from '../../core/events.ts'
 import { nothing, reasonIn, roundOf, stateOf } from './rounds.ts'
 import type { RelayContext, Round } from './rounds.ts'
@@ -86,32 +85,6 @@ export function shardWorker(context: RelayContext, taken: HeldShard): ShardWorke
     stop() {
       stopping.abort()
       resting.wakeAt(0)
-    },
-  }
-}
-
-interface Resting {
-  rest(delayMs: number): Promise<void>
-  /** Ends a rest at this moment, if it would last longer. */
-  wakeAt(atMs: number): void
-}
-
-function restingOn(clock: Clock, stopping: AbortSignal): Resting {
-  let resting: AbortController | undefined
-  let lookAt = 0
-  return {
-    async rest(delayMs) {
-      lookAt = clock.elapsed() + delayMs
-      while (!stopping.aborted && clock.elapsed() < lookAt) {
-        resting = new AbortController()
-        await sleep(clock, lookAt - clock.elapsed(), { signal: resting.signal })
-      }
-      resting = undefined
-    },
-    wakeAt(atMs) {
-      if (atMs >= lookAt) return
-      lookAt = atMs
-      resting?.abort()
     },
   }
 }
