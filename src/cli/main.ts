@@ -48,6 +48,11 @@ const commands: Readonly<Record<string, Command>> = {
     summary: 'see how far behind an outbox is (status), look at dead letters (list) and send them again (redrive)',
     load: async () => (await import('./outbox.ts')).outbox,
   },
+  webhooks: {
+    summary:
+      'look at endpoints and deliveries (endpoints, list, show), send them again (replay), disable or enable endpoints',
+    load: async () => (await import('./webhooks.ts')).webhooks,
+  },
   sweep: {
     summary: 'remove what has expired; safe from several machines',
     load: async () => (await import('./sweep.ts')).sweep,

@@ -20,7 +20,18 @@ test('the version is that of the package', async () => {
 test('help lists the commands, and is what a bare call ends with, as a mistake', async () => {
   const { code, out } = await onceonly(['--help'])
   expect(code).toBe(0)
-  for (const name of ['gateway', 'demo', 'keys', 'inbox', 'outbox', 'sweep', 'migrate', 'quarantine', 'doctor'])
+  for (const name of [
+    'gateway',
+    'demo',
+    'keys',
+    'inbox',
+    'outbox',
+    'webhooks',
+    'sweep',
+    'migrate',
+    'quarantine',
+    'doctor',
+  ])
     expect(out).toContain(`  ${name} `)
   expect(await onceonly([])).toMatchObject({ code: 2, out })
 })
@@ -35,6 +46,8 @@ test.each([
   ['inbox list'],
   ['outbox'],
   ['outbox status'],
+  ['webhooks'],
+  ['webhooks list'],
   ['sweep'],
   ['migrate'],
   ['quarantine'],
@@ -51,7 +64,7 @@ describe('asked wrongly: exit code 2, one line, nothing on the output', () => {
   test.each<[args: string[], said: string]>([
     [
       ['dcotor'],
-      'unknown command "dcotor", expected "gateway" or "demo" or "keys" or "operations" or "inbox" or "outbox" or "sweep" or "migrate" or "quarantine" or "doctor"',
+      'unknown command "dcotor", expected "gateway" or "demo" or "keys" or "operations" or "inbox" or "outbox" or "webhooks" or "sweep" or "migrate" or "quarantine" or "doctor"',
     ],
     [['dcotor'], 'did you mean "doctor"?'],
     [['constructor'], 'unknown command "constructor"'],

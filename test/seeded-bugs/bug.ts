@@ -14,6 +14,7 @@ export type Group =
   | 'messages'
   | 'sessions'
   | 'client'
+  | 'webhooks'
   | 'gateway'
   | 'dashboard'
   | 'program'

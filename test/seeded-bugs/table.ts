@@ -27,6 +27,7 @@ import {
 } from './table/server-stores.ts'
 import { sessionBugs } from './table/sessions.ts'
 import { simulationBugs } from './table/simulation.ts'
+import { webhookSenderBugs } from './table/webhooks-sender.ts'
 import { writesBugs } from './table/writes.ts'
 
 export const seededBugs: readonly SeededBug[] = [
@@ -58,4 +59,5 @@ export const seededBugs: readonly SeededBug[] = [
   ...decodingBugs,
   ...clientBugs,
   ...sessionBugs,
+  ...webhookSenderBugs,
 ]

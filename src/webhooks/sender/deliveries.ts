@@ -4,7 +4,8 @@ import { jsonRow } from '../../clients/sql-database.ts'
 import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { invalidArgument } from '../../core/errors.ts'
-import { aString, checkGiven, nonNegativeMs, oneOf, optional, positiveInteger } from '../../core/options.ts'
+import { aString, checkGiven, oneOf, optional, positiveInteger } from '../../core/options.ts'
+import type { Rule } from '../../core/options.ts'
 import type { Store } from '../../core/store.ts'
 import { checkMessageReason, onRecord } from '../../messages/by-hand.ts'
 import type { WebhookTables } from './tables.ts'
@@ -72,14 +73,17 @@ export interface DeliveryCalls {
   replay(filter: DeliveryFilter, reason?: string): Promise<number>
 }
 
+const momentRule: Rule = (value) =>
+  Number.isSafeInteger(value) && (value as number) >= 0 ? undefined : 'milliseconds since 1970'
+
 const filterRules = {
   id: optional(aString),
   endpoint: optional(aString),
   topic: optional(aString),
   type: optional(aString),
   state: optional(oneOf('pending', 'delivered', 'failed')),
-  fromMs: optional(nonNegativeMs),
-  untilMs: optional(nonNegativeMs),
+  fromMs: optional(momentRule),
+  untilMs: optional(momentRule),
   after: optional(positiveInteger),
   limit: optional(positiveInteger),
 }

@@ -26,7 +26,7 @@ import { createWebhookSigner, newWebhookSecret } from '../signatures.ts'
 import type { AddressGuard } from './addresses.ts'
 import { checkedUrl } from './guard.ts'
 import type { WebhookTables } from './tables.ts'
-import { typesRule } from './types.ts'
+import { typesRule } from './wanted-types.ts'
 
 /** `key`: events of one ordering key arrive in their order, and one that fails holds back those behind it. */
 export type EndpointOrder = 'none' | 'key'

@@ -8,7 +8,7 @@ import { integer, join, piece, sql } from '../../clients/sql-statement.ts'
 import { newId } from '../../core/key.ts'
 import type { Outgoing, Publisher } from '../../messages/broker.ts'
 import type { WebhookTables } from './tables.ts'
-import { wants } from './types.ts'
+import { wants } from './wanted-types.ts'
 
 export function fanOut(tables: WebhookTables, firstPauseMs: number, added: () => void): Publisher {
   return {

@@ -3,6 +3,7 @@ import { createServer } from 'node:http'
 import type { RequestListener, Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
+import { soon } from '../../../test/soon.ts'
 import { systemClock } from '../../core/clock.ts'
 import { addressGuard } from './addresses.ts'
 import { checkedUrl, guardedAgent } from './guard.ts'
@@ -236,7 +237,8 @@ describe('limits', () => {
       const more = (): void => void (res.destroyed || res.write('x\0'.repeat(8_192), () => setImmediate(more)))
       more()
     })
-    const { status, response } = await send(`http://127.0.0.1:${port}/`, { allow, responseBytesMax: 65_536 })
+    const sending = send(`http://127.0.0.1:${port}/`, { allow, timeoutMs: 60_000, responseBytesMax: 65_536 })
+    const { status, response } = await soon('the attempt', sending)
     expect(status).toBe(200)
     expect(response).toBe('x\ufffd'.repeat(512))
     await closed.promise
@@ -246,10 +248,12 @@ describe('limits', () => {
     const port = await listen('127.0.0.1', (req, res) => {
       if (req.url === '/part') res.write('so far', () => void res.socket?.destroy())
     })
-    expect(await send(`http://127.0.0.1:${port}/silent`, { allow, timeoutMs: 100 })).toMatchObject({
-      failure: 'no answer within 100 ms',
-      response: '',
-    })
+    expect(await soon('the attempt', send(`http://127.0.0.1:${port}/silent`, { allow, timeoutMs: 100 }))).toMatchObject(
+      {
+        failure: 'no answer within 100 ms',
+        response: '',
+      },
+    )
     expect(await send(`http://127.0.0.1:${port}/part`, { allow })).toMatchObject({ status: 200 })
   })
 

@@ -4,14 +4,14 @@
 import { integer, sql } from '../../clients/sql-statement.ts'
 import type { WebhookTables } from './tables.ts'
 
-export interface Retention {
+export interface WebhookRetention {
   /** A delivery that has not ended by then is given up: its receiver may not remember the id any more. */
   readonly giveUpAfterMs: number
   /** How long events and deliveries are kept after they ended. */
   readonly keepMs: number
 }
 
-export async function retain(tables: WebhookTables, { giveUpAfterMs, keepMs }: Retention): Promise<void> {
+export async function retain(tables: WebhookTables, { giveUpAfterMs, keepMs }: WebhookRetention): Promise<void> {
   const { database, deliveries, attempts, events } = tables
   const nowMs = database.nowMs()
   await database.query(

@@ -113,6 +113,8 @@ export const clientBugs: readonly SeededBug[] = [
       replace: "idempotency_key_in_use: 'MISMATCH'",
       caughtBy: caught('409 of Stripe'),
     },
+  ]),
+  ...bugsIn('src/core/backoff.ts', 'client', [
     {
       id: 'client: Retry-After as a date is ignored',
       find: 'Date.parse(value) - nowMs',
