@@ -41,7 +41,7 @@
 import { systemRandom } from '../core/clock.ts'
 import { createOp } from '../core/call.ts'
 import type { Op } from '../core/call.ts'
-import { FinalError, InDoubtError, invalidArgument, NotBegunError, OnceError } from '../core/errors.ts'
+import { FinalError, invalidArgument, OnceError } from '../core/errors.ts'
 import type { ErrorCode } from '../core/errors.ts'
 import { publish } from '../core/events.ts'
 import type { Key } from '../core/key.ts'
@@ -49,9 +49,9 @@ import type { Once } from '../core/once.ts'
 import type { RunOptions } from '../core/settings.ts'
 import type { Store, Transactional } from '../core/store.ts'
 import { isUnfit } from '../core/timed-call.ts'
-import { claimedSha256, DigestError } from './exchange/content-digest.ts'
-import { createContext, verdictFor } from './exchange/context.ts'
-import type { HandlerChoice, IdempotencyContext } from './exchange/context.ts'
+import { claimedSha256 } from './exchange/content-digest.ts'
+import { createContext } from './exchange/context.ts'
+import type { IdempotencyContext } from './exchange/context.ts'
 import { readKey } from './exchange/key-header.ts'
 import { readHttpOptions } from './exchange/options.ts'
 import type { FingerprintedRequest, HttpOptions, HttpSettings } from './exchange/options.ts'
@@ -61,8 +61,10 @@ import { requestFingerprint, splitTarget } from './exchange/request-fingerprint.
 import { createRules } from './exchange/rules.ts'
 import type { AlsoPublished } from './exchange/rules.ts'
 import { scopedKey } from './exchange/scoped-key.ts'
-import { decodeStored, encodeAnswer, encodeNotStored } from './exchange/stored-response.ts'
+import { decodeStored } from './exchange/stored-response.ts'
 import type { Answer, HeaderLine } from './exchange/stored-response.ts'
+import { bytesOfFinal, tellOnce } from './exchange/verdict.ts'
+import type { RequestAttempt, RunHandler } from './exchange/verdict.ts'
 
 export { checkDigest, claimedSha256, DigestError } from './exchange/content-digest.ts'
 export { contextOf } from './exchange/context.ts'
@@ -88,6 +90,7 @@ export {
   storedResponse,
 } from './exchange/stored-response.ts'
 export type { Answer, HeaderLine } from './exchange/stored-response.ts'
+export { internalError } from './exchange/verdict.ts'
 
 /** A request with a key (or one that should have had it), as an adapter shows it. */
 export interface AskedRequest<Asked> extends FingerprintedRequest {
@@ -176,8 +179,6 @@ export async function checkStore(once: Once): Promise<void> {
   })
 }
 
-type RunHandler = (context: IdempotencyContext) => Promise<Produced>
-
 async function handleRequest<Asked>(
   setup: ExchangeSetup<Asked>,
   asked: AskedRequest<Asked>,
@@ -215,19 +216,6 @@ async function handleRequest<Asked>(
   return await ask(setup, attempt, { ...settings.call, fingerprint, onThrow: 'release' })
 }
 
-/** One request under its key: what the handler produced, and what that means for the key. */
-interface RequestAttempt {
-  readonly key: Key
-  readonly body: Body
-  readonly run: RunHandler
-  readonly choice: HandlerChoice
-  produced: Produced | undefined
-  /** The answer that is sent in the handler's place. */
-  instead: Answer | undefined
-  /** The verdict as it was thrown to `once`. */
-  thrown: unknown
-}
-
 /** Whether the store has transactions was checked when the options were read. */
 function transacting(once: Once): Once<Store & Transactional<unknown>, 'codec'> {
   return once as unknown as Once<Store & Transactional<unknown>, 'codec'>
@@ -242,91 +230,13 @@ async function ask<Asked>(
   const { key, body } = attempt
   try {
     const result = settings.transaction
-      ? await transacting(once).transaction(key, (tx, op) => tellOnce(setup, attempt, op, tx), options)
-      : await once.run(key, (op) => tellOnce(setup, attempt, op, undefined), options)
+      ? await transacting(once).transaction(key, (tx, op) => tellOnce(settings, attempt, op, tx), options)
+      : await once.run(key, (op) => tellOnce(settings, attempt, op, undefined), options)
     return result.replayed ? await replay(setup, body, result.value) : forward(setup, attempt)
   } catch (error) {
     if (attempt.produced && error === attempt.thrown) return forward(setup, attempt)
     return afterFailure(setup, attempt, error)
   }
-}
-
-/** What becomes of the key. Each but `store` carries the error that tells `once` so. */
-type Verdict =
-  | { readonly store: Uint8Array }
-  /** Free for a retry of this request. */
-  | { readonly open: unknown }
-  /** As if the request had never arrived: free for any request. */
-  | { readonly forget: unknown }
-  /** Left to its lease. */
-  | { readonly doubt: unknown }
-  /** A refusal that is stored without the writes that led to it. */
-  | { readonly final: unknown }
-
-/** The effect, as `once` sees it: the bytes to store, or a throw. The only place where a verdict becomes a throw. */
-async function tellOnce<Asked>(
-  setup: ExchangeSetup<Asked>,
-  attempt: RequestAttempt,
-  op: Op,
-  tx: unknown,
-): Promise<Uint8Array> {
-  const verdict = await perform(setup, attempt, op, tx)
-  if ('store' in verdict) return verdict.store
-  const [error] = Object.values(verdict) as [unknown]
-  attempt.thrown = error
-  throw error
-}
-
-async function perform<Asked>(
-  setup: ExchangeSetup<Asked>,
-  attempt: RequestAttempt,
-  op: Op,
-  tx: unknown,
-): Promise<Verdict> {
-  const { settings } = setup
-  // A transaction that lost against others would run the whole handler again, but a request can be handled only once.
-  if (attempt.produced) {
-    attempt.instead = problem(settings, 'transactionConflict')
-    return { open: new Error('The transaction was rolled back by a conflict with another one.') }
-  }
-  const produced = (attempt.produced = await attempt.run(createContext(op, tx, attempt.choice)))
-  if (produced.is === 'thrown') {
-    if (produced.error instanceof DigestError) return falseDigest(setup, attempt)
-    // With `began` a throw is an answer to be stored, so it must be one: the framework's own would come too late.
-    if (settings.errorPolicy !== 'began' || produced.error instanceof NotBegunError) return ofThrow(produced.error)
-    attempt.instead = internalError()
-  }
-  const answer = attempt.instead ?? (produced.is === 'answer' ? produced.answer : undefined)
-  if (answer && attempt.body.is === 'claimed' && !(await attempt.body.verify())) return falseDigest(setup, attempt)
-  const status = answer ? answer.status : produced.is === 'stream' ? produced.status : 500
-  return ofAnswer(settings, attempt.choice, status, answer)
-}
-
-function ofThrow(error: unknown): Verdict {
-  if (error instanceof NotBegunError) return { forget: error }
-  if (error instanceof InDoubtError) return { doubt: error }
-  return error instanceof FinalError ? { final: error } : { open: error }
-}
-
-function ofAnswer(
-  settings: HttpSettings<never>,
-  choice: HandlerChoice,
-  status: number,
-  answer: Answer | undefined,
-): Verdict {
-  const name = verdictFor(status, settings.errorPolicy, choice)
-  if (name === 'forget') return { forget: new NotBegunError('The handler said that it had not begun.') }
-  if (name === 'doubt') return { doubt: new InDoubtError('The handler said that its effect may have taken place.') }
-  if (name === 'open') return { open: new Error(`The answer (${status}) is not one to be stored.`) }
-  const bytes = answer ? encodeAnswer(answer, settings) : encodeNotStored()
-  // In a transaction a refusal is the outcome, without the writes that led to it.
-  return settings.transaction && status >= 400 ? { final: finalAnswer(bytes) } : { store: bytes }
-}
-
-function falseDigest<Asked>({ settings }: ExchangeSetup<Asked>, attempt: RequestAttempt): Verdict {
-  attempt.instead = problem(settings, 'digestMismatch')
-  // The request that was claimed does not exist, so its key must be free for the request that was meant.
-  return { forget: new NotBegunError('The content did not have the digest that was claimed.') }
 }
 
 /** Delivers the handler's own answer, or the answer in its place, after the store has settled the key. */
@@ -441,24 +351,4 @@ function refuse<Asked>(setup: ExchangeSetup<Asked>, name: ProblemName, details?:
 
 function answerWith<Asked>(setup: ExchangeSetup<Asked>, answer: Answer, more: readonly HeaderLine[] = []): Delivery {
   return { is: 'answer', answer: { ...answer, headers: [...answer.headers, setup.window, ...more] } }
-}
-
-/** For a handler that threw where no framework handles the error. */
-export function internalError(): Answer {
-  const body = { type: 'about:blank', title: 'Internal Server Error', status: 500 }
-  return {
-    status: 500,
-    headers: [['Content-Type', 'application/problem+json']],
-    body: Buffer.from(JSON.stringify(body)),
-  }
-}
-
-// A failure is kept as JSON.
-function finalAnswer(bytes: Uint8Array): FinalError {
-  return new FinalError('The request was refused.', { data: { http: Buffer.from(bytes).toString('base64') } })
-}
-
-function bytesOfFinal(error: unknown): Uint8Array | undefined {
-  const data = error instanceof FinalError ? (error.data as { readonly http?: unknown } | undefined) : undefined
-  return typeof data?.http === 'string' ? Buffer.from(data.http, 'base64') : undefined
 }

@@ -274,6 +274,14 @@ const byHand = 'needs the token and a reason, is only for what is parked, and is
 const needsToken = 'need the right token, by POST, as JSON, with a reason, and of a reasonable size'
 
 export const dashboardBugs: readonly SeededBug[] = [
+  ...bugsIn('src/gateway/admin/asked.ts', 'dashboard', [
+    {
+      id: 'a form of another site can send a change',
+      find: `if (!/^application\\/json\\b/.test(request.headers['content-type'] ?? '')) {`,
+      replace: `if (/^multipart/.test(request.headers['content-type'] ?? '')) {`,
+      caughtBy: byTest(inAdmin, needsToken),
+    },
+  ]),
   ...bugsIn('src/gateway/admin/guard.ts', 'dashboard', [
     {
       id: 'keys are shown to whoever can reach the dashboard',
@@ -316,12 +324,6 @@ export const dashboardBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/gateway/admin.ts', 'dashboard', [
-    {
-      id: 'a form of another site can send a change',
-      find: `if (!/^application\\/json\\b/.test(request.headers['content-type'] ?? '')) {`,
-      replace: `if (/^multipart/.test(request.headers['content-type'] ?? '')) {`,
-      caughtBy: byTest(inAdmin, needsToken),
-    },
     {
       id: 'what an answer says is shown to whoever may see the keys',
       find: `'/api/outcome': reading('change',`,

@@ -291,6 +291,26 @@ export const httpBugs: readonly SeededBug[] = [
       caughtBy: byTest('test/http/abuse.test.ts', 'a key of two lines is refused and runs nothing'),
     },
   ]),
+  ...bugsIn('src/http/exchange/verdict.ts', 'http', [
+    {
+      id: 'what a refused request wrote in its transaction is committed with the refusal',
+      find: 'return settings.transaction && status >= 400 ? { final: finalAnswer(bytes) } : { store: bytes }',
+      replace: 'return { store: bytes }',
+      caughtBy: byTest(
+        inAdapters,
+        'in a transaction the answer leaves after the commit; a 5xx takes all back, a 4xx is all that is kept',
+      ),
+    },
+    {
+      id: 'half an answer is stored when the handler breaks off',
+      find: `produced.is === 'stream' ? produced.status : 500`,
+      replace: `produced.is === 'stream' ? produced.status : 200`,
+      caughtBy: byTest(
+        inAdapters,
+        'a handler that breaks off in the middle leaves neither half an answer nor a wedged key',
+      ),
+    },
+  ]),
   ...bugsIn('src/http/exchange.ts', 'http', [
     {
       id: 'the upgrade of a response is not asked for',
@@ -318,15 +338,6 @@ export const httpBugs: readonly SeededBug[] = [
       find: "if (settings.onOlderVersion === 'refuse') return refuse(setup, 'keyExpired')",
       replace: '',
       caughtBy: byTest(inVersions, "onOlderVersion 'refuse' treats an older response as expired"),
-    },
-    {
-      id: 'what a refused request wrote in its transaction is committed with the refusal',
-      find: 'return settings.transaction && status >= 400 ? { final: finalAnswer(bytes) } : { store: bytes }',
-      replace: 'return { store: bytes }',
-      caughtBy: byTest(
-        inAdapters,
-        'in a transaction the answer leaves after the commit; a 5xx takes all back, a 4xx is all that is kept',
-      ),
     },
     {
       id: 'whoever writes a digest down is given the answer to another body',
@@ -359,15 +370,6 @@ export const httpBugs: readonly SeededBug[] = [
       caughtBy: byTest(
         inHoles,
         'hole 5: a store that is down or does not answer is a 503, and the handler does not run',
-      ),
-    },
-    {
-      id: 'half an answer is stored when the handler breaks off',
-      find: `produced.is === 'stream' ? produced.status : 500`,
-      replace: `produced.is === 'stream' ? produced.status : 200`,
-      caughtBy: byTest(
-        inAdapters,
-        'a handler that breaks off in the middle leaves neither half an answer nor a wedged key',
       ),
     },
     {
