@@ -494,6 +494,30 @@ describe('bodies', () => {
     expect([shop.seen.length, [...bodiesOf(shop)]]).toEqual([2, ['a'.repeat(100_000)]])
   })
 
+  test('where a request has no `body`, as in Firefox, its bytes are sent all the same', async () => {
+    const received: string[] = []
+    const client = openShop().client({
+      fetch(_, init) {
+        received.push(new TextDecoder().decode((init.body as Uint8Array<ArrayBuffer> | null) ?? undefined))
+        return Promise.resolve(new Response('paid'))
+      },
+    })
+    const { Request: sound } = globalThis
+    globalThis.Request = class extends sound {
+      constructor(...given: ConstructorParameters<typeof Request>) {
+        super(...given)
+        Object.defineProperty(this, 'body', { value: undefined })
+      }
+    }
+    try {
+      await client.fetch(payments, post(order), pay)
+      await client.fetch(payments, { method: 'POST' })
+    } finally {
+      globalThis.Request = sound
+    }
+    expect(received).toEqual([order, ''])
+  })
+
   test('bytes arrive as they are', async () => {
     const shop = openShop()
     const bytes = Uint8Array.from({ length: 70_000 }, (_, index) => index % 256)

@@ -216,7 +216,7 @@ async function open(
   if (operation !== undefined && !isName.test(operation))
     throw refusal('an operation of 1 to 255 characters', operation)
   const key = (request.givenKey || (await newKey(operation ?? ''))).replace(/^"(.*)"$/, '$1')
-  if (!isKey.test(key)) throw refusal('a key of 1 to 255 ASCII characters without blanks and " , ; \\', key)
+  if (!isKey.test(key)) throw refusal('a key of 1 to 255 ASCII characters, none of them blank or " , ; \\', key)
   const { windowMs } = server
   const fresh: PendingRecord = {
     operation: operation ?? key,

@@ -10,7 +10,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createOnce } from '../../src/core/once.ts'
 import { idempotency } from '../../src/http/node.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
@@ -80,16 +80,10 @@ function where(name: 'bun' | 'deno' | 'node22'): string {
   return found.where
 }
 
-// Processes are started, on a machine that may be busy.
-const patientMs = 90_000
 const denoArgs = ['run', '--no-config', '--no-lock', '--allow-all']
 
-const same = 'one key across a lost reply, a restart, forms, streams and time-outs'
-
-describe('node', () => void test(same, () => runsOnNode(process.execPath, []), patientMs))
-needs('node22').describe(
-  'node 22',
-  () => void test(same, () => runsOnNode(where('node22'), ['--experimental-strip-types']), patientMs),
-)
-needs('bun').describe('bun', () => void test(same, () => runs(where('bun'), [suite, url]), patientMs))
-needs('deno').describe('deno', () => void test(same, () => runs(where('deno'), [...denoArgs, suite, url]), patientMs))
+test('node: one key across a lost reply, a restart, forms, streams and time-outs', () =>
+  runsOnNode(process.execPath, []))
+needs('node22').test('node 22: the same', () => runsOnNode(where('node22'), ['--experimental-strip-types']))
+needs('bun').test('bun: the same', () => runs(where('bun'), [suite, url]))
+needs('deno').test('deno: the same', () => runs(where('deno'), [...denoArgs, suite, url]))

@@ -41,7 +41,12 @@ export async function ask(asking: ClientCall): Promise<Response> {
     asking.attempt++
     tell(asking, { state: 'sending' })
     const { arrived, ruling } = await attempt(asking)
-    if (ruling.is === 'answer') return await answered(asking, arrived!)
+    if (ruling.is === 'answer') {
+      const kept = keepAnswer(arrived!)
+      if (kept) await quietly(keys.save({ ...asking.record, answer: kept }))
+      tell(asking, { state: 'answered', status: arrived!.status })
+      return responseOf(arrived!)
+    }
     if (ruling.is !== 'retry') throw await refused(asking, ruling.is, ruling)
     if (ruling.executed !== 'no') asking.executed = 'unknown'
     await pause(asking, ruling)
@@ -91,18 +96,10 @@ async function headersOf({ headers: toAdd, server, asked, record }: ClientCall):
   return headers
 }
 
-async function answered(asking: ClientCall, arrived: Arrived): Promise<Response> {
-  const { keys, record } = asking
-  const answer = keepAnswer(arrived)
-  if (answer) await quietly(keys.save({ ...record, answer }))
-  tell(asking, { state: 'answered', status: arrived.status })
-  return responseOf(arrived)
-}
-
 // What is known now matters more than a key store that fails, and the key is still kept: to throw would hide it. `settled` throws if
 // the store stays broken.
-async function quietly(saving: Promise<void>): Promise<void> {
-  await saving.catch(() => {})
+function quietly(saving: Promise<void>): Promise<void> {
+  return saving.catch(() => {})
 }
 
 /** What no retry can cure. A request that nobody has run, and that nobody will, leaves nothing behind. */
@@ -115,7 +112,7 @@ async function refused(asking: ClientCall, code: ErrorCode, ruling: Ruling): Pro
   return failure(asking, code, { ...ruling, executed }, code === 'EXPIRED' ? askAPerson : 'It is not retried.')
 }
 
-const askAPerson = 'It may have taken effect, and a new key could run it twice: ask a person, then client.forget().'
+const askAPerson = 'It may have taken effect: ask a person, then client.forget().'
 
 /** Throws when the server may have forgotten the key by then. */
 function refuseLate(asking: ClientCall, atMs: number, why: string): void {
@@ -123,8 +120,8 @@ function refuseLate(asking: ClientCall, atMs: number, why: string): void {
   const { horizonMs } = retry
   if (atMs < lastRetryAtMs(record, horizonMs)) return
   const { windowMs = Infinity, sentAtMs } = record
-  const ages = `${(atMs - sentAtMs!) / 1_000} s after its first attempt (window ${windowMs / 1_000} s, horizon ${horizonMs / 1_000} s)`
-  throw failure(asking, 'EXPIRED', { why, executed: 'unknown' }, `It is not retried ${ages}. ${askAPerson}`)
+  const ages = `${(atMs - sentAtMs!) / 1_000} s after its first attempt (window ${windowMs / 1_000} s, horizon ${horizonMs / 1_000} s).`
+  throw failure(asking, 'EXPIRED', { why, executed: 'unknown' }, `It is not retried ${ages} ${askAPerson}`)
 }
 
 /** Waits before the next attempt, or throws when there is to be none. */

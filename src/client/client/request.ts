@@ -35,7 +35,9 @@ export async function serialise(
   try {
     // A stream needs `duplex`, and for every other body it changes nothing.
     const request = new Request(input, { ...init, duplex: 'half', signal: null } as RequestInit)
-    const { method, url, headers, body } = request
+    const { method, url, headers } = request
+    // Firefox has no `body` of a request.
+    const { body = (await request.blob()).stream() } = request as Partial<Pick<Request, 'body'>>
     const bytes = body && (await readUpTo(body, bodyBytesMax))
     if (bytes instanceof ReadableStream) {
       await bytes.cancel()
