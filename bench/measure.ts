@@ -79,6 +79,43 @@ async function round(variant: Variant, { concurrency, operations }: Comparison):
   return { perSecond: (durationsMs.length / tookMs) * 1_000, p50Ms: at(0.5), p99Ms: at(0.99), cpuMs }
 }
 
+/** What is filled, and then drained. The draining is measured. */
+export interface Drained {
+  readonly name: string
+  readonly rows: number
+  /** Before each round, outside the measured time. */
+  fill(count: number): Promise<void>
+  /** Until all of them are done with. */
+  drain(count: number): Promise<void>
+  /** After each round, outside the measured time. */
+  verify?(): Promise<void>
+}
+
+export type Rates = ReadonlyMap<string, readonly number[]>
+
+/** Rows per second of each, per round. The order changes with every round. */
+export async function drainRates(all: readonly Drained[], rounds: number): Promise<Rates> {
+  const rates = new Map<string, number[]>(all.map(({ name }) => [name, []]))
+  for (let round = -1; round < rounds; round++) {
+    for (const each of round % 2 === 0 ? all : all.toReversed()) {
+      const count = round < 0 ? Math.ceil(each.rows / 10) : each.rows
+      await each.fill(count)
+      const beganMs = performance.now()
+      await each.drain(count)
+      const rate = (count / (performance.now() - beganMs)) * 1_000
+      await each.verify?.()
+      // The first round warms up.
+      if (round >= 0) rates.get(each.name)!.push(rate)
+    }
+  }
+  return rates
+}
+
+/** The median over rounds that lie side by side. */
+export function ratioOf(rates: Rates, of: string, to: string): number {
+  return median(rates.get(of)!.map((rate, round) => rate / rates.get(to)![round]!))
+}
+
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((a, b) => a - b)
   return sorted[Math.floor(sorted.length / 2)]!

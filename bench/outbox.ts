@@ -8,7 +8,8 @@ import type { Outbox, Outgoing, Publisher } from '../src/messages/outbox.ts'
 import { postgresStore } from '../src/stores/postgres.ts'
 import { startPostgres } from '../test/servers/postgres.ts'
 import type { RunningPostgres } from '../test/servers/postgres.ts'
-import { median } from './measure.ts'
+import { drainRates, median, ratioOf } from './measure.ts'
+import type { Drained } from './measure.ts'
 import { installPeers } from './peers.ts'
 import { report } from './report.ts'
 
@@ -20,15 +21,7 @@ const rows = 20_000
 const keys = 1_000
 const data = { total: 1999, note: 'x'.repeat(200) }
 
-interface Sender {
-  readonly name: string
-  readonly rows: number
-  /** Before each round, outside the measured time. */
-  fill(count: number): Promise<void>
-  /** Until all of them are published and marked. */
-  drain(count: number): Promise<void>
-  /** After each round, outside the measured time. */
-  verify?(): Promise<void>
+interface Sender extends Drained {
   close(): Promise<void>
 }
 
@@ -38,14 +31,12 @@ export async function benchOutbox(): Promise<void> {
   try {
     senders.push(await naive(server), await ours(server, 100), await ours(server, 1_000))
     if (installPeers() === 'installed') senders.push(await graphileWorker(server), await pgBoss(server))
-    const rates = await measure(senders)
-    const ratio = (fast: string, slow: string): number =>
-      median(rates.get(fast)!.map((rate, round) => rate / rates.get(slow)![round]!))
+    const rates = await drainRates(senders, rounds)
     for (const [batch, atLeast] of [
       [100, 40],
       [1_000, 100],
     ] as const) {
-      const measured = ratio(`batch of ${batch}`, 'naive')
+      const measured = ratioOf(rates, `batch of ${batch}`, 'naive')
       report({
         id: 'P9',
         what: `Outbox relay, batches of ${batch}: rows per second against one per transaction`,
@@ -56,31 +47,13 @@ export async function benchOutbox(): Promise<void> {
     for (const peer of ['graphile-worker', 'pg-boss']) {
       if (!rates.has(peer)) continue
       const what = `Outbox relay, batches of 1000: rows per second against ${peer}`
-      report({ id: 'P9', what, measured: ratio('batch of 1000', peer), atLeast: 1 })
+      report({ id: 'P9', what, measured: ratioOf(rates, 'batch of 1000', peer), atLeast: 1 })
     }
     for (const [name, each] of rates) process.stdout.write(`      ${name} ${median(each).toFixed(0)} rows/s\n`)
   } finally {
     for (const sender of senders) await sender.close()
     await server.stop()
   }
-}
-
-/** Rates per round. The order changes with every round. */
-async function measure(senders: readonly Sender[]): Promise<ReadonlyMap<string, readonly number[]>> {
-  const rates = new Map<string, number[]>(senders.map(({ name }) => [name, []]))
-  for (let round = -1; round < rounds; round++) {
-    for (const sender of round % 2 === 0 ? senders : senders.toReversed()) {
-      const count = round < 0 ? Math.ceil(sender.rows / 10) : sender.rows
-      await sender.fill(count)
-      const beganMs = performance.now()
-      await sender.drain(count)
-      const rate = (count / (performance.now() - beganMs)) * 1_000
-      await sender.verify?.()
-      // The first round warms up.
-      if (round >= 0) rates.get(sender.name)!.push(rate)
-    }
-  }
-  return rates
 }
 
 async function openPool(server: RunningPostgres): Promise<pg.Pool> {

@@ -5,6 +5,7 @@ import { benchClient } from './client.ts'
 import { benchGateway } from './gateway.ts'
 import { benchHttp } from './http.ts'
 import { benchInbox } from './inbox.ts'
+import { benchMessages } from './messages.ts'
 import { benchOperations } from './operations.ts'
 import { benchOutbox } from './outbox.ts'
 import { benchPostgres } from './postgres.ts'
@@ -23,6 +24,7 @@ const parts: Readonly<Record<string, () => Promise<void>>> = {
   operations: benchOperations,
   inbox: benchInbox,
   outbox: benchOutbox,
+  messages: benchMessages,
   client: benchClient,
 }
 

@@ -13,7 +13,7 @@ export const measuredPages: Readonly<Record<string, readonly string[]>> = {
   'stores.md': ['postgres', 'redis', 'sqlite'],
   'operating.md': ['retention'],
   'http.md': ['http'],
-  'messaging.md': ['outbox'],
+  'messaging.md': ['outbox', 'messages'],
   'client.md': ['client'],
 }
 
