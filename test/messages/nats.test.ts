@@ -2,8 +2,10 @@
 import { AckPolicy, jetstream, jetstreamManager, type Consumer, type ConsumerConfig } from '@nats-io/jetstream'
 import { connect, headers, nanos, type NatsConnection } from '@nats-io/transport-node'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { NatsPullConsumer } from '../../src/clients/nats.ts'
 import type { Message, Outgoing, Published } from '../../src/messages/broker.ts'
 import { natsConsumer, natsPublisher, type NatsPublisherOptions } from '../../src/messages/nats.ts'
+import { manualClock } from '../../src/testing/manual-clock.ts'
 import { startFaultProxy } from '../servers/fault-proxy.ts'
 import { nats } from '../servers/nats.ts'
 import { needs } from '../servers/needs.ts'
@@ -264,13 +266,23 @@ needs('nats').describe('NATS', () => {
   test('a stop while nothing is there loses nothing that comes at that moment', async () => {
     const { subject, consumer, left } = await place()
     const inbox = rememberingReceiver(20)
-    const consuming = natsConsumer({ consumer, inbox }, (tx, { id }) => tx.push(id!))
+    // Its questions stay open until a message comes, and a stop does not end them.
+    let asked = 0
+    const patient: NatsPullConsumer = {
+      info: () => consumer.info(),
+      fetch({ max_messages }) {
+        asked++
+        return consumer.fetch({ max_messages, expires: 60_000 })
+      },
+    }
+    const options = { consumer: patient, inbox, inFlight: 1, clock: manualClock(1_800_000_000_000) }
+    const consuming = natsConsumer(options, (tx, { id }) => tx.push(id!))
     await put(subject, ['m0'])
-    await eventually('the first', () => inbox.effects.length === 1)
+    await eventually('the question after the first', () => asked === 2)
     const stopped = consuming.stop()
     await put(subject, ['m1'])
     await stopped
-    // It was given back, if it came at all: another consumer has it at once, and not after ack_wait.
+    // It came, and was given back: another consumer has it at once, and not after ack_wait.
     const other = rememberingReceiver(20)
     const next = natsConsumer({ consumer, inbox: other }, (tx, { id }) => tx.push(id!))
     await eventually('the second', () => other.effects.length === 1)

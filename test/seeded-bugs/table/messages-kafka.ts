@@ -19,7 +19,9 @@ export const kafkaBugs: readonly SeededBug[] = [
       id: 'kafka: a producer is used again after a time-out',
       find: '} catch (error) {\n      discard()',
       replace: '} catch (error) {',
-      caughtBy: published('replies that are lost make no duplicates, and a producer that timed out is not used again'),
+      caughtBy: published(
+        'kafkajs: replies that are lost make no duplicates, and a producer that timed out is not used again',
+      ),
     },
     {
       id: 'kafka: several sends at once',
@@ -281,9 +283,8 @@ export const kafkaBugs: readonly SeededBug[] = [
       find: 'nowMs - lastMs > limitMs',
       replace: 'nowMs - lastMs > 1e9 * limitMs',
       caughtBy: byTest(
-        'src/messages/kafka/faults.test.ts',
-        '@platformatic/kafka: a zombie that comes back after its session commits nothing, and joins again',
-        'kafka',
+        'src/clients/kafka/member.test.ts',
+        'a process that stood still for most of its session can commit nothing more, from the first look on',
       ),
     },
   ]),
