@@ -17,7 +17,7 @@ export interface Target {
   /** The least and the most of several runs. */
   readonly spread?: readonly [number, number]
   /** Default ×: a ratio. */
-  readonly unit?: 'B' | 'MB' | 's'
+  readonly unit?: 'B' | 'MB' | 's' | 'rows'
 }
 
 /** What a part measured, on which day, and in how many runs. */
@@ -94,7 +94,8 @@ export function amountOf({ measured, unit, spread }: Target): string {
   return `${measured >= 100 ? measured.toFixed(0) : measured.toPrecision(2)} ${unit}`
 }
 
-export function aimOf({ atLeast, atMost }: Target): string {
-  if (atLeast !== undefined) return `≥ ${atLeast}×`
-  return atMost === undefined ? '' : `≤ ${atMost}×`
+export function aimOf({ atLeast, atMost, unit }: Target): string {
+  const end = unit === 'rows' ? ' rows' : '×'
+  if (atLeast !== undefined) return `≥ ${atLeast}${end}`
+  return atMost === undefined ? '' : `≤ ${atMost}${end}`
 }

@@ -12,6 +12,7 @@ import { benchPostgres } from './postgres.ts'
 import { benchRedis } from './redis.ts'
 import { reportedFrom, summarize, writeResults } from './report.ts'
 import { benchRetention } from './retention.ts'
+import { benchSessions } from './sessions.ts'
 import { benchSqlite } from './sqlite.ts'
 
 const parts: Readonly<Record<string, () => Promise<void>>> = {
@@ -26,6 +27,7 @@ const parts: Readonly<Record<string, () => Promise<void>>> = {
   outbox: benchOutbox,
   messages: benchMessages,
   client: benchClient,
+  sessions: benchSessions,
 }
 
 const asked = process.argv.slice(2)

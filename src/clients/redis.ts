@@ -147,3 +147,26 @@ function known<Node>(nodes: readonly Node[]): readonly Node[] {
 function ioRedisSend(client: IoRedis): Send {
   return ([name, ...values]) => client.callBuffer(name as string, values)
 }
+
+/** The servers behind a Redis store, for what other rooms keep beside its entries: sessions. */
+export interface RedisServers {
+  /** The beginning of all names. */
+  readonly prefix: string
+  /** Runs a script with one key, on the server that has the key, once the servers are known to be fit. */
+  run(script: string, key: string, values: readonly RedisArgument[]): Promise<unknown>
+  /** All names that begin like this, from all servers. It looks through every name that there is. */
+  names(beginning: string): Promise<readonly string[]>
+}
+
+const places = new WeakMap<object, RedisServers>()
+
+/** Called by a store for itself. */
+export function offerRedis<S extends object>(store: S, place: RedisServers): S {
+  places.set(store, place)
+  return store
+}
+
+/** Undefined for every other store, and for one that was wrapped by somebody's own code. */
+export function redisOf(store: object): RedisServers | undefined {
+  return places.get(store)
+}

@@ -3,8 +3,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { startSqliteMessages } from '../../test/messages/grounds.ts'
 import { sessionCases } from '../../test/sessions/session-cases.ts'
+import { runAgainstModel } from '../../test/sessions/against-model.ts'
 import { memorySessions, sessionSubject, sqlSessions } from '../../test/sessions/session-subject.ts'
-import type { SessionsGround } from '../../test/sessions/session-subject.ts'
+import type { SessionSubject, SessionsGround } from '../../test/sessions/session-subject.ts'
 import { memoryStore } from '../stores/memory.ts'
 import { createSessions } from './sessions.ts'
 
@@ -20,16 +21,20 @@ for (const [where, start] of Object.entries(grounds)) {
       ground = await start()
     })
     afterAll(() => ground[Symbol.asyncDispose]())
-    for (const [what, check] of Object.entries(sessionCases)) {
-      test(what, async () => {
-        const subject = await sessionSubject(ground)
-        try {
-          await check(subject)
-        } finally {
-          await subject.close()
-        }
-      })
+    const trying = async (check: (subject: SessionSubject) => Promise<void>): Promise<void> => {
+      const subject = await sessionSubject(ground)
+      try {
+        await check(subject)
+      } finally {
+        await subject.close()
+      }
     }
+    for (const [what, check] of Object.entries(sessionCases)) test(what, () => trying(check))
+
+    test('random calls: every answer and all that is stored is what the model has', async () => {
+      const runs = where === 'in memory' ? 40 : 3
+      for (let seed = 1; seed <= runs; seed++) await trying((subject) => runAgainstModel(subject, seed, 60))
+    })
   })
 }
 

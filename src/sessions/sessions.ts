@@ -4,6 +4,7 @@
 // not known is refused and never made up.
 
 import { memoryOf } from '../clients/memory-place.ts'
+import { redisOf } from '../clients/redis.ts'
 import { databaseOf } from '../clients/sql-database.ts'
 import { createCalls } from '../core/call.ts'
 import type { Op, Result, RunContext } from '../core/call.ts'
@@ -32,13 +33,14 @@ import type { Storable, Stored, ValueKind } from '../core/stored.ts'
 import type { SessionFilter, SessionGround, SessionSettings, ShownSession } from './sessions/ground.ts'
 import { sessionsInMemory } from './sessions/memory.ts'
 import type { NumberedRequest, AskedSession } from './sessions/rules.ts'
+import { sessionsOnRedis } from './sessions/redis.ts'
 import { sessionsOnSql } from './sessions/sql.ts'
 
 export type { Op, Result } from '../core/call.ts'
 export type { SessionFilter, ShownSession } from './sessions/ground.ts'
 
 export interface SessionsOptions<S extends Store = Store> {
-  /** memory, sqlite, postgres, mysql, redis-postgres. Sessions keep tables of their own beside its entries. */
+  /** postgres, mysql, sqlite, redis, redis-postgres or memory. Sessions keep tables of their own beside its entries. */
   readonly store: S
   /** Whose clients these are: service, tenant. */
   readonly scope: string
@@ -264,8 +266,10 @@ function groundOf(
   if (database) return sessionsOnSql(database, settings, time)
   const memory = memoryOf(store)
   if (memory) return sessionsInMemory(memory, settings)
+  const redis = redisOf(store)
+  if (redis) return sessionsOnRedis(redis, settings)
   throw new OnceError('UNSUPPORTED', {
-    message: `createSessions: the ${store.name} store keeps no sessions. Use one that does: postgres, mysql, sqlite, redis-postgres, memory.`,
+    message: `createSessions: the ${store.name} store keeps no sessions. Use one that does: postgres, mysql, sqlite, redis, redis-postgres, memory.`,
   })
 }
 

@@ -20,8 +20,8 @@ import { checkOptions, oneOf, optional, positiveMs, withMethods } from '../core/
 import type { Rule } from '../core/options.ts'
 import { bounded } from '../core/timed-call.ts'
 import type { ClaimRequest, Fenced, Inspectable, Store, Verdict } from '../core/store.ts'
-import { linkTo } from '../clients/redis.ts'
-import type { RedisClient } from '../clients/redis.ts'
+import { linkTo, offerRedis } from '../clients/redis.ts'
+import type { RedisClient, RedisServers } from '../clients/redis.ts'
 import { shardsOf } from './redis/batches.ts'
 import type { Shard, WhenFit } from './redis/batches.ts'
 import { quarantineOf } from './redis/data-loss.ts'
@@ -30,9 +30,10 @@ import { claimCall, extendCall, readVerdict, releaseCall, settleCall } from './r
 import type { ScriptCall } from './redis/entries.ts'
 import { checkServers } from './redis/fitness.ts'
 import type { Accepted } from './redis/fitness.ts'
-import { inspectionOf } from './redis/inspection.ts'
-import { namesUnder } from './redis/names.ts'
-import { unavailable } from './redis/scripts.ts'
+import { inspectionOf, scan } from './redis/inspection.ts'
+import { escapeGlob, namesUnder } from './redis/names.ts'
+import { runScript, scriptOf, unavailable } from './redis/scripts.ts'
+import type { Script } from './redis/scripts.ts'
 
 export type { RedisClient } from '../clients/redis.ts'
 export { dataLossChannel, isQuarantinable } from './redis/data-loss.ts'
@@ -94,7 +95,7 @@ export function redisStore(options: RedisStoreOptions): RedisStore {
   const shardOf = shardsOf(context)
   const write = (key: Key, call: ScriptCall): Promise<Fenced> =>
     whenFit(() => shardOf(key).write(key, call, (fenced) => fenced))
-  return {
+  const store: RedisStore = {
     name: 'redis',
     claim(key, request) {
       const call = claimCall(names.entryOf(key), request)
@@ -110,6 +111,33 @@ export function redisStore(options: RedisStoreOptions): RedisStore {
     ...inspectionOf(context, whenFit, shardOf),
     ...quarantineOf(context),
   }
+  return offerRedis(store, placeOf(context, whenFit, options.prefix ?? defaultPrefix))
+}
+
+const defaultPrefix = 'onceonly'
+
+function placeOf(context: QuarantineContext, whenFit: WhenFit, prefix: string): RedisServers {
+  const scripts = new Map<string, Script>()
+  const known = (source: string): Script => {
+    const script = scripts.get(source) ?? scriptOf(source)
+    scripts.set(source, script)
+    return script
+  }
+  return {
+    prefix,
+    run: (source, key, values) =>
+      whenFit(() => runScript(context, { script: known(source), keys: [key], values })).catch((error: unknown) =>
+        Promise.reject(unavailable('decide about a session', error)),
+      ),
+    async names(beginning) {
+      // SCAN may return a name twice.
+      const found = new Set<string>()
+      for (const send of await context.link.primaries()) {
+        for await (const name of scan(send, `${escapeGlob(beginning)}*`)) found.add(name)
+      }
+      return [...found]
+    },
+  }
 }
 
 function contextOf(options: RedisStoreOptions): QuarantineContext {
@@ -117,7 +145,7 @@ function contextOf(options: RedisStoreOptions): QuarantineContext {
   const quarantine = options.quarantineMs === undefined ? 'on' : `${options.quarantineMs}`
   return {
     link: linkTo(options.client),
-    names: namesUnder(options.prefix ?? 'onceonly'),
+    names: namesUnder(options.prefix ?? defaultPrefix),
     calls: { clock, storeName: 'redis', timeoutMs: options.timeoutMs ?? 4_000 },
     instance: systemRandom.uuid(),
     onLoss: options.onDataLoss === 'report' ? '-' : quarantine,

@@ -2,13 +2,18 @@
 import { type Clock, systemClock } from '../../src/index.ts'
 import { createSessions, type Sessions, type SessionsOptions } from '../../src/sessions/sessions.ts'
 import { memoryData, memoryStore } from '../../src/stores/memory.ts'
+import { redisStore } from '../../src/stores/redis.ts'
 import type { Store } from '../../src/core/store.ts'
-import { insertEffect, type MessagesGround, type OpenStore } from '../messages/grounds.ts'
+import { startRedis } from '../servers/redis.ts'
+import { connect, drivers, durable } from '../subjects/redis.ts'
+import { grounds, insertEffect, type MessagesGround, type OpenStore } from '../messages/grounds.ts'
 
 export interface SessionServer {
   readonly sessions: Sessions
   // What an effect of this server does.
   effect(tx: unknown, name: string): Promise<void>
+  // Its timers stop, and nothing else: no heartbeat goes out, and what runs goes on.
+  stall(): void
   // What the death of its process is to the database: its connections end, and so do its timers.
   die(): Promise<void>
 }
@@ -76,6 +81,7 @@ export async function sessionSubject(
       return {
         sessions,
         effect,
+        stall: stopTimers,
         async die() {
           stopTimers()
           await die()
@@ -131,3 +137,40 @@ export function sqlSessions(ground: MessagesGround): SessionsGround {
     [Symbol.asyncDispose]: async () => ground[Symbol.asyncDispose](),
   }
 }
+
+// Each server has a client of its own, of either library.
+export async function redisSessions(): Promise<SessionsGround> {
+  const server = await startRedis({ config: durable })
+  let effects: string[] = []
+  let opened = 0
+  return {
+    isSerial: false,
+    async begin() {
+      effects = []
+    },
+    async open() {
+      const { client, close } = await connect(drivers[opened++ % drivers.length]!, server.url)
+      return {
+        store: redisStore({ client }),
+        die: close,
+        close: async () => close().catch(() => {}),
+        effect: async (_tx, name) => void effects.push(name),
+      }
+    },
+    effects: async () => effects,
+    end: async () => {},
+    [Symbol.asyncDispose]: () => server.stop(),
+  }
+}
+
+// Memory and SQLite are tried where the source is. These need a server.
+export const serverGrounds: readonly {
+  readonly name: string
+  readonly server: 'postgres' | 'mariadb' | 'mysql' | 'redis'
+  start(): Promise<SessionsGround>
+}[] = [
+  ...grounds.flatMap(({ name, server, start }) =>
+    server === undefined ? [] : [{ name, server, start: async () => sqlSessions(await start()) }],
+  ),
+  { name: 'redis', server: 'redis', start: redisSessions },
+]

@@ -157,6 +157,7 @@ function write(
   const session = context.table.get(asked.client)
   if (!session) return 'lost'
   if (session.epoch !== asked.epoch) throw refusedBySession({ code: 'FENCED', session }, asked, context.settings)
+  if (session.isClosed) throw refusedBySession({ code: 'SESSION_EXPIRED' }, asked, context.settings)
   const held = session.requests.get(asked.sequence)
   if (!held || held.token !== claim.token || (claim.fence !== 0 && held.fence !== claim.fence)) return 'lost'
   const changed = change(held)

@@ -1,4 +1,5 @@
-// The rules of a session, in their order, as functions of what is stored. The memory and the SQL databases decide by these.
+// The rules of a session, in their order, as functions of what is stored. The memory and the SQL databases decide by these, and Redis by
+// the same in Lua (redis/decisions.lua.ts). test/sessions/model.ts is the third reading, which knows none of the others.
 
 import { OnceError } from '../../core/errors.ts'
 import type { ErrorCode } from '../../core/errors.ts'

@@ -81,7 +81,7 @@ async function firstKeys(
   return first
 }
 
-async function* scan(send: Send, pattern: string): AsyncGenerator<string> {
+export async function* scan(send: Send, pattern: string): AsyncGenerator<string> {
   let cursor = '0'
   do {
     const [next, found] = (await send(['SCAN', cursor, 'MATCH', pattern, 'COUNT', scanCount])) as [Buffer, Buffer[]]

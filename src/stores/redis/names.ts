@@ -65,7 +65,7 @@ function unescapeScope(scope: string): string {
   return scope.replaceAll('%2F', '/').replaceAll('%25', '%')
 }
 
-function escapeGlob(text: string): string {
+export function escapeGlob(text: string): string {
   return text.replaceAll(/[\\*?[\]^]/g, (character) => `\\${character}`)
 }
 

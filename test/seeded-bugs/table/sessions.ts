@@ -4,6 +4,7 @@ import { bugsIn, byTest } from '../bug.ts'
 import type { SeededBug } from '../bug.ts'
 
 const caught = (name: string): ReturnType<typeof byTest> => byTest('src/sessions/sessions.test.ts', name)
+const onRedis = (name: string): ReturnType<typeof byTest> => byTest('test/sessions/sessions.test.ts', name, 'redis')
 
 const order = 'the rules have an order: expired, fenced, forgotten, mismatch, replay, window, gap'
 const mismatch = 'the same number with another content is a mismatch in every state, and runs and changes nothing'
@@ -26,6 +27,11 @@ const business = 'a business failure is the answer, and is given again'
 const again = 'a request that comes again is given its stored answer, whichever process gets it'
 const hostile = 'numbers and names that make no sense are refused by name, before anything is asked of the store'
 const twice = 'of many deliveries of one request at once, through two processes, one has its effect'
+const stalled = 'an attempt without a heartbeat is taken over and stores nothing, and a transaction needs no heartbeat'
+const schedules = byTest(
+  'test/sessions/simulation.test.ts',
+  'fixed seeds: one effect per number, equal answers, a window of rows, and no client is locked out',
+)
 
 export const sessionBugs: readonly SeededBug[] = [
   ...bugsIn('src/sessions/sessions/rules.ts', 'sessions', [
@@ -126,7 +132,19 @@ export const sessionBugs: readonly SeededBug[] = [
       id: 'sessions: an attempt that was taken over stores its answer',
       find: 'if (!held || held.token !== claim.token || (claim.fence !== 0 && held.fence !== claim.fence))',
       replace: 'if (!held)',
-      caughtBy: caught(lockOut),
+      caughtBy: caught(stalled),
+    },
+    {
+      id: 'sessions: a request that was given back keeps its lease, and its client waits for nothing',
+      find: "held.outcome ? undefined : { ...held, token: '', leaseUntilMs: context.now() },",
+      replace: "held.outcome ? undefined : { ...held, token: '', leaseUntilMs: Infinity },",
+      caughtBy: schedules,
+    },
+    {
+      id: 'sessions: a request lets go of all answers below it',
+      find: 'if (number <= session.floor) found.requests.delete(number)',
+      replace: 'if (number < sequence) found.requests.delete(number)',
+      caughtBy: schedules,
     },
     {
       id: 'sessions: an effect of an older epoch stores its answer into the new one',
@@ -152,6 +170,50 @@ export const sessionBugs: readonly SeededBug[] = [
       find: 'if (number <= session.floor) found.requests.delete(number)',
       replace: 'if (number < 0) found.requests.delete(number)',
       caughtBy: caught(letGo),
+    },
+  ]),
+  ...bugsIn('src/sessions/sessions/redis/decisions.lua.ts', 'sessions', [
+    {
+      id: 'sessions on Redis: a number that runs is given to a second attempt',
+      find: 'if known and not isOurs and now < tonumber(heldUntil) then',
+      replace: 'if known and not isOurs and now < 0 then',
+      caughtBy: onRedis(twice),
+    },
+    {
+      id: 'sessions on Redis: an attempt that was taken over stores its answer',
+      find: `if token ~= ARGV[3] or (ARGV[4] ~= '0' and heldFence ~= ARGV[4]) then return { 'lost' } end`,
+      replace: '',
+      caughtBy: onRedis(stalled),
+    },
+    {
+      id: 'sessions on Redis: the epoch is not looked at when an answer is stored',
+      find: `if epoch ~= tonumber(ARGV[1]) then return refused('FENCED') end\nif isClosed`,
+      replace: 'if isClosed',
+      caughtBy: onRedis(fencedInFlight),
+    },
+    {
+      id: 'sessions on Redis: fingerprints are not compared',
+      find: 'if fingerprint ~= ARGV[4] then',
+      replace: 'if fingerprint == nil then',
+      caughtBy: onRedis(mismatch),
+    },
+    {
+      id: 'sessions on Redis: acknowledged answers are kept for ever',
+      find: `  call('HDEL', key, 'r' .. whole(number), 'o' .. whole(number))\n`,
+      replace: '',
+      caughtBy: onRedis(letGo),
+    },
+    {
+      id: 'sessions on Redis: a session never expires',
+      find: 'isClosed or now >= leaseUntil then',
+      replace: 'isClosed then',
+      caughtBy: onRedis(expired),
+    },
+    {
+      id: 'sessions on Redis: a gap is accepted',
+      find: `if ARGV[10] == '1' and sequence > last + 1`,
+      replace: `if ARGV[10] == 'yes' and sequence > last + 1`,
+      caughtBy: onRedis(gap),
     },
   ]),
   ...bugsIn('src/sessions/sessions/sql.ts', 'sessions', [
