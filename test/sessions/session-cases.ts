@@ -450,6 +450,26 @@ export const sessionCases: Readonly<Record<string, SessionCase>> = {
     expect(await ask(server, two, 1)).toBe('request 1')
   },
 
+  async 'every refusal says whether the effect may have taken place, and whether to retry'(subject) {
+    const server = await subject.server({ window: 2, strict: true })
+    const session = await server.sessions.register('till-7')
+    expect(await ask(server, session, 1)).toBe('request 1')
+    expect(await ask(server, session, 2, { acknowledged: 1 })).toBe('request 2')
+    type Request = Partial<SessionRequest> & { readonly sequence: number }
+    const meanings: readonly (readonly [code: string, request: Request, executed: string, retryable: boolean])[] = [
+      ['SESSION_EXPIRED', { session: 'ghost', sequence: 3 }, 'unknown', false],
+      ['FENCED', { epoch: 1, sequence: 3 }, 'unknown', false],
+      ['FORGOTTEN', { sequence: 1 }, 'unknown', false],
+      ['MISMATCH', { sequence: 2, fingerprint: 'other' }, 'no', false],
+      ['WINDOW_EXCEEDED', { sequence: 9 }, 'no', true],
+      ['GAP', { sequence: 4, acknowledged: 2 }, 'no', true],
+    ]
+    for (const [name, request, executed, retryable] of meanings) {
+      const asked = server.sessions.apply({ ...session, ...request }, () => 'ran')
+      await expect(asked).rejects.toMatchObject({ code: name, executed, retryable })
+    }
+  },
+
   async 'numbers and names that make no sense are refused by name, before anything is asked of the store'(subject) {
     const server = await subject.server()
     const session = await server.sessions.register('till-7')

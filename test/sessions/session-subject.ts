@@ -57,6 +57,9 @@ function mortalClock(): { readonly clock: Clock; die(): void } {
   }
 }
 
+// A busy machine is no failure of a store.
+const patienceMs = 30_000
+
 let run = 0
 
 export async function sessionSubject(
@@ -75,7 +78,7 @@ export async function sessionSubject(
       const { store, die, close, effect } = await ground.open()
       closing.push(close)
       const { clock, die: stopTimers } = mortalClock()
-      const sessions = create({ store, scope, clock, ...options }) as Sessions
+      const sessions = create({ store, scope, clock, storeTimeoutMs: patienceMs, ...options }) as Sessions
       if (!isMigrated) await sessions.migrate()
       isMigrated = true
       return {
@@ -151,7 +154,7 @@ export async function redisSessions(): Promise<SessionsGround> {
     async open() {
       const { client, close } = await connect(drivers[opened++ % drivers.length]!, server.url)
       return {
-        store: redisStore({ client }),
+        store: redisStore({ client, timeoutMs: patienceMs }),
         die: close,
         close: async () => close().catch(() => {}),
         effect: async (_tx, name) => void effects.push(name),
