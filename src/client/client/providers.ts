@@ -15,7 +15,7 @@ export const providers: Readonly<
 > = {
   /** API v1. API v2 has rules of its own. */
   stripe: { windowMs: dayMs, source: 'https://docs.stripe.com/api/idempotent_requests' },
-  /** Its pages have said 7 and 31 days. The shorter one is safe. */
+  /** Its page says more (a minimum of 31 days where it was last read). What is shorter is safe. */
   adyen: { windowMs: 7 * dayMs, source: 'https://docs.adyen.com/development-resources/api-idempotency' },
   checkoutCom: {
     header: 'Cko-Idempotency-Key',
