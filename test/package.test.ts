@@ -263,6 +263,11 @@ describe('examples', () => {
     expect(Number(/^# pass (\d+)$/m.exec(shown)![1])).toBeGreaterThan(40)
   })
 
+  test('webhooks: orders are told of, an endpoint that fails at first is tried again, and no id changes', async () => {
+    const shown = await node([example('webhooks/sender.ts')])
+    expect(JSON.parse(shown)).toEqual({ orders: 5, attempts: 10, events: 5, state: 'delivered' })
+  })
+
   test('the README begins with code that prints what it says: the second call is a replay', async () => {
     const said = Array.from(blocks[0]!.matchAll(/^console\.log\(.*\) \/\/ (\{.*?\})(?::.*)?$/gm), ([, value]) => value)
     expect(said).toHaveLength(2)
