@@ -14,6 +14,7 @@ import { reportedFrom, summarize, writeResults } from './report.ts'
 import { benchRetention } from './retention.ts'
 import { benchSessions } from './sessions.ts'
 import { benchSqlite } from './sqlite.ts'
+import { benchWebhooks } from './webhooks.ts'
 
 const parts: Readonly<Record<string, () => Promise<void>>> = {
   sqlite: benchSqlite,
@@ -28,6 +29,7 @@ const parts: Readonly<Record<string, () => Promise<void>>> = {
   messages: benchMessages,
   client: benchClient,
   sessions: benchSessions,
+  webhooks: benchWebhooks,
 }
 
 const asked = process.argv.slice(2)

@@ -15,6 +15,7 @@ export const measuredPages: Readonly<Record<string, readonly string[]>> = {
   'http.md': ['http'],
   'messaging.md': ['outbox', 'messages'],
   'client.md': ['client'],
+  'webhooks.md': ['webhooks'],
 }
 
 /** The page with its figures as the results have them. */

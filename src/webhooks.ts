@@ -9,6 +9,7 @@ export type {
   WebhookSigner,
   WebhookToSign,
 } from './webhooks/signatures.ts'
+export { onlyHeader } from './webhooks/request.ts'
 export type { VerifiedWebhook, WebhookHeaderSource, WebhookRequest, WebhookScheme } from './webhooks/request.ts'
 export { createWebhookSender, webhooksByHand } from './webhooks/sender.ts'
 export type {
@@ -29,3 +30,18 @@ export type {
   WebhookSender,
   WebhookSenderOptions,
 } from './webhooks/sender.ts'
+export { githubWebhooks, hmacWebhooks, shopifyWebhooks, slackWebhooks, stripeWebhooks } from './webhooks/schemes.ts'
+export type { HmacWebhooksOptions, TimedSchemeOptions, WebhookSchemeOptions } from './webhooks/schemes.ts'
+export { createWebhookReceiver } from './webhooks/receiver.ts'
+export type {
+  FastifyWebhookPlugin,
+  HonoWebhookContext,
+  KoaWebhookContext,
+  NodeWebhookListener,
+  NodeWebhookRequest,
+  WebhookEvent,
+  WebhookHandler,
+  WebhookReceived,
+  WebhookReceiver,
+  WebhookReceiverOptions,
+} from './webhooks/receiver.ts'

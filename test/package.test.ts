@@ -336,6 +336,11 @@ needs('postgres').describe('examples on PostgreSQL', () => {
   })
 })
 
+test('webhooks: every event is sent three times, the receiver is killed, and each payment is booked once', async () => {
+  const shown = await node([join(root, 'examples', 'webhooks', 'deliveries.ts')])
+  expect(JSON.parse(shown)).toEqual({ events: 12, kills: 2, accepted: 36, payments: 12, orders: 12 })
+})
+
 needs('kafka', { ours: true }).describe('examples on Kafka and PostgreSQL', () => {
   needs('postgres').test(
     'order-events: relay and mailer are killed, and there is one mail per order, in order',

@@ -18,8 +18,12 @@ export interface WebhookRequest {
 export interface VerifiedWebhook {
   /** The id of the event: the same each time its sender sends it. */
   readonly id: string
-  /** When this attempt was signed, where the sender says so. */
+  /** When this attempt was signed, where the sender says so. Each attempt has its own. */
   readonly sentAtMs?: number
+  /** When the event came about, where the sender says so. It is the same each time. */
+  readonly occurredAtMs?: number
+  /** What must be the same each time the event comes, for a sender whose bodies differ. The body unless given. */
+  readonly content?: string
   /** The body to answer with, for a request that only asks whether this endpoint is ours (Slack's `url_verification`). It is no event. */
   readonly handshake?: string
 }
@@ -34,7 +38,16 @@ export interface WebhookScheme {
 /** More than any sender needs (20 signatures of ed25519 are 1.9 KB), and little enough to look at before anything is proven. */
 const headerLengthMax = 4_096
 
-/** The only value of a header. Refuses a request that has none, two, or one that is no short printable ASCII. */
+/**
+ * The only value of a header, by its name in lower case, for a scheme of your own. Refuses a request that has none, two, or one that is no
+ * short printable ASCII.
+ *
+ * @example
+ * import { onlyHeader } from 'onceonly/webhooks'
+ * import type { WebhookRequest } from 'onceonly/webhooks'
+ *
+ * const idOf = (request: WebhookRequest): string => onlyHeader(request, 'linear-delivery')
+ */
 export function onlyHeader({ headers }: WebhookRequest, name: string): string {
   const value = optionalHeader(headers, name)
   if (value === undefined) throw unauthenticated(`the header ${name} is missing`)
@@ -98,6 +111,9 @@ export function checkedMoment(seconds: string, header: string, window: Tolerance
   }
   return atMs
 }
+
+/** As Standard Webhooks, Stripe and Slack have it. */
+export const toleranceMsDefault = 300_000
 
 export interface ToleranceWindow {
   readonly nowMs: number

@@ -6,7 +6,7 @@ import { systemClock, systemRandom } from '../core/clock.ts'
 import type { Clock, Random } from '../core/clock.ts'
 import { invalidArgument } from '../core/errors.ts'
 import { checkOptions, oneOf, optional, positiveMs, withMethods } from '../core/options.ts'
-import { checkedMoment, onlyHeader, rawBody, unauthenticated } from './request.ts'
+import { checkedMoment, onlyHeader, rawBody, toleranceMsDefault, unauthenticated } from './request.ts'
 import type { WebhookScheme } from './request.ts'
 import { privateBytesOf, publicBytesOf, webhookKeys } from './signatures/keys.ts'
 import type { WebhookKey, WebhookSecret } from './signatures/keys.ts'
@@ -90,9 +90,6 @@ export interface StandardWebhooksOptions {
   readonly prefix?: 'webhook' | 'svix'
   readonly clock?: Pick<Clock, 'now'>
 }
-
-/** As the specification has it, and as every known sender does. */
-export const toleranceMsDefault = 300_000
 
 // A sender signs with every active secret, so there are two of them, or three. Each costs a comparison, and a verification with ed25519,
 // before anything is proven.

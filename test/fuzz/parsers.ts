@@ -2,7 +2,7 @@
 // than linear time. `parse` throws something else, or fails an assertion of its own, when the parser is wrong.
 
 import assert from 'node:assert/strict'
-import { createSecretKey } from 'node:crypto'
+import { createHmac, createSecretKey } from 'node:crypto'
 import { address, bytes, chosen, count, duration, list, parseCommand } from '../../src/cli/arguments.ts'
 import { canonicalJson } from '../../src/core/canonical-json.ts'
 import type { ErrorCode } from '../../src/core/errors.ts'
@@ -20,6 +20,7 @@ import { decodeStored, encodeAnswer, encodeNotStored } from '../../src/http/exch
 import { parseStrictJson } from '../../src/http/exchange/strict-json.ts'
 import { readEntry } from '../../src/stores/redis/entries.ts'
 import { seal, unseal } from '../../src/stores/redis-postgres/sealed.ts'
+import { createWebhookSigner, githubWebhooks, standardWebhooks, stripeWebhooks } from '../../src/webhooks.ts'
 
 export interface Parser {
   readonly name: string
@@ -321,4 +322,66 @@ const program: readonly Parser[] = [
   },
 ]
 
-export const parsers: readonly Parser[] = [...headers, ...forms, ...keys, ...values, ...stores, ...program]
+const hook = {
+  secret: 'whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw',
+  clock: { now: () => 1_700_000_000_000 },
+  body: Buffer.from('{"id":"evt_1"}'),
+}
+const hookSchemes = {
+  standard: standardWebhooks({ secrets: hook.secret, clock: hook.clock }),
+  stripe: stripeWebhooks({ secrets: hook.secret, clock: hook.clock }),
+  github: githubWebhooks({ secrets: hook.secret }),
+}
+const signedHook = createWebhookSigner({ secrets: hook.secret }).sign({
+  id: 'evt_1',
+  sentAtMs: hook.clock.now(),
+  body: hook.body,
+})
+const hmacOf = (text: string): string => createHmac('sha256', hook.secret).update(text).update(hook.body).digest('hex')
+const ofStripe = `t=1700000000,v1=${hmacOf('1700000000.')}`
+const ofGithub = `sha256=${hmacOf('')}`
+
+/** One header of a signed webhook is hostile: it is refused, or holds what the sender wrote there. */
+function webhookHeader(name: keyof typeof signedHook, input: Buffer): void {
+  const text = input.toString('latin1')
+  const headers = { ...signedHook, [name]: text }
+  hookSchemes.standard.verify({ headers, body: hook.body })
+  assert.ok(name === 'webhook-signature' ? text.split(' ').includes(signedHook[name]) : text === signedHook[name])
+}
+
+const webhooks: readonly Parser[] = [
+  ...(['webhook-id', 'webhook-timestamp', 'webhook-signature'] as const).map((name) => ({
+    name,
+    samples: [signedHook[name], `${signedHook[name]} v2,AAAA`, `${signedHook[name]}, ${signedHook[name]}`],
+    throws: 'UNAUTHENTICATED' as const,
+    parse: (input: Buffer) => webhookHeader(name, input),
+    heavy: [
+      (length: number) => times('v1,A ', length),
+      (length: number) => times(' ', length),
+      (length: number) => times('1', length),
+    ],
+  })),
+  {
+    name: 'Stripe-Signature',
+    samples: [ofStripe, `${ofStripe},v0=a`],
+    throws: 'UNAUTHENTICATED',
+    parse(input) {
+      const text = input.toString('latin1')
+      hookSchemes.stripe.verify({ headers: { 'stripe-signature': text }, body: hook.body })
+      for (const part of ofStripe.split(',')) assert.ok(text.split(',').includes(part))
+    },
+    heavy: [(length) => times('t=1,', length), (length) => times('v1=', length)],
+  },
+  {
+    name: 'the body of a webhook',
+    samples: [hook.body, '{}'],
+    throws: 'UNAUTHENTICATED',
+    parse(input) {
+      const headers = { 'x-hub-signature-256': ofGithub, 'x-github-delivery': 'd1' }
+      hookSchemes.github.verify({ headers, body: input })
+      assert.ok(input.equals(hook.body))
+    },
+  },
+]
+
+export const parsers: readonly Parser[] = [...headers, ...forms, ...keys, ...values, ...stores, ...program, ...webhooks]

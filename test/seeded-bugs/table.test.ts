@@ -16,7 +16,7 @@ const contracts = globSync(
   [
     'src/testing/store-contract/*.ts',
     'test/writes/contract/*.ts',
-    'test/{messages,sessions}/*-cases.ts',
+    'test/{messages,sessions,webhooks}/*-cases.ts',
     'test/client/*-contract.ts',
   ],
   { cwd: root },

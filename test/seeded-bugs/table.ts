@@ -28,6 +28,7 @@ import {
 import { sessionBugs } from './table/sessions.ts'
 import { simulationBugs } from './table/simulation.ts'
 import { webhookSenderBugs } from './table/webhooks-sender.ts'
+import { webhookBugs } from './table/webhooks-receiver.ts'
 import { writesBugs } from './table/writes.ts'
 
 export const seededBugs: readonly SeededBug[] = [
@@ -60,4 +61,5 @@ export const seededBugs: readonly SeededBug[] = [
   ...clientBugs,
   ...sessionBugs,
   ...webhookSenderBugs,
+  ...webhookBugs,
 ]

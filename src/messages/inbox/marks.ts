@@ -105,7 +105,8 @@ function triable(on: Table, id: string, attemptsMax: number): SqlStatement {
 }
 
 // The count of attempts need not outlive a crash of the server, so its commit does not wait for the disk. The transaction of the effect
-// commits after it, and takes it along.
+// commits after it, and takes it along. What is there already is not inserted: `on conflict do nothing` would wait for a handler that has
+// the row locked.
 async function receiveAtOnce(
   { database, table, scope }: Table,
   messages: readonly Identified[],
@@ -116,7 +117,9 @@ async function receiveAtOnce(
     given (id, fingerprint) as (values ${join(given, ', ')}),
     fresh as (
       insert into ${table} (scope, id, fingerprint, state, attempts, at_ms)
-      select ${scope}::text, id, fingerprint, 'r', 1, ${database.nowMs()} from given order by id
+      select ${scope}::text, id, fingerprint, 'r', 1, ${database.nowMs()} from given
+      where not exists (select 1 from ${table} as there where there.scope = ${scope}::text and there.id = given.id)
+      order by id
       on conflict do nothing returning id
     )
     select json_build_array(given.id, fresh.id is not null, known.state, known.attempts, known.fingerprint)::text as answer
