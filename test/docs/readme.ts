@@ -6,6 +6,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, expect, test } from 'vitest'
+import { newWebhookSecret } from '../../src/webhooks.ts'
 import { needs } from '../servers/needs.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { createPool } from '../subjects/postgres.ts'
@@ -16,7 +17,7 @@ const running = openPrograms()
 cpSync(join(root, 'test/docs/shop.ts'), join(running.folder, 'shop.ts'))
 afterAll(() => running[Symbol.dispose]())
 
-const [first, onExpress, inTransaction, saga, messages, client] = take('README.md')
+const [first, onExpress, inTransaction, saga, messages, client, webhooks] = take('README.md')
 const [contract] = take('docs/writing-a-store.md')
 const [encrypted] = take('docs/codecs.md')
 
@@ -89,6 +90,23 @@ test('the client asks again with the same key and the same bytes', async () => {
   expect(asked).toHaveLength(2)
   expect(new Set(asked).size).toBe(1)
   expect(asked[0]).toMatch(/ \{"order":"order-42","cents":500\}$/)
+})
+
+test('the receiver ships once for an event that is sent twice, and not at all for one that is not signed', async () => {
+  const sending = `
+import { createWebhookSigner } from 'onceonly/webhooks'
+const body = '{"type":"order.paid"}'
+const headers = { ...createWebhookSigner({ secrets: process.env['WEBHOOK_SECRET']! }).sign({ id: 'evt_42', sentAtMs: Date.now(), body }) }
+const server = app.listen(0, async () => {
+  const { port } = server.address() as { port: number }
+  const send = async (bytes: string) =>
+    (await fetch(\`http://localhost:\${port}/hooks\`, { method: 'POST', headers, body: bytes })).status
+  console.log(JSON.stringify([await send(body), await send(body), await send('{"type":"order.lost"}')]))
+  process.exit()
+})`
+  const env = { WEBHOOK_SECRET: newWebhookSecret() }
+  const said = await running.run('webhooks', `${webhooks!.code}${sending}`, [], env)
+  expect(said.split('\n')).toEqual(['ship evt_42', '[200,200,401]'])
 })
 
 test('the contract of docs/writing-a-store.md is a whole test file', async () => {

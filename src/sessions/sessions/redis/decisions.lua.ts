@@ -33,7 +33,7 @@ end
 `
 
 /** ARGV: leaseMs, tombstoneMs. */
-export const registerScript = /* lua */ `${opening}
+export const registerScript: string = /* lua */ `${opening}
 local nextEpoch = math.max((epoch or 0) + 1, now)
 local nextFence = math.max((fence or 0) + 1, nowUs)
 call('DEL', key)
@@ -42,14 +42,14 @@ keepUntil(now + tonumber(ARGV[1]), tonumber(ARGV[2]))
 return whole(nextEpoch)`
 
 /** ARGV: epoch, leaseMs, tombstoneMs. */
-export const keepAliveScript = /* lua */ `${opening}
+export const keepAliveScript: string = /* lua */ `${opening}
 local why = sessionRefusal(tonumber(ARGV[1]))
 if why then return refused(why) end
 keepUntil(now + tonumber(ARGV[2]), tonumber(ARGV[3]))
 return { 'done' }`
 
 /** ARGV: epoch, tombstoneMs. What is in flight finds its request gone. */
-export const closeScript = /* lua */ `${opening}
+export const closeScript: string = /* lua */ `${opening}
 local why = sessionRefusal(tonumber(ARGV[1]))
 if why then return refused(why) end
 call('DEL', key)
@@ -58,7 +58,7 @@ keepUntil(now, tonumber(ARGV[2]))
 return { 'done' }`
 
 /** ARGV: epoch, sequence, acknowledged, fingerprint, token, lease of the attempt, leaseMs, tombstoneMs, window, strict. */
-export const claimScript = /* lua */ `${opening}
+export const claimScript: string = /* lua */ `${opening}
 local sequence, acknowledged, window = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[9])
 local why = sessionRefusal(tonumber(ARGV[1]))
 if why then return refused(why) end
@@ -97,7 +97,7 @@ call('HSET', key, 'r' .. ARGV[2], ARGV[5] .. ' ' .. attempt .. ' ' .. heldFence 
 return { 'granted', how, attempt, heldFence }`
 
 /** ARGV: epoch, sequence, token, fence, what, and the lease of the attempt or the outcome. */
-export const writeScript = /* lua */ `${opening}
+export const writeScript: string = /* lua */ `${opening}
 if not epoch then return { 'lost' } end
 if epoch ~= tonumber(ARGV[1]) then return refused('FENCED') end
 if isClosed then return refused('SESSION_EXPIRED') end
@@ -117,7 +117,7 @@ elseif call('HEXISTS', key, 'o' .. ARGV[2]) == 0 then
 end
 return { 'done' }`
 
-export const showScript = /* lua */ `${opening}
+export const showScript: string = /* lua */ `${opening}
 if not epoch then return false end
 local requests = 0
 for _, name in ipairs(call('HKEYS', key)) do
