@@ -2,14 +2,11 @@
 // `process.ts receiver DATABASE PORT SECRET`.
 import { once as happened } from 'node:events'
 import { createServer } from 'node:http'
-import type { IncomingMessage } from 'node:http'
-import { buffer } from 'node:stream/consumers'
 import pg from 'pg'
 import { createOnce } from '../../../src/core/once.ts'
-import { createInbox } from '../../../src/messages/inbox.ts'
 import { createOutbox, createRelay } from '../../../src/messages/outbox.ts'
 import { postgresStore } from '../../../src/stores/postgres.ts'
-import { createWebhookSender, standardWebhooks } from '../../../src/webhooks.ts'
+import { createWebhookReceiver, createWebhookSender, standardWebhooks } from '../../../src/webhooks.ts'
 
 export type ChainRole = 'sender' | 'receiver'
 
@@ -32,21 +29,15 @@ function sender(pool: pg.Pool): () => Promise<void> {
 
 async function receiver(pool: pg.Pool, port: number, secret: string): Promise<() => Promise<void>> {
   const once = createOnce({ store: postgresStore({ pool }), scope: 'customer' })
-  const scheme = standardWebhooks({ secrets: secret })
   // Every kill counts as an attempt, and no event is to blame for it.
-  const inbox = createInbox(once, { consumer: 'ledger', attempts: 1_000 })
-  const receive = async (req: IncomingMessage): Promise<void> => {
-    const body = await buffer(req)
-    await pool.query('insert into arrivals (id) values ($1)', [req.headers['webhook-id']])
-    const { id } = scheme.verify({ headers: req.headers, body })
-    await inbox.handle({ id, topic: 'hooks', body, headers: {}, raw: undefined }, (tx) =>
-      tx.query('insert into ledger (id) values ($1)', [id]),
-    )
-  }
+  const options = { consumer: 'ledger', scheme: standardWebhooks({ secrets: secret }), attempts: 1_000 }
+  const receiving = createWebhookReceiver(once, options, async (tx, event) => {
+    await tx.query('insert into ledger (id) values ($1)', [event.id])
+  })
   const server = createServer((req, res) => {
-    receive(req).then(
-      () => res.end(),
-      () => res.writeHead(503).end(),
+    void pool.query('insert into arrivals (id) values ($1)', [req.headers['webhook-id']]).then(
+      () => receiving.node(req, res),
+      () => res.destroy(),
     )
   })
   server.listen(port, '127.0.0.1')
