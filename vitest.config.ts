@@ -28,7 +28,7 @@ export default defineConfig({
   test: {
     globalSetup: ['test/servers/global-setup.ts'],
     // Most of the time a test waits for a process or a server; the default on two cores would be one worker.
-    maxWorkers: Math.max(2, availableParallelism() - 1),
+    maxWorkers: Math.max(3, availableParallelism() - 1),
     reporters: ['default', './test/reporter.ts'],
     projects: [
       {
