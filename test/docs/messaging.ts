@@ -3,29 +3,13 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, expect, test } from 'vitest'
-import { root, take } from './blocks.ts'
-import { openPrograms } from './programs.ts'
+import { expect, test } from 'vitest'
+import { root } from './blocks.ts'
+import { testPrinting } from './programs.ts'
 
 const text = readFileSync(join(root, 'docs', 'messaging.md'), 'utf8')
 
-const programs = text
-  .split(/^### /m)
-  .slice(1)
-  .filter((section) => section.includes('It prints\n'))
-  .map((section) => ({
-    heading: section.split('\n', 1)[0]!,
-    code: /```ts\n([^]*?)```/.exec(section)![1]!,
-    prints: /It prints\n\n```\n([^]*?)```/.exec(section)![1]!,
-  }))
-
-const running = openPrograms()
-afterAll(() => running[Symbol.dispose]())
-take('docs/messaging.md', (code) => programs.some((program) => program.code === code))
-
-test.each(programs)('$heading', async ({ heading, code, prints }) => {
-  expect(await running.run(heading.replaceAll(/\W+/g, '-'), code)).toBe(prints.trim())
-})
+testPrinting('docs/messaging.md')
 
 test('every answer and every code of an inbox is listed, and no other', () => {
   const rowsOf = (head: string): string[] =>

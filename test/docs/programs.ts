@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
-import { root } from './blocks.ts'
+import { afterAll, expect, test } from 'vitest'
+import { root, take } from './blocks.ts'
 
 export interface Programs extends Disposable {
   readonly folder: string
@@ -36,6 +37,24 @@ export function openPrograms(): Programs {
     },
     [Symbol.dispose]: () => rmSync(folder, { recursive: true, force: true }),
   }
+}
+
+/** The sections of a page that say what their program prints: each is a test that runs it. */
+export function testPrinting(page: string): void {
+  const sections = readFileSync(join(root, page), 'utf8').split(/^### /m).slice(1)
+  const programs = sections
+    .filter((section) => section.includes('It prints\n'))
+    .map((section) => ({
+      heading: section.split('\n', 1)[0]!,
+      code: /```ts\n([^]*?)```/.exec(section)![1]!,
+      prints: /It prints\n\n```\n([^]*?)```/.exec(section)![1]!,
+    }))
+  const running = openPrograms()
+  afterAll(() => running[Symbol.dispose]())
+  take(page, (code) => programs.some((program) => program.code === code))
+  test.each(programs)('$heading', async ({ heading, code, prints }) => {
+    expect(await running.run(heading.replaceAll(/\W+/g, '-'), code)).toBe(prints.trim())
+  })
 }
 
 const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {

@@ -24,6 +24,19 @@ const applying =
   (make: (apply: Apply, sound: Sessions) => Apply): Broken =>
   (sound) => ({ ...sound, apply: make(sound.apply as Apply, sound) as Sessions['apply'] })
 
+// Sessions that take every failure for one of this kind.
+const throwing = (Failure: new (message: string) => Error): Broken =>
+  applying(
+    (apply) => (request, effect) =>
+      apply(request, async (tx, given) => {
+        try {
+          return await effect(tx, given)
+        } catch (error) {
+          throw new Failure((error as Error).message)
+        }
+      }),
+  )
+
 const isRefusal = (error: unknown, code: string): boolean => error instanceof OnceError && error.code === code
 
 // What all processes of a broken service share, in the place of its database.
@@ -84,31 +97,9 @@ const broken: readonly [what: string, noticedBy: string, make: Broken][] = [
   [
     'store a server failure as the answer',
     'a server failure is no answer: its effect is not kept where the database can, and the retry runs it',
-    applying(
-      (apply) => (request, effect) =>
-        apply(request, async (tx, given) => {
-          try {
-            return await effect(tx, given)
-          } catch (error) {
-            throw new FinalError((error as Error).message)
-          }
-        }),
-    ),
+    throwing(FinalError),
   ],
-  [
-    'take a business failure for none',
-    'a business failure is the answer, and is given again',
-    applying(
-      (apply) => (request, effect) =>
-        apply(request, async (tx, given) => {
-          try {
-            return await effect(tx, given)
-          } catch (error) {
-            throw new Error((error as Error).message)
-          }
-        }),
-    ),
-  ],
+  ['take a business failure for none', 'a business failure is the answer, and is given again', throwing(Error)],
   [
     'store answers as text',
     'answers are replayed as they were given: bytes, nothing, null, lists',
