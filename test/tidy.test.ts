@@ -28,7 +28,7 @@ const arrows: Readonly<Record<string, readonly string[]>> = {
   core: [],
   clients: [],
   stores: ['clients'],
-  http: ['sessions'],
+  http: [],
   messages: ['clients'],
   sessions: ['clients'],
   webhooks: ['clients', 'messages', 'http'],
