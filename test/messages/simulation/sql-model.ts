@@ -166,7 +166,7 @@ function scan(
 
 const shapes = {
   receive:
-    /^with unsynced as \(.+?\), given \(id, fingerprint\) as \(values (?<given>.+?)\), fresh as \( insert into (?<table>\w+) \((?<columns>[\w, ]+)\) select (?<cells>.+?) from given order by id on conflict do nothing returning id \) select json_build_array/,
+    /^with unsynced as \(.+?\), given \(id, fingerprint\) as \(values (?<given>.+?)\), fresh as \( insert into (?<table>\w+) \((?<columns>[\w, ]+)\) select (?<cells>.+?) from given where not exists \(select 1 from \k<table> as there where there.scope = \$\d+::text and there.id = given.id\) order by id on conflict do nothing returning id \) select json_build_array/,
   take: /^with ours as \((?<sub>.+?)\) update (?<table>\w+) as mark set (?<set>.+?) from ours where mark.scope = ours.scope and mark.id = ours.id returning mark.id as answer$/,
   insert:
     /^insert (?:ignore )?into (?<table>\w+) \((?<columns>[\w, ]+)\) values (?<tuples>\(.+?\))(?<greater> on (?:conflict \(scope, entity\) do update set|duplicate key update) version = .+)?(?: on conflict do nothing)?$/,
@@ -207,7 +207,12 @@ function parse(statement: SqlStatement): Parsed {
     parsed.set(raw, { shape, parts })
     return { shape, parts }
   }
-  throw new Error(`Bug! The model does not know this statement: ${text}`)
+  const bug = new Error(`Bug! The model does not know this statement: ${text}`)
+  // The inbox would take it for a database that is down, and try again for ever.
+  queueMicrotask(() => {
+    throw bug
+  })
+  throw bug
 }
 
 async function execute(server: Server, tx: ModelTransaction, statement: SqlStatement): Promise<readonly string[]> {
@@ -378,8 +383,10 @@ async function receive(running: Running, { given, table, columns, cells }: Parts
       .map((text) => (text === 'id' ? id! : text === 'fingerprint' ? fingerprint! : termOf(running, text)))
     const row = Object.fromEntries(names.map((column, index) => [column, values[index]!]))
     const name = nameOf(table!, keyOf(table!, row))
-    if (!server.committed.inbox.has(name)) await lock(server, tx, name, 'wait')
-    const isFresh = !server.committed.inbox.has(name)
+    // What was there when the statement began is not inserted, and so not waited for.
+    const isThere = (): boolean => before.has(name) || server.committed.inbox.has(name)
+    if (!isThere()) await lock(server, tx, name, 'wait')
+    const isFresh = !isThere()
     if (isFresh) tx.writes.set(name, row)
     const known = before.get(name)
     answers.push(
