@@ -87,7 +87,9 @@ needs('rabbitmq', { ours: true }).describe('RabbitMQ', () => {
     const topic = 'orders'
     const first = await connect(server.url)
     const channel = await first.createChannel()
-    await channel.assertQueue(topic, { durable: true, arguments: { 'x-queue-type': 'quorum', 'x-delivery-limit': -1 } })
+    // Without a single active consumer a queue that comes back may send later messages before those that were in hand.
+    const settings = { 'x-queue-type': 'quorum', 'x-delivery-limit': -1, 'x-single-active-consumer': true }
+    await channel.assertQueue(topic, { durable: true, arguments: settings })
     await first.close()
     await server.queueKept(topic)
     await crashAndCompare({
