@@ -59,7 +59,7 @@ export async function judge(
   if (isAudited) checkAudit(history, report)
   const lives = isAudited ? livesOf(history) : livesWithoutAudit(history)
   checkCalls(history, lives, report)
-  checkExecutions(history, lives, Infinity, report)
+  checkExecutions({ ...history, operations: withoutUnbegun(history) }, lives, Infinity, report)
   checkEnds(history, report)
   checkOutcomes(history, report)
   checkZombies(lines, history, report)
@@ -183,6 +183,21 @@ function livesWithoutAudit(history: History): Lives {
 }
 
 /** Every key that was asked for has ended. A key that must not be run again may be in doubt instead. */
+/**
+ * A key is given back as open only after its effect began. Not so an attempt of an operation that could not read its records: it gives the
+ * key back before anything has begun, and the records say what did begin before.
+ */
+function withoutUnbegun({ operations, executions }: History): StoreOperation[] {
+  const begun = new Set(executions.map(({ token }) => token))
+  return operations.filter(
+    (operation) =>
+      operation.call !== 'release' ||
+      operation.how !== 'open' ||
+      begun.has(operation.token) ||
+      !operation.key.includes('/operations/'),
+  )
+}
+
 function checkEnds(history: History, report: (found: Found) => void): void {
   const told = new Map<string, string>()
   for (const { key, phase, answer } of history.calls) {
