@@ -1,11 +1,11 @@
 // Sessions in memory and on SQLite. The servers are in test/sessions/sessions.test.ts.
 
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { startSqliteMessages } from '../../test/messages/grounds.ts'
-import { sessionCases } from '../../test/sessions/session-cases.ts'
+import { testSessions } from '../../test/sessions/session-cases.ts'
 import { runAgainstModel } from '../../test/sessions/against-model.ts'
-import { memorySessions, sessionSubject, sqlSessions } from '../../test/sessions/session-subject.ts'
-import type { SessionSubject, SessionsGround } from '../../test/sessions/session-subject.ts'
+import { memorySessions, sqlSessions } from '../../test/sessions/session-subject.ts'
+import type { SessionsGround } from '../../test/sessions/session-subject.ts'
 import { memoryStore } from '../stores/memory.ts'
 import { createSessions } from './sessions.ts'
 
@@ -16,20 +16,7 @@ const grounds: Readonly<Record<string, () => Promise<SessionsGround>>> = {
 
 for (const [where, start] of Object.entries(grounds)) {
   describe(where, () => {
-    let ground: SessionsGround
-    beforeAll(async () => {
-      ground = await start()
-    })
-    afterAll(() => ground[Symbol.asyncDispose]())
-    const trying = async (check: (subject: SessionSubject) => Promise<void>): Promise<void> => {
-      const subject = await sessionSubject(ground)
-      try {
-        await check(subject)
-      } finally {
-        await subject.close()
-      }
-    }
-    for (const [what, check] of Object.entries(sessionCases)) test(what, () => trying(check))
+    const trying = testSessions(start)
 
     test('random calls: every answer and all that is stored is what the model has', async () => {
       const runs = where === 'in memory' ? 40 : 3

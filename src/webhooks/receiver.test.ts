@@ -1,10 +1,9 @@
 // The receiver of webhooks on the stores that need no server.
 
 import { createHmac } from 'node:crypto'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { startSqliteMessages } from '../../test/messages/grounds.ts'
-import type { MessagesGround } from '../../test/messages/grounds.ts'
-import { embeddedCases, receiverCases, receiverSubject, shown } from '../../test/webhooks/receiver-cases.ts'
+import { embeddedCases, receiverCases, shown, testReceiver } from '../../test/webhooks/receiver-cases.ts'
 import { scheme, sent } from '../../test/webhooks/signed.ts'
 import { createOnce } from '../core/once.ts'
 import { memoryStore } from '../stores/memory.ts'
@@ -19,21 +18,7 @@ import {
 import type { WebhookReceiver, WebhookReceiverOptions } from '../webhooks.ts'
 
 describe('on SQLite', () => {
-  let ground: MessagesGround
-  beforeAll(async () => {
-    ground = await startSqliteMessages()
-  })
-  afterAll(() => ground[Symbol.asyncDispose]())
-  for (const [what, check] of Object.entries({ ...receiverCases, ...embeddedCases })) {
-    test(what, async () => {
-      const subject = await receiverSubject(ground)
-      try {
-        await check(subject)
-      } finally {
-        await subject.close()
-      }
-    })
-  }
+  testReceiver(startSqliteMessages, { ...receiverCases, ...embeddedCases })
 })
 
 const hourMs = 3_600_000

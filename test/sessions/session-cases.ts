@@ -1,10 +1,11 @@
 // What sessions promise on every database. Each case is a function of a subject, so that sessions which are wrong on purpose can be given
 // to it (broken-sessions.test.ts). Refusals are compared as values: what is wrong fails by an assertion.
-import { expect } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { FinalError, OnceError } from '../../src/index.ts'
 import type { ClientSession, SessionRequest, Sessions } from '../../src/sessions/sessions.ts'
 import { eventually } from '../messages/eventually.ts'
-import type { SessionServer, SessionSubject } from './session-subject.ts'
+import { sessionSubject } from './session-subject.ts'
+import type { SessionServer, SessionsGround, SessionSubject } from './session-subject.ts'
 
 export type SessionCase = (subject: SessionSubject) => Promise<void>
 
@@ -510,4 +511,23 @@ export const sessionCases: Readonly<Record<string, SessionCase>> = {
     expect(await ask(server, session, sequence, greatest)).toBe('the last again')
     expect(await server.sessions.show(session.session)).toMatchObject({ floor: sequence - 1, last: sequence })
   },
+}
+
+/** A test for each case, on a ground that all of them share. Returns what gives a check of one's own a subject. */
+export function testSessions(start: () => Promise<SessionsGround>): (check: SessionCase) => Promise<void> {
+  let ground: SessionsGround
+  beforeAll(async () => {
+    ground = await start()
+  })
+  afterAll(() => ground[Symbol.asyncDispose]())
+  const trying = async (check: SessionCase): Promise<void> => {
+    const subject = await sessionSubject(ground)
+    try {
+      await check(subject)
+    } finally {
+      await subject.close()
+    }
+  }
+  for (const [what, check] of Object.entries(sessionCases)) test(what, () => trying(check))
+  return trying
 }

@@ -1,6 +1,6 @@
 // What a receiver of webhooks must do on every SQL database. A case is given a subject of its own.
 import { createHmac } from 'node:crypto'
-import { expect } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createOnce } from '../../src/index.ts'
 import type { Answer } from '../../src/http/exchange.ts'
 import { createWebhookReceiver, stripeWebhooks } from '../../src/webhooks.ts'
@@ -235,6 +235,23 @@ export const receiverCases: Readonly<Record<string, (subject: ReceiverSubject) =
 
 /** SQLite has one writer: a second delivery waits for it, and is told that the store is busy. */
 export const serverCases: typeof receiverCases = {
+  async 'a database that is gone is 503 with Retry-After, and the event is handled when it is back'({
+    ground,
+    process,
+  }) {
+    const { receiver } = await process()
+    await ground.proxy!.setMode('refuse')
+    ground.proxy!.resetConnections()
+    expect(shown(await receiver.respond(sent('e1')))).toEqual({
+      status: 503,
+      code: 'webhook-store-unavailable',
+      retryAfter: '1',
+    })
+    await ground.proxy!.setMode('pass')
+    expect(shown(await receiver.respond(sent('e1')))).toEqual({ status: 200, is: 'handled' })
+    expect(await ground.effects()).toEqual(['e1'])
+  },
+
   async 'an event that is in hand is answered 503 with Retry-After, and 200 when it is settled'({ ground, process }) {
     const entered = Promise.withResolvers<void>()
     const gate = Promise.withResolvers<void>()
@@ -277,4 +294,23 @@ export const embeddedCases: typeof receiverCases = {
     await worker.stop()
     expect(await ground.effects()).toEqual(['e1'])
   },
+}
+
+/** A test for each case, on a ground that all of them share. */
+export function testReceiver(start: () => Promise<MessagesGround>, cases: typeof receiverCases): void {
+  let ground: MessagesGround
+  beforeAll(async () => {
+    ground = await start()
+  })
+  afterAll(() => ground[Symbol.asyncDispose]())
+  for (const [what, check] of Object.entries(cases)) {
+    test(what, async () => {
+      const subject = await receiverSubject(ground)
+      try {
+        await check(subject)
+      } finally {
+        await subject.close()
+      }
+    })
+  }
 }

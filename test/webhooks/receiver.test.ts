@@ -2,55 +2,22 @@
 import { spawn } from 'node:child_process'
 import { once as onceEmitted } from 'node:events'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect } from 'vitest'
 import { createOnce } from '../../src/index.ts'
 import { postgresStore } from '../../src/stores/postgres.ts'
 import { createWebhookReceiver } from '../../src/webhooks.ts'
 import { eventually } from '../messages/eventually.ts'
-import { grounds, type MessagesGround } from '../messages/grounds.ts'
+import { grounds } from '../messages/grounds.ts'
 import { needs } from '../servers/needs.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { createPool } from '../subjects/postgres.ts'
-import { receiverCases, receiverSubject, serverCases, shown } from './receiver-cases.ts'
-import { scheme, sent } from './signed.ts'
+import { receiverCases, serverCases, testReceiver } from './receiver-cases.ts'
+import { scheme } from './signed.ts'
 
 for (const { name, server, start } of grounds) {
   if (server === undefined) continue
   needs(server, { ours: true }).describe(`webhooks on ${name}`, () => {
-    let ground: MessagesGround
-    beforeAll(async () => {
-      ground = await start()
-    })
-    afterAll(() => ground[Symbol.asyncDispose]())
-    for (const [what, check] of Object.entries({ ...receiverCases, ...serverCases })) {
-      test(what, async () => {
-        const subject = await receiverSubject(ground)
-        try {
-          await check(subject)
-        } finally {
-          await subject.close()
-        }
-      })
-    }
-
-    test('a database that is gone is 503 with Retry-After, and the event is handled when it is back', async () => {
-      const subject = await receiverSubject(ground)
-      try {
-        const { receiver } = await subject.process()
-        await ground.proxy!.setMode('refuse')
-        ground.proxy!.resetConnections()
-        expect(shown(await receiver.respond(sent('e1')))).toEqual({
-          status: 503,
-          code: 'webhook-store-unavailable',
-          retryAfter: '1',
-        })
-        await ground.proxy!.setMode('pass')
-        expect(shown(await receiver.respond(sent('e1')))).toEqual({ status: 200, is: 'handled' })
-        expect(await ground.effects()).toEqual(['e1'])
-      } finally {
-        await subject.close()
-      }
-    })
+    testReceiver(start, { ...receiverCases, ...serverCases })
   })
 }
 
