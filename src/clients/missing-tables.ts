@@ -8,23 +8,27 @@ export type CuredRoom = 'inbox' | 'outbox' | 'sessions' | 'webhooks'
 
 const missing = /no such table|does not exist|doesn't exist|is missing/
 
+/** How the database says that a table with this in its name is missing, or undefined. A client's error can be the cause of another one. */
+export function missingTableIn(error: unknown, name: string): string | undefined {
+  let current = error
+  for (let depth = 0; depth < 5 && current instanceof Error; depth++) {
+    const { message, cause } = current
+    // The store's own cure creates the tables of the store.
+    if (missing.test(message) && message.includes(name)) return message.split(' Run ', 1)[0]
+    current = cause
+  }
+  return undefined
+}
+
 /**
  * The same error, or one that names the cure where a table is missing. `what` is in the name of the table, and `${what}.migrate()`
  * creates it.
  */
 export function orMissingTable(error: unknown, what: CuredRoom): unknown {
-  let current = error
-  // A client's error can be the cause of another one.
-  for (let depth = 0; depth < 5 && current instanceof Error; depth++) {
-    if (missing.test(current.message) && current.message.includes(what)) {
-      // The store's own cure creates the tables of the store.
-      const found = current.message.split(' Run ', 1)[0]!
-      const message = `A table of the ${what} is missing: ${found}. Run "await ${what}.migrate()" once, or give the SQL of its schema() to your own migrations.`
-      return new OnceError('SCHEMA_MISSING', { message, cause: error })
-    }
-    current = current.cause
-  }
-  return error
+  const found = missingTableIn(error, what)
+  if (found === undefined) return error
+  const message = `A table of the ${what} is missing: ${found}. Run "await ${what}.migrate()" once, or give the SQL of its schema() to your own migrations.`
+  return new OnceError('SCHEMA_MISSING', { message, cause: error })
 }
 
 /** The same database, whose statements say so. */

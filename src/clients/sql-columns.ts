@@ -3,7 +3,7 @@
 // has is passed over.
 
 import type { SqlDatabase } from './sql-database.ts'
-import { join, sql } from './sql-statement.ts'
+import { join, piece, sql } from './sql-statement.ts'
 import type { SqlStatement, SqlValue } from './sql-statement.ts'
 
 export interface Columns {
@@ -24,8 +24,6 @@ export interface Columns {
   readonly forShare: SqlStatement
 }
 
-const text = (whole: string): SqlStatement => ({ texts: [whole], values: [] })
-
 const wrapped: Record<SqlDatabase['dialect'], (columns: SqlStatement) => SqlStatement> = {
   postgres: (columns) => sql`json_build_array(${columns})::text as answer`,
   mysql: (columns) => sql`cast(json_array(${columns}) as char) as answer`,
@@ -39,13 +37,18 @@ export function columnsOf(dialect: SqlDatabase['dialect']): Columns {
     row: (...columns) => wrapped[dialect](join(columns, ', ')),
     name: (column) => (isMysql ? sql`hex(${column})` : column),
     readName: (read) => (isMysql ? Buffer.from(read as string, 'hex').toString() : (read as string)),
-    insert: text(isMysql ? 'insert ignore into' : 'insert into'),
-    orNothing: text(isMysql ? '' : 'on conflict do nothing'),
+    insert: piece(isMysql ? 'insert ignore into' : 'insert into'),
+    orNothing: piece(isMysql ? '' : 'on conflict do nothing'),
     // SQLite has one writer: whoever could have the row has ended.
-    skipLocked: text(dialect === 'sqlite' ? '' : 'for update skip locked'),
-    forUpdate: text(dialect === 'sqlite' ? '' : 'for update'),
-    forShare: text({ sqlite: '', postgres: 'for share', mysql: 'lock in share mode' }[dialect]),
+    skipLocked: piece(dialect === 'sqlite' ? '' : 'for update skip locked'),
+    forUpdate: piece(dialect === 'sqlite' ? '' : 'for update'),
+    forShare: piece({ sqlite: '', postgres: 'for share', mysql: 'lock in share mode' }[dialect]),
   }
+}
+
+/** Columns that are written out, as one text for `read`. */
+export function jsonRow({ dialect }: Pick<SqlDatabase, 'dialect'>, columns: string): SqlStatement {
+  return wrapped[dialect](piece(columns))
 }
 
 /** Is one of these. */

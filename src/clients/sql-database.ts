@@ -5,7 +5,6 @@
 // how a client maps names and types.
 
 import type { Key } from '../core/key.ts'
-import { piece } from './sql-statement.ts'
 import type { SqlStatement } from './sql-statement.ts'
 
 export type SqlDialect = 'postgres' | 'mysql' | 'sqlite'
@@ -59,12 +58,4 @@ export function offerDatabase<S extends object>(store: S, database: SqlDatabase)
 /** Undefined for a store that has no SQL database, or that was wrapped by somebody's own code. */
 export function databaseOf(store: object): SqlDatabase | undefined {
   return databases.get(store)
-}
-
-/** One text for a row: a JSON array of its columns. */
-export function jsonRow({ dialect }: Pick<SqlDatabase, 'dialect'>, columns: string): SqlStatement {
-  if (dialect === 'postgres') return piece(`json_build_array(${columns})::text as answer`)
-  return piece(
-    dialect === 'mysql' ? `cast(json_array(${columns}) as char) as answer` : `json_array(${columns}) as answer`,
-  )
 }

@@ -2,6 +2,7 @@
 // transaction. Opening is one insert that leaves a row which is there alone. What changes a record locks its row first.
 
 import { hash } from 'node:crypto'
+import { missingTableIn } from '../../clients/missing-tables.ts'
 import { databaseOf } from '../../clients/sql-database.ts'
 import type { SqlDatabase, SqlSession } from '../../clients/sql-database.ts'
 import { sql } from '../../clients/sql-statement.ts'
@@ -147,15 +148,12 @@ function forUpdate({ dialect }: SqlDatabase): SqlStatement {
   return dialect === 'sqlite' ? sql`` : sql`for update`
 }
 
-const isMissing = /no such table|does not exist|doesn't exist|is missing/
-
 /** A table that is missing is an error that says which call creates it. */
 async function cured<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (error) {
-    const texts = [error, (error as Error).cause].map((each) => (each instanceof Error ? each.message : ''))
-    if (!texts.some((text) => isMissing.test(text) && text.includes('client_keys'))) throw error
+    if (missingTableIn(error, 'client_keys') === undefined) throw error
     throw new OnceError('SCHEMA_MISSING', {
       message:
         'The table of the client keys is missing. Nothing was sent. Run "await keys.migrate()" once, or give the SQL of keys.schema() to your own migrations.',

@@ -1,6 +1,6 @@
 // Rows that could not be sent, for people: dead letters, and what sends them again.
 
-import { jsonRow } from '../../clients/sql-database.ts'
+import { jsonRow } from '../../clients/sql-columns.ts'
 import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { aString, checkGiven, oneOf, optional, positiveInteger } from '../../core/options.ts'

@@ -1,7 +1,7 @@
 // Finds rows that are not sent. A cursor per lane is enough, as nothing can commit behind it: a later row of the lane waits for the lock,
 // and gets a higher position. A cursor over all lanes would lose the rows of a slow transaction.
 
-import { jsonRow } from '../../clients/sql-database.ts'
+import { jsonRow } from '../../clients/sql-columns.ts'
 import { integer, join, piece, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import type { HeldShard, RelayRow, RelaySource } from '../relay.ts'

@@ -3,7 +3,7 @@
 // left alone while a transaction that has written to it is open, or a row in it is neither sent nor held. On MySQL and SQLite, which
 // empty a table only by ending the caller's transactions or not at all, sent rows are deleted in bounded numbers, lane by lane.
 
-import { jsonRow } from '../../clients/sql-database.ts'
+import { jsonRow } from '../../clients/sql-columns.ts'
 import { integer, piece, sql } from '../../clients/sql-statement.ts'
 import { newId } from '../../core/key.ts'
 import type { RelaySource } from '../relay.ts'

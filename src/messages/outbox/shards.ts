@@ -1,7 +1,7 @@
 // Who works on which shard. A lease decides when another relay may take a shard, by the database's clock. Only the epoch, which grows
 // with every take, decides who may write.
 
-import { jsonRow } from '../../clients/sql-database.ts'
+import { jsonRow } from '../../clients/sql-columns.ts'
 import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import type { RelaySource, ShardLease } from '../relay.ts'

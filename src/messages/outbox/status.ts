@@ -1,6 +1,6 @@
 // How far behind the relay is, for people and for metrics.
 
-import { jsonRow } from '../../clients/sql-database.ts'
+import { jsonRow } from '../../clients/sql-columns.ts'
 import { integer, sql } from '../../clients/sql-statement.ts'
 import type { RelaySource, RelayStatus } from '../relay.ts'
 import { allCursors } from './retention.ts'

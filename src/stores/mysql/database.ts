@@ -4,7 +4,7 @@
 import { answersOf, senderOf } from '../../clients/mysql.ts'
 import type { MysqlHeldConnection, MysqlSend } from '../../clients/mysql.ts'
 import type { SqlDatabase, SqlSession, SqlTransaction } from '../../clients/sql-database.ts'
-import { textOf } from '../../clients/sql-statement.ts'
+import { piece, textOf } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
@@ -17,12 +17,11 @@ import { abandon, notCommitted, rollback } from './transactions.ts'
 export function mysqlDatabase<Client>(context: MysqlContext<Client>): SqlDatabase<Client> {
   const { table, clock, connections, ready } = context
   const tableName = (suffix: string): string => `\`${table}_${suffix}\``
-  const text = (whole: string): SqlStatement => ({ texts: [whole], values: [] })
   return {
     dialect: 'mysql',
     tableName,
-    table: (suffix) => text(tableName(suffix)),
-    nowMs: () => text(`(${clockSql} div 1000)`),
+    table: (suffix) => piece(tableName(suffix)),
+    nowMs: () => piece(`(${clockSql} div 1000)`),
     isConflict,
     ...databaseCalls({
       clock,

@@ -4,6 +4,7 @@
 import { postgresTransactionOf } from '../../clients/postgres.ts'
 import type { PostgresConnection, PostgresOpenTransaction } from '../../clients/postgres.ts'
 import type { SqlDatabase, SqlSession, SqlTransaction } from '../../clients/sql-database.ts'
+import { piece } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { systemRandom } from '../../core/clock.ts'
 import type { Key } from '../../core/key.ts'
@@ -17,12 +18,11 @@ import { commitLast, rollback } from './transactions.ts'
 export function postgresDatabase<Client>(context: PostgresContext<Client>): SqlDatabase<Client> {
   const { names, clock, connections, ready } = context
   const tableName = (suffix: string): string => qualified(names, `_${suffix}`)
-  const text = (whole: string): SqlStatement => ({ texts: [whole], values: [] })
   return {
     dialect: 'postgres',
     tableName,
-    table: (suffix) => text(tableName(suffix)),
-    nowMs: () => text(clockMs),
+    table: (suffix) => piece(tableName(suffix)),
+    nowMs: () => piece(clockMs),
     isConflict,
     ...databaseCalls({
       clock,

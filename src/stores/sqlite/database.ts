@@ -4,7 +4,7 @@
 import { inTransaction, prepare, rollBack } from '../../clients/sqlite.ts'
 import type { SqliteDatabase, SqliteValue } from '../../clients/sqlite.ts'
 import type { SqlDatabase, SqlSession } from '../../clients/sql-database.ts'
-import { sql, textOf } from '../../clients/sql-statement.ts'
+import { piece, sql, textOf } from '../../clients/sql-statement.ts'
 import type { SqlStatement, SqlValue } from '../../clients/sql-statement.ts'
 import { invalidArgument, OnceError } from '../../core/errors.ts'
 import type { SqliteCalls, SqliteGround } from './batches.ts'
@@ -41,7 +41,7 @@ export function sqliteDatabase(
   return {
     dialect: 'sqlite',
     tableName,
-    table: (suffix) => ({ texts: [tableName(suffix)], values: [] }),
+    table: (suffix) => piece(tableName(suffix)),
     nowMs: () => sql`${ground.moments.now()}`,
     isConflict,
     query: async (statement) =>

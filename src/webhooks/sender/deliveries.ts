@@ -1,6 +1,6 @@
 // Deliveries, for people: what was sent where, what came back, and sending it again.
 
-import { jsonRow } from '../../clients/sql-database.ts'
+import { jsonRow } from '../../clients/sql-columns.ts'
 import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { invalidArgument } from '../../core/errors.ts'

@@ -1,7 +1,7 @@
 // Endpoints: where webhooks go. Each belongs to one topic of the outbox, which is mostly a customer's account, so that no event can reach the
 // endpoint of another customer by a filter that was forgotten.
 
-import { jsonRow } from '../../clients/sql-database.ts'
+import { jsonRow } from '../../clients/sql-columns.ts'
 import type { SqlSession } from '../../clients/sql-database.ts'
 import { integer, join, piece, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'

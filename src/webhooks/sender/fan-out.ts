@@ -2,7 +2,7 @@
 // no second one, as there is one delivery per event and endpoint. Rows come in the order of their keys, each in a statement of its own, so
 // within a key the positions of deliveries are in that order, too, whatever a relay that has lost its shard still does.
 
-import { jsonRow } from '../../clients/sql-database.ts'
+import { jsonRow } from '../../clients/sql-columns.ts'
 import type { SqlSession } from '../../clients/sql-database.ts'
 import { integer, join, piece, sql } from '../../clients/sql-statement.ts'
 import { newId } from '../../core/key.ts'

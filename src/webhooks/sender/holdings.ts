@@ -2,7 +2,7 @@
 // process. The lease decides when another sender may take it, by the database's clock. Only the epoch, which grows with every take,
 // decides who may record what became of an attempt.
 
-import { jsonRow } from '../../clients/sql-database.ts'
+import { jsonRow } from '../../clients/sql-columns.ts'
 import type { SqlSession } from '../../clients/sql-database.ts'
 import { integer, join, piece, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
