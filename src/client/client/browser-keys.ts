@@ -1,5 +1,5 @@
-// Keys of a browser, shared by the tabs of one origin: in IndexedDB, whose transactions are atomic between tabs, or in Web Storage where
-// there is no IndexedDB. Web Storage has no transactions, so Web Locks keep the tabs apart.
+// Keys of a browser: in IndexedDB, whose transactions are atomic between the tabs of one origin, or in Web Storage where there is no
+// IndexedDB. Tabs run in processes, each with a copy of Web Storage that can be a moment old, and no lock makes it younger.
 
 import { advance, parseRecord } from '../pending.ts'
 import type { KeyStore, PendingRecord } from '../pending.ts'
@@ -36,14 +36,14 @@ interface Browser {
     setItem(name: string, value: string): void
     removeItem(name: string): void
   }
-  readonly navigator?: { readonly locks?: { request<T>(name: string, work: () => Promise<T>): Promise<T> } }
 }
 
 /** Reads what stands under an operation, and writes what the function returns: undefined leaves it, null removes it. */
 type Change = (operation: string, next: (standing?: PendingRecord) => PendingRecord | null | undefined) => Promise<void>
 
 /**
- * Keys in the browser's IndexedDB, or in its Web Storage where there is none. All tabs of an origin share them, and they survive a reload.
+ * Keys in the browser's IndexedDB, or in its Web Storage where there is none. They survive a reload, and all tabs of an origin share those
+ * in IndexedDB.
  *
  * @example
  * ```ts
@@ -132,8 +132,8 @@ export function indexedDbKeys(name = 'onceonly'): KeyStore {
 }
 
 /**
- * Keys in the browser's Web Storage, for where there is no IndexedDB. Tabs are kept apart by Web Locks. Without those, two tabs that begin
- * one operation in the same moment can have two keys.
+ * Keys in the browser's Web Storage, for where there is no IndexedDB. They survive a reload. Another tab sees them a moment later: two tabs
+ * that begin one operation in that moment have two keys.
  *
  * @example
  * ```ts
@@ -143,20 +143,17 @@ export function indexedDbKeys(name = 'onceonly'): KeyStore {
  * ```
  */
 export function webStorageKeys(name = 'onceonly'): KeyStore {
-  const { localStorage, navigator } = globalThis as unknown as Browser
+  const { localStorage } = globalThis as unknown as Browser
   const prefix = `${name}:`
   const read = (key: string): PendingRecord | undefined => {
     const text = localStorage.getItem(key)
     return text === null ? undefined : parseRecord(text, `localStorage ${key}`)
   }
   const change: Change = (operation, next) => {
-    const work = (): Promise<void> => {
-      const record = next(read(prefix + operation))
-      if (record) localStorage.setItem(prefix + operation, JSON.stringify(record))
-      if (record === null) localStorage.removeItem(prefix + operation)
-      return Promise.resolve()
-    }
-    return navigator?.locks ? navigator.locks.request(prefix, work) : work()
+    const record = next(read(prefix + operation))
+    if (record) localStorage.setItem(prefix + operation, JSON.stringify(record))
+    if (record === null) localStorage.removeItem(prefix + operation)
+    return Promise.resolve()
   }
   return keysOn(change, () => {
     const names = Array.from({ length: localStorage.length }, (_, index) => localStorage.key(index)!)

@@ -10,7 +10,7 @@ const byLibraries = (name: string): ReturnType<typeof byTest> => byTest('test/cl
 const inBrowser = (name: string): ReturnType<typeof byTest> => byTest('test/browser/client.test.ts', name, 'chromium')
 
 const indexedDb = 'indexedDb keeps the contract of key stores between two tabs'
-const webStorage = 'webStorage keeps the contract of key stores between two tabs'
+const webStorage = 'webStorage keeps the contract of key stores in one tab, and another tab sees a key soon'
 const sameKey = 'the key is kept before the first attempt, and every attempt has the same key and the same bytes'
 const late = 'nothing is sent again after the window: the outcome is unknown, and a person is asked'
 const gone = '410 of the server is unknown, and is never retried with another key'
