@@ -1,5 +1,5 @@
 // P13: what a million requests of a hundred clients leave behind. Rows are counted by the servers themselves: fields of hashes in Redis,
-// rows of the table in PostgreSQL (with fewer requests, as its commits are durable). Every client has half a window in flight.
+// rows of the table in PostgreSQL (with fewer requests, as its commits are durable). Every client has four requests in flight.
 
 import pg from 'pg'
 import { createSessions } from '../src/sessions/sessions.ts'

@@ -15,6 +15,7 @@ export const measuredPages: Readonly<Record<string, readonly string[]>> = {
   'http.md': ['http'],
   'messaging.md': ['outbox', 'messages'],
   'client.md': ['client'],
+  'sessions.md': ['sessions'],
   'webhooks.md': ['webhooks'],
 }
 
