@@ -114,6 +114,7 @@ const simulated = {
   inbox: 'The inbox',
   relay: 'The relay',
   chain: 'Outbox, relay, broker and inbox together',
+  sessions: 'Sessions',
 } as const
 
 function simulationLine(what: string, { seed, seconds, counts, failed }: Simulation): string {
@@ -139,6 +140,14 @@ function simulationLine(what: string, { seed, seconds, counts, failed }: Simulat
     'stale',
     'tooOld',
     'repeated',
+    // Of sessions.
+    'lateRequests',
+    'ghosts',
+    'memoryLosses',
+    'reusedNumbers',
+    'evictions',
+    'expired',
+    'gaps',
   ]
   const told = met.flatMap((name) => (counts[name] ? [`${number(counts[name])} ${words(name)}`] : []))
   return `${what}: ${number(counts['schedules'])} schedules from seed ${seed} in ${number(Math.round(seconds))} s (${told.join(', ')}): **${failed.length} violations**.`

@@ -3,6 +3,8 @@
 
 import type { Assertion } from '../../src/testing/history-checker.ts'
 import type { MessageAssertion } from '../messages/simulation/world.ts'
+import type { SessionAssertion } from '../sessions/simulation/world.ts'
+import type { SimulationAssertion } from '../simulation/simulations.ts'
 
 export type Group =
   | 'claim, lease, fence'
@@ -30,11 +32,11 @@ export interface SeededBug {
 }
 
 /** What npm run simulate runs schedules of. */
-export type Simulated = 'keys' | 'redis' | 'operations' | 'inbox' | 'chain'
+export type Simulated = 'keys' | 'redis' | 'operations' | 'inbox' | 'chain' | 'sessions'
 
 export type CaughtBy =
   /** An assertion of the checker, within so many schedules of npm run simulate. */
-  | { readonly simulation: Assertion | MessageAssertion; readonly of: Simulated; readonly schedulesMax: number }
+  | { readonly simulation: SimulationAssertion; readonly of: Simulated; readonly schedulesMax: number }
   /** A test of a file by its name, as it is written there (a case of the store contract: as it is written in the contract). */
   | { readonly file: string; readonly test: string; readonly needs?: Needs }
 
@@ -78,6 +80,11 @@ export function byOperations(simulation: Assertion, schedulesMax: number = sched
 /** The same in schedules of the inbox, or of the whole chain. They take longer, so they must find it sooner. */
 export function byMessages(simulation: MessageAssertion, of: 'inbox' | 'chain' = 'inbox'): CaughtBy {
   return { simulation, of, schedulesMax: 1_000 }
+}
+
+/** The same in schedules of sessions. */
+export function bySessions(simulation: SessionAssertion): CaughtBy {
+  return { simulation, of: 'sessions', schedulesMax: 1_000 }
 }
 
 export function byTest(file: string, test: string, needs?: Needs): CaughtBy {

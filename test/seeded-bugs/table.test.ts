@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { assertions } from '../../src/testing/history-checker.ts'
 import { messageAssertions } from '../messages/simulation/world.ts'
+import { sessionAssertions } from '../sessions/simulation/world.ts'
 import { describeCaughtBy } from './bug.ts'
 import { root, seeded } from './copy.ts'
 import { judge } from './hunt.ts'
@@ -30,7 +31,8 @@ test.each(seededBugs)('$id: its find is in the source once, and changes it', (bu
 })
 
 test.each(seededBugs)('$id: what must catch it exists', ({ caughtBy }) => {
-  if ('simulation' in caughtBy) return expect([...assertions, ...messageAssertions]).toContain(caughtBy.simulation)
+  if ('simulation' in caughtBy)
+    return expect([...assertions, ...messageAssertions, ...sessionAssertions]).toContain(caughtBy.simulation)
   // The name may be put together from parts, so only its ends are looked for; a name that fits no test is MISSED by the run.
   const ends = [caughtBy.test.slice(0, 9), caughtBy.test.slice(-9)]
   const text = read(caughtBy.file) + contracts

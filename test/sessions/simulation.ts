@@ -1,213 +1,111 @@
 // One schedule of sessions from its seed to its judgement: the shipped core and rules over the memory, on a simulated clock. Requests and
-// replies are lost, come twice and come late. Servers die and stand still in the middle of an effect. Clients crash, with their counters
-// and without, leave ghosts that go on sending, and fall silent until their session has ended. Then everything heals.
-import type { Clock } from '../../src/core/clock.ts'
-import { OnceError } from '../../src/index.ts'
-import { createSessions, type ClientSession, type Sessions } from '../../src/sessions/sessions.ts'
-import { memoryData, memoryStore } from '../../src/stores/memory.ts'
-import type { ManualClock } from '../../src/testing/manual-clock.ts'
-import { seededRandom, type SeededRandom } from '../../src/testing/seeded-random.ts'
-import { simulatedClock } from '../messages/simulation/world.ts'
+// replies are lost, come twice and come late. Servers die and stand still in the middle of an effect, and their clocks are wrong. Clients
+// crash, with their counters and without, use a number for something else, leap beyond their window, leave ghosts that go on sending, and fall silent until their
+// session has ended. Then everything heals.
+import { FinalError, OnceError } from '../../src/index.ts'
+import { refusalCounts } from './simulation/counts.ts'
+import { judgeAnswer, judgeBegin, judgeEpoch, judgeRefusal, judgeRemains, judgeRows } from './simulation/judge.ts'
+import { createSessionWorld, nameOf, times } from './simulation/world.ts'
+import type {
+  SentRequest,
+  SessionAttempt,
+  SessionViolation,
+  SessionWorld,
+  SimulatedClient,
+} from './simulation/world.ts'
 
-const leaseMs = 60_000
-const attemptLeaseMs = 3_000
-const waitMs = 2_000
 const steps = 40
 
 export interface JudgedSessions {
   readonly counts: Readonly<Record<string, number>>
-  readonly violations: readonly string[]
-  readonly story: readonly string[]
-}
-
-interface Life {
-  isDead: boolean
-  pausedUntilMs: number
-  // An attempt of a life that ever stood still may have lost its number.
-  wasPaused: boolean
-  readonly sessions: Sessions<undefined>
-  readonly clock: Clock
-}
-
-interface Attempt {
-  readonly life: Life
-  state: 'running' | 'threw' | 'answered' | 'refused'
-}
-
-interface SimulatedClient {
-  readonly name: string
-  session: ClientSession | undefined
-  // Of the current epoch. A number that was drawn is never drawn again.
-  next: number
-  acknowledged: number
-  readonly pending: Map<number, string>
-  silentUntilMs: number
-}
-
-interface SessionWorld {
-  readonly clock: ManualClock
-  readonly random: SeededRandom
-  readonly window: number
-  faults: number
-  lives: Life[]
-  readonly clients: readonly SimulatedClient[]
-  readonly counts: Record<string, number>
-  readonly violations: string[]
-  readonly story: string[]
-  // By client, epoch and number.
-  readonly attempts: Map<string, Attempt[]>
-  readonly answers: Map<string, string>
-  readonly epochs: Map<string, number>
-  readonly activeMs: Map<string, number>
-  start(): Life
+  readonly violations: readonly SessionViolation[]
+  story(): string
 }
 
 export async function judgeSessions(seed: number): Promise<JudgedSessions> {
-  const world = createWorld(seed)
+  const world = createSessionWorld(seed)
   world.start()
   world.start()
   for (let step = 0; step < steps; step++) {
-    await world.clock.advance(world.random.integer(10, 1_500))
+    await world.clock.advance(idleFor(world))
     act(world)
     await judgeRows(world)
   }
   await heal(world)
-  const { counts, violations, story } = world
-  return { counts, violations, story }
+  await judgeRemains(world)
+  const { counts, violations, told } = world
+  return { counts: { ...counts }, violations, story: () => told.join('\n') }
 }
 
-function createWorld(seed: number): SessionWorld {
-  const clock = simulatedClock()
-  const random = seededRandom(seed)
-  const data = memoryData(clock)
-  const window = random.integer(1, 4)
-  const strict = random.chance(0.3)
-  let started = 0
-  const world: SessionWorld = {
-    clock,
-    random,
-    window,
-    faults: 1,
-    lives: [],
-    clients: ['till-1', 'till-2', 'till-3'].map((name) => emptyClient(name)),
-    counts: {},
-    violations: [],
-    story: [],
-    attempts: new Map(),
-    answers: new Map(),
-    epochs: new Map(),
-    activeMs: new Map(),
-    start() {
-      const life: { -readonly [Name in keyof Life]?: Life[Name] } = {
-        isDead: false,
-        pausedUntilMs: 0,
-        wasPaused: false,
-      }
-      life.clock = clockOf(clock, life as Life)
-      const limits = { window, strict, leaseMs, attemptLeaseMs, waitMs, tombstoneMs: leaseMs }
-      const store = memoryStore({ data })
-      life.sessions = createSessions({
-        store,
-        scope: 'tills',
-        clock: life.clock,
-        random: random.fork(++started),
-        ...limits,
-      })
-      world.lives = [...world.lives.filter(({ isDead }) => !isDead), life as Life]
-      return life as Life
-    },
-  }
-  return world
+/** Mostly a moment, and rarely so long that sessions end, and that their tombstones do. */
+function idleFor({ random, counts }: SessionWorld): number {
+  if (!random.chance(0.01)) return random.integer(10, 1_500)
+  counts.idleTimes++
+  return random.integer(times.leaseMs / 2, 3 * times.leaseMs)
 }
 
-const emptyClient = (name: string): SimulatedClient => ({
-  name,
-  session: undefined,
-  next: 1,
-  acknowledged: 0,
-  pending: new Map(),
-  silentUntilMs: 0,
-})
-
-// Nothing of a dead process happens, and what belongs to one that stands still happens later.
-function clockOf(clock: ManualClock, life: Life): Clock {
-  const schedule = (run: () => void, ms: number): (() => void) => {
-    let cancel = clock.schedule(function due() {
-      const leftMs = life.pausedUntilMs - clock.elapsed()
-      if (life.isDead) return
-      if (leftMs > 0) cancel = clock.schedule(due, leftMs)
-      else run()
-    }, ms)
-    return () => cancel()
-  }
-  return { now: () => clock.now(), elapsed: () => clock.elapsed(), schedule }
+const deeds: Readonly<Record<string, (world: SessionWorld, client: SimulatedClient) => void>> = {
+  send,
+  retry,
+  reuse,
+  leap,
+  ghost,
+  kill(world) {
+    world.counts.kills++
+    world.alive().isDead = true
+    world.tell('a server dies')
+    world.start()
+  },
+  pause(world) {
+    world.counts.pauses++
+    const life = world.alive()
+    life.wasPaused = true
+    life.pausedUntil = world.clock.elapsed() + world.random.integer(500, times.attemptLeaseMs * 3)
+    world.tell('a server stands still')
+  },
+  // It crashed, and its counters are gone.
+  forget({ counts }, client) {
+    counts.memoryLosses++
+    client.session = undefined
+  },
+  silence({ counts, clock, random }, client) {
+    counts.silences++
+    client.silentUntilMs = clock.elapsed() + random.integer(times.leaseMs / 2, times.leaseMs * 2)
+  },
+  close(world, { session }) {
+    if (!session) return
+    world.counts.closed++
+    void world.alive().sessions.close(session).catch(refusedOnly)
+  },
+  async sweep(world) {
+    world.counts.evictions += await world.alive().sessions.sweep()
+  },
 }
 
-function count(world: SessionWorld, what: string): void {
-  world.counts[what] = (world.counts[what] ?? 0) + 1
-}
-
-function tell(world: SessionWorld, line: string): void {
-  world.story.push(`${world.clock.elapsed()} ${line}`)
-}
-
-function violated(world: SessionWorld, what: string): void {
-  world.violations.push(what)
-  tell(world, `VIOLATED ${what}`)
+const chances: Readonly<Record<keyof typeof deeds, number>> = {
+  send: 60,
+  retry: 30,
+  reuse: 4,
+  leap: 2,
+  ghost: 4,
+  kill: 4,
+  pause: 4,
+  forget: 2,
+  silence: 2,
+  close: 1,
+  sweep: 3,
 }
 
 function act(world: SessionWorld): void {
-  const { random, clock } = world
-  const client = random.pick(world.clients)
-  const what = random.weighted({
-    send: 60,
-    retry: 30,
-    kill: 4,
-    pause: 4,
-    forget: 2,
-    ghost: 4,
-    silence: 2,
-    close: 1,
-    sweep: 3,
-  })
-  if (what === 'send') send(world, client)
-  else if (what === 'retry') retry(world, client)
-  else if (what === 'forget') {
-    // It crashed, and its counters are gone.
-    count(world, 'client lost its memory')
-    client.session = undefined
-  } else if (what === 'ghost' && client.session) ghost(world, client)
-  else if (what === 'silence') {
-    count(world, 'client silent')
-    client.silentUntilMs = clock.elapsed() + random.integer(leaseMs / 2, leaseMs * 2)
-  } else if (what === 'kill' || what === 'pause') harm(world, what)
-  else if (what === 'close' && client.session)
-    void alive(world)
-      ?.sessions.close(client.session)
-      .catch(() => {})
-  else if (what === 'sweep') void alive(world)?.sessions.sweep()
+  const client = world.random.pick(world.clients)
+  deeds[world.random.weighted(chances)]!(world, client)
 }
 
-function harm(world: SessionWorld, what: 'kill' | 'pause'): void {
-  const life = alive(world)
-  if (!life) return
-  count(world, `server ${what}`)
-  tell(world, `a server is hit: ${what}`)
-  if (what === 'pause') {
-    life.pausedUntilMs = world.clock.elapsed() + world.random.integer(500, attemptLeaseMs * 3)
-    life.wasPaused = true
-    return
-  }
-  life.isDead = true
-  world.start()
+function refusedOnly(error: unknown): void {
+  if (!(error instanceof OnceError)) throw error
 }
 
-function alive({ random, lives }: SessionWorld): Life | undefined {
-  const living = lives.filter(({ isDead }) => !isDead)
-  return living.length > 0 ? random.pick(living) : undefined
-}
-
-// A client sends its next request, or registers first where it has no session.
+/** A client sends its next request, or registers first where it has no session. */
 function send(world: SessionWorld, client: SimulatedClient): void {
   if (world.clock.elapsed() < client.silentUntilMs) return
   if (!client.session) return void register(world, client)
@@ -223,147 +121,147 @@ function retry(world: SessionWorld, client: SimulatedClient): void {
 }
 
 async function register(world: SessionWorld, client: SimulatedClient): Promise<void> {
-  const life = alive(world)
-  if (!life) return
-  const { session, epoch } = await life.sessions.register(client.name)
-  world.activeMs.set(`${client.name} ${epoch}`, world.clock.elapsed())
-  if (epoch <= (world.epochs.get(client.name) ?? 0))
-    violated(world, `epoch-grows: ${client.name} was given ${epoch} again`)
-  world.epochs.set(client.name, Math.max(epoch, world.epochs.get(client.name) ?? 0))
-  count(world, 'registered')
-  tell(world, `${client.name} registers: ${epoch}`)
+  const { session, epoch } = await world.alive().sessions.register(client.name)
+  world.counts.registered++
+  world.tell(`${client.name} registers: ${epoch}`)
+  judgeEpoch(world, session, epoch)
+  heardOf(world, `${session}/${epoch}`)
   client.session = { session, epoch }
   client.next = 1
   client.acknowledged = 0
   client.pending.clear()
 }
 
-// What was sent before goes on arriving, with what was acknowledged at that time.
+/** A client whose counters went back uses a number that has run for something else. */
+function reuse(world: SessionWorld, { name, session, acknowledged, next }: SimulatedClient): void {
+  if (!session || next === 1) return
+  const sequence = world.random.integer(1, next - 1)
+  const sent = { session, sequence, acknowledged: Math.min(acknowledged, sequence - 1) }
+  const content = `${name} sells something else`
+  if (!world.attempts.has(nameOf({ ...sent, content }))) return
+  world.counts.reusedNumbers++
+  void arrive(world, undefined, { ...sent, content })
+}
+
+/** A client that does not keep to its window. */
+function leap(world: SessionWorld, { name, session, acknowledged }: SimulatedClient): void {
+  if (!session) return
+  const sequence = acknowledged + world.window + world.random.integer(1, 3)
+  void arrive(world, undefined, { session, sequence, acknowledged, content: `${name} leaps` })
+}
+
+/** What was sent before goes on arriving, with what was acknowledged at that time. */
 function ghost(world: SessionWorld, client: SimulatedClient): void {
-  count(world, 'ghost')
-  const before = { ...client, session: client.session, pending: new Map(client.pending) }
+  if (!client.session) return
+  world.counts.ghosts++
+  const before = { ...client, pending: new Map(client.pending) }
   for (const sequence of before.pending.keys()) {
-    world.clock.schedule(() => transmit(world, before, sequence), world.random.integer(1_000, leaseMs * 2))
+    world.clock.schedule(() => transmit(world, before, sequence), world.random.integer(1_000, times.leaseMs * 2))
   }
 }
 
-// A request on its way: lost, late, twice.
+/** A request on its way: lost, late, twice. */
 function transmit(world: SessionWorld, client: SimulatedClient, sequence: number): void {
-  const { random, clock, faults } = world
+  const { random, clock, counts, faults } = world
   const content = client.pending.get(sequence)
   const { session, acknowledged } = client
   if (content === undefined || !session) return
   const copies = random.chance(0.2 * faults) ? 2 : random.chance(0.15 * faults) ? 0 : 1
-  if (copies === 0) count(world, 'request lost')
-  if (copies === 2) count(world, 'request twice')
+  if (copies === 0) counts.lostRequests++
+  if (copies === 2) counts.duplicates++
   for (let copy = 0; copy < copies; copy++) {
     const isLate = random.chance(0.1 * faults)
-    if (isLate) count(world, 'request late')
-    const delayMs = isLate ? random.integer(5_000, leaseMs * 2) : random.integer(1, 200)
+    if (isLate) counts.lateRequests++
+    const delayMs = isLate ? random.integer(5_000, times.leaseMs * 2) : random.integer(1, 200)
     clock.schedule(() => void arrive(world, client, { session, sequence, acknowledged, content }), delayMs)
   }
 }
 
-interface Sent {
-  readonly session: ClientSession
-  readonly sequence: number
-  readonly acknowledged: number
-  readonly content: string
-}
-
-async function arrive(world: SessionWorld, client: SimulatedClient, sent: Sent): Promise<void> {
-  const life = alive(world)
-  if (!life || life.pausedUntilMs > world.clock.elapsed()) return
+/** A request at a server. `client` is who waits for its answer. */
+async function arrive(world: SessionWorld, client: SimulatedClient | undefined, sent: SentRequest): Promise<void> {
+  const { clock, counts, random, faults } = world
+  const life = world.alive()
+  if (life.pausedUntil > clock.elapsed()) return
   const { session, sequence, acknowledged, content } = sent
-  const name = `${session.session} ${session.epoch} ${sequence}`
-  const owner = `${session.session} ${session.epoch}`
+  const owner = `${session.session}/${session.epoch}`
+  const idleMs = clock.elapsed() - (world.activeUntilMs.get(owner) ?? 0)
   // A waiting duplicate asks the store until its time has passed, and keeps the session alive by it.
-  const idleMs = world.clock.elapsed() - (world.activeMs.get(owner) ?? 0)
-  world.activeMs.set(owner, world.clock.elapsed() + waitMs)
+  heardOf(world, owner, times.waitMs)
+  world.acknowledged.set(owner, Math.max(acknowledged, world.acknowledged.get(owner) ?? 0))
+  let own: SessionAttempt | undefined
   const request = { ...session, sequence, acknowledged, fingerprint: content }
-  let own: Attempt | undefined
   const asked = life.sessions.apply(request, async () => {
-    own = begin(world, name, life)
-    judgeBegin(world, { name, session, idleMs })
-    await new Promise<void>((resolve) => life.clock.schedule(resolve, world.random.integer(1, 6_000)))
-    if (world.random.chance(0.15 * world.faults)) {
-      own.state = 'threw'
+    own = judgeBegin(world, life, sent, idleMs)
+    heardOf(world, owner)
+    const receipt = `${content}, receipt ${world.attempts.get(nameOf(sent))!.length}`
+    await life.wait(random.integer(1, 6_000))
+    if (random.chance(0.15 * world.faults)) {
+      own.state = 'failed'
       throw new Error('no printer')
     }
-    return `${content}, receipt ${world.attempts.get(name)!.length}`
+    if (random.chance(0.1 * world.faults)) throw new FinalError(`declined: ${receipt}`)
+    return receipt
   })
-  try {
-    const { value, replayed } = await asked
-    if (own) own.state = 'answered'
-    count(world, replayed ? 'replayed' : 'answered')
-    tell(world, `${name}: ${value}${replayed ? ' again' : ''}`)
-    const before = world.answers.get(name)
-    if (before !== undefined && before !== value) violated(world, `answers-agree: ${name} was ${before}, then ${value}`)
-    world.answers.set(name, value)
-    if (world.random.chance(0.2 * world.faults)) return count(world, 'reply lost')
-    receive(client, sent)
-  } catch (error) {
-    const code = error instanceof OnceError ? error.code : 'no printer'
-    if (own && own.state === 'running') own.state = 'refused'
-    count(world, code)
-    tell(world, `${name}: ${code}`)
-    // Its outcome is unknown. This client decides to begin anew.
-    const isEnded = code === 'SESSION_EXPIRED' || code === 'FENCED'
-    if (isEnded && client.session?.epoch === session.epoch) client.session = undefined
+  const answer = await asked.then(({ value, replayed }) => {
+    if (replayed) counts.replays++
+    return value
+  }, declinedAs(counts))
+  // If its process stood still meanwhile, it has asked once more just now.
+  heardOf(world, owner)
+  if (answer instanceof Error) return refused(world, client, { sent, own, error: answer })
+  if (own) own.state = 'answered'
+  judgeAnswer(world, sent, answer)
+  if (random.chance(0.2 * faults)) counts.lostReplies++
+  else if (client) receive(client, sent)
+}
+
+function heardOf({ clock, activeUntilMs }: SessionWorld, owner: string, forMs = 0): void {
+  activeUntilMs.set(owner, Math.max(clock.elapsed() + forMs, activeUntilMs.get(owner) ?? 0))
+}
+
+/** A final failure is an answer. */
+const declinedAs =
+  (counts: SessionWorld['counts']) =>
+  (error: Error): string | Error => {
+    if (!(error instanceof FinalError)) return error
+    counts.declined++
+    return error.message
   }
+
+interface Refused {
+  readonly sent: SentRequest
+  readonly own: SessionAttempt | undefined
+  readonly error: Error
 }
 
-function begin(world: SessionWorld, name: string, life: Life): Attempt {
-  const attempts = world.attempts.get(name) ?? []
-  const running = attempts.filter(({ state }) => state === 'running')
-  if (attempts.some(({ state }) => state === 'answered')) violated(world, `one-effect: ${name} runs after its answer`)
-  if (running.some(({ life: { isDead, wasPaused } }) => !isDead && !wasPaused))
-    violated(world, `one-effect: ${name} runs while it runs in a process that lives`)
-  if (attempts.length > 0) count(world, 'ran again')
-  if (running.length > 0) count(world, 'taken over')
-  const attempt: Attempt = { life, state: 'running' }
-  world.attempts.set(name, [...attempts, attempt])
-  count(world, 'effects')
-  tell(world, `${name} begins`)
-  return attempt
+function refused(world: SessionWorld, client: SimulatedClient | undefined, { sent, own, error }: Refused): void {
+  const code = error instanceof OnceError ? error.code : undefined
+  world.counts[code ? (refusalCounts[code] ?? 'failed') : 'failed']++
+  if (own?.state === 'running') own.state = 'refused'
+  judgeRefusal(world, sent, error, own)
+  // Its outcome is unknown. This client decides to begin anew.
+  const isEnded = code === 'SESSION_EXPIRED' || code === 'FENCED'
+  if (isEnded && client?.session?.epoch === sent.session.epoch) client.session = undefined
 }
 
-function judgeBegin(
-  world: SessionWorld,
-  { name, session, idleMs }: { readonly name: string; readonly session: ClientSession; readonly idleMs: number },
-): void {
-  if (session.epoch < (world.epochs.get(session.session) ?? 0)) violated(world, `fenced: ${name} runs in an old epoch`)
-  if (idleMs > leaseMs)
-    violated(world, `expired-not-run: ${name} runs ${idleMs} ms after its session was last heard of`)
-}
-
-function receive(client: SimulatedClient, { session, sequence }: Sent): void {
+function receive(client: SimulatedClient, { session, sequence }: SentRequest): void {
   if (client.session?.epoch !== session.epoch) return
   client.pending.delete(sequence)
   const open = Math.min(client.next, ...client.pending.keys())
   client.acknowledged = Math.max(client.acknowledged, open - 1)
 }
 
-async function judgeRows(world: SessionWorld): Promise<void> {
-  const life = alive(world)
-  for (const shown of (await life?.sessions.list()) ?? []) {
-    if (shown.requests > world.window) violated(world, `rows-bounded: ${shown.session} has ${shown.requests} rows`)
-  }
-}
-
-// No more faults: whoever has a request without an answer gets one, or is told that its session has ended.
+/** No more faults: every request without an answer gets one, or its client learns that its session has ended. */
 async function heal(world: SessionWorld): Promise<void> {
   world.faults = 0
   world.start()
+  const isWaiting = ({ session, pending }: SimulatedClient): boolean => session !== undefined && pending.size > 0
   for (const client of world.clients) client.silentUntilMs = 0
-  for (let round = 0; round < 60; round++) {
+  for (let round = 0; round < 60 && world.clients.some(isWaiting); round++) {
     for (const client of world.clients) retry(world, client)
     await world.clock.advance(5_000)
-    if (world.clients.every(({ session, pending }) => !session || pending.size === 0)) break
   }
-  for (const { name, session, pending } of world.clients) {
-    if (session && pending.size > 0)
-      violated(world, `not-locked-out: ${name} has no answer to ${[...pending.keys()].join(', ')}`)
-  }
+  for (const { name, pending } of world.clients.filter(isWaiting))
+    world.violated('not-locked-out', `${name} has no answer to ${[...pending.keys()].join(', ')}`)
   await judgeRows(world)
 }

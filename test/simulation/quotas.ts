@@ -73,7 +73,7 @@ export const redisQuotas: QuotaTable = {
 }
 
 export interface Lowered {
-  readonly table: 'quotas' | 'redisQuotas'
+  readonly table: 'quotas' | 'redisQuotas' | 'sessionQuotas'
   readonly name: string
   readonly from: number
   readonly why: string
@@ -154,5 +154,35 @@ export const highest: Readonly<Record<Lowered['table'], QuotaTable>> = {
     idle: 67,
     resolves: 10,
     keeps: 126,
+  },
+  sessionQuotas: {
+    registered: 3_665,
+    effects: 11_617,
+    replays: 5_618,
+    declined: 1_062,
+    failed: 1_194,
+    ranAgain: 1_732,
+    takeovers: 675,
+    kills: 1_214,
+    pauses: 1_253,
+    lostRequests: 2_586,
+    duplicates: 4_393,
+    lateRequests: 2_317,
+    lostReplies: 2_368,
+    ghosts: 965,
+    memoryLosses: 590,
+    reusedNumbers: 590,
+    silences: 601,
+    idleTimes: 312,
+    closed: 199,
+    evictions: 75,
+    expired: 2_040,
+    fenced: 192,
+    forgotten: 916,
+    mismatches: 400,
+    windowExceeded: 376,
+    gaps: 649,
+    inFlight: 3_980,
+    claimLost: 119,
   },
 }

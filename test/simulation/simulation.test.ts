@@ -3,6 +3,7 @@
 import { describe, expect, test } from 'vitest'
 import { tellStory } from '../../src/testing/history-checker.ts'
 import { freshSeed, isThorough } from '../fresh-seed.ts'
+import { sessionQuotas } from '../sessions/simulation/counts.ts'
 import { planFor, redisPlanFor } from './plan.ts'
 import type { Plan } from './plan.ts'
 import { missedQuotas, noCounts } from './counts.ts'
@@ -96,7 +97,7 @@ describe('the harness', () => {
 
   test('no quota is lower than it has been, unless its reason stands beside it', () => {
     for (const [table, most] of Object.entries(highest)) {
-      const now = { quotas, redisQuotas }[table as keyof typeof highest]
+      const now = { quotas, redisQuotas, sessionQuotas }[table as keyof typeof highest]
       const excused = lowered.filter(
         (each) => each.table === table && each.why.length > 20 && each.from >= most[each.name]!,
       )

@@ -1,4 +1,4 @@
-// What can be simulated, each from its seed to its judgement: the key protocol on rows, the same on Redis, operations, and messages.
+// What can be simulated, each from its seed to its judgement: the key protocol on rows, the same on Redis, operations, messages and sessions.
 
 import type { Assertion } from '../../src/testing/history-checker.ts'
 import { mixed } from '../../src/testing/seeded-random.ts'
@@ -6,7 +6,10 @@ import { chainQuotas, inboxQuotas, relayQuotas } from '../messages/simulation/co
 import { judgeChainSchedule } from '../messages/simulation/chain-schedule.ts'
 import { judgeInboxSchedule } from '../messages/simulation/inbox-schedule.ts'
 import { judgeRelaySchedule } from '../messages/simulation/relay-schedule.ts'
-import type { JudgedSchedule, MessageAssertion } from '../messages/simulation/world.ts'
+import type { MessageAssertion } from '../messages/simulation/world.ts'
+import { judgeSessions } from '../sessions/simulation.ts'
+import { sessionQuotas } from '../sessions/simulation/counts.ts'
+import type { SessionAssertion } from '../sessions/simulation/world.ts'
 import { operationQuotas } from './operation-counts.ts'
 import { operationPlanFor, smallerOperationPlans } from './operation-plan.ts'
 import type { OperationPlan } from './operation-plan.ts'
@@ -27,7 +30,7 @@ export interface Simulation<Planned> {
 }
 
 /** What a schedule can be accused of. */
-export type SimulationAssertion = Assertion | MessageAssertion
+export type SimulationAssertion = Assertion | MessageAssertion | SessionAssertion
 
 export interface Judgement {
   readonly counts: Readonly<Record<string, number>>
@@ -58,16 +61,16 @@ export const operationSimulation: Simulation<OperationPlan> = {
   smallerPlans: smallerOperationPlans,
 }
 
-/** A schedule of messages is drawn while it runs, so there is no plan to make smaller. */
-interface MessagePlan {
+/** A schedule of messages or sessions is drawn while it runs, so there is no plan to make smaller. */
+interface DrawnPlan {
   readonly seed: number
 }
 
-function messageSimulation(
+function drawnSimulation(
   what: string,
   quotas: Readonly<Record<string, number>>,
-  judge: (seed: number) => Promise<JudgedSchedule>,
-): Simulation<MessagePlan> {
+  judge: (seed: number) => Promise<Omit<Judgement, 'traceHash'>>,
+): Simulation<DrawnPlan> {
   return {
     what,
     quotas,
@@ -81,9 +84,10 @@ function messageSimulation(
   }
 }
 
-export const inboxSimulation: Simulation<MessagePlan> = messageSimulation('inbox', inboxQuotas, judgeInboxSchedule)
-export const relaySimulation: Simulation<MessagePlan> = messageSimulation('relay', relayQuotas, judgeRelaySchedule)
-export const chainSimulation: Simulation<MessagePlan> = messageSimulation('chain', chainQuotas, judgeChainSchedule)
+export const inboxSimulation: Simulation<DrawnPlan> = drawnSimulation('inbox', inboxQuotas, judgeInboxSchedule)
+export const relaySimulation: Simulation<DrawnPlan> = drawnSimulation('relay', relayQuotas, judgeRelaySchedule)
+export const chainSimulation: Simulation<DrawnPlan> = drawnSimulation('chain', chainQuotas, judgeChainSchedule)
+export const sessionSimulation: Simulation<DrawnPlan> = drawnSimulation('sessions', sessionQuotas, judgeSessions)
 
 export const simulations: Readonly<Record<string, Simulation<never>>> = {
   keys: keySimulation as Simulation<never>,
@@ -92,4 +96,5 @@ export const simulations: Readonly<Record<string, Simulation<never>>> = {
   inbox: inboxSimulation as Simulation<never>,
   relay: relaySimulation as Simulation<never>,
   chain: chainSimulation as Simulation<never>,
+  sessions: sessionSimulation as Simulation<never>,
 }

@@ -148,7 +148,7 @@ export async function heard<T>({ clock, wait }: World, life: Life, give: () => T
 }
 
 /** Time goes on for everybody. The timers of a process fire when it runs, and not at all when it is dead. */
-export function clockOf({ clock }: World, life: Life): Clock {
+export function clockOf({ clock }: Pick<World, 'clock'>, life: Life): Clock {
   return {
     now: () => clock.now() + life.skewMs,
     elapsed: () => clock.elapsed(),

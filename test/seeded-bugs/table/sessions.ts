@@ -1,6 +1,6 @@
 // Bugs in sessions.
 
-import { bugsIn, byTest } from '../bug.ts'
+import { bugsIn, bySessions, byTest } from '../bug.ts'
 import type { SeededBug } from '../bug.ts'
 
 const caught = (name: string): ReturnType<typeof byTest> => byTest('src/sessions/sessions.test.ts', name)
@@ -28,11 +28,6 @@ const again = 'a request that comes again is given its stored answer, whichever 
 const hostile = 'numbers and names that make no sense are refused by name, before anything is asked of the store'
 const twice = 'of many deliveries of one request at once, through two processes, one has its effect'
 const stalled = 'an attempt without a heartbeat is taken over and stores nothing, and a transaction needs no heartbeat'
-const schedules = byTest(
-  'test/sessions/simulation.test.ts',
-  'fixed seeds: one effect per number, equal answers, a window of rows, and no client is locked out',
-)
-
 export const sessionBugs: readonly SeededBug[] = [
   ...bugsIn('src/sessions/sessions/rules.ts', 'sessions', [
     {
@@ -120,8 +115,56 @@ export const sessionBugs: readonly SeededBug[] = [
         'fence: Math.max(session.fence + 1, nowMs * 1_000),\n  }\n}\n\n/**\n * The session after a registration.',
       caughtBy: caught(alive),
     },
+    {
+      id: 'sessions: a request renews its session for two leases',
+      find: 'fence: Math.max(session.fence + 1, nowMs * 1_000),\n    leaseUntilMs: nowMs + leaseMs,\n  }',
+      replace: 'fence: Math.max(session.fence + 1, nowMs * 1_000),\n    leaseUntilMs: nowMs + 2 * leaseMs,\n  }',
+      caughtBy: bySessions('expired-not-run'),
+    },
+    {
+      id: 'sessions: an old epoch is fenced only when the new one has been used',
+      find: 'if (epoch < session.epoch) return',
+      replace: 'if (epoch < session.epoch && session.last > 0) return',
+      caughtBy: bySessions('fenced-not-run'),
+    },
+    {
+      id: 'sessions: the last number is counted one too high',
+      find: 'last: Math.max(session.last, asked.sequence),',
+      replace: 'last: Math.max(session.last, asked.sequence + 1),',
+      caughtBy: bySessions('gap-not-run'),
+    },
+    {
+      id: 'sessions: the window begins at the last number',
+      find: 'Math.max(session.floor, acknowledged) + window)',
+      replace: 'session.last + window)',
+      caughtBy: bySessions('window-kept'),
+    },
+    {
+      id: 'sessions: contents are compared only when there is an answer',
+      find: 'if (known) return known.fingerprint',
+      replace: "if (known && 'outcome' in known) return known.fingerprint",
+      caughtBy: bySessions('one-content'),
+    },
+    {
+      id: 'sessions: epochs begin at 1 again after a session was closed',
+      find: 'Math.max((session?.epoch ?? 0) + 1, nowMs)',
+      replace: '(session && !session.isClosed ? session.epoch : 0) + 1',
+      caughtBy: bySessions('epoch-grows'),
+    },
   ]),
   ...bugsIn('src/sessions/sessions/memory.ts', 'sessions', [
+    {
+      id: 'sessions: a session that had a request is never forgotten',
+      find: 'const forgetAtMs = session.leaseUntilMs + settings.tombstoneMs\n  table.set(asked.client',
+      replace: 'const forgetAtMs = Infinity\n  table.set(asked.client',
+      caughtBy: bySessions('rows-bounded'),
+    },
+    {
+      id: 'sessions: an attempt that was taken over is told that its answer was stored',
+      find: "(claim.fence !== 0 && held.fence !== claim.fence)) return 'lost'",
+      replace: "(claim.fence !== 0 && held.fence !== claim.fence)) return held ? 'done' : 'lost'",
+      caughtBy: bySessions('same-answer'),
+    },
     {
       id: 'sessions: a number is locked out when its process has died',
       find: 'if (known && !isOurs && now() < known.leaseUntilMs) {',
@@ -138,13 +181,13 @@ export const sessionBugs: readonly SeededBug[] = [
       id: 'sessions: a request that was given back keeps its lease, and its client waits for nothing',
       find: "held.outcome ? undefined : { ...held, token: '', leaseUntilMs: context.now() },",
       replace: "held.outcome ? undefined : { ...held, token: '', leaseUntilMs: Infinity },",
-      caughtBy: schedules,
+      caughtBy: bySessions('not-locked-out'),
     },
     {
       id: 'sessions: a request lets go of all answers below it',
       find: 'if (number <= session.floor) found.requests.delete(number)',
       replace: 'if (number < sequence) found.requests.delete(number)',
-      caughtBy: schedules,
+      caughtBy: bySessions('one-effect'),
     },
     {
       id: 'sessions: an effect of an older epoch stores its answer into the new one',
