@@ -27,6 +27,8 @@ function writeObject(value: object, path: string, depth: number, above: Set<obje
   if (Array.isArray(value)) {
     return `[${Array.from(value, (each: unknown, index) => write(each, `${path}[${index}]`, depth + 1, above)).join(',')}]`
   }
+  // Its JSON form is null, which would match a request without a date.
+  if (isInvalidDate(value)) throw invalidArgument(`the value at ${path} is an invalid Date, which has no JSON form`)
   if ('toJSON' in value && typeof value.toJSON === 'function') return write(value.toJSON(), path, depth + 1, above)
   const prototype: unknown = Object.getPrototypeOf(value)
   // A Map or a class with hidden state would be written as {} and match every other one.
@@ -38,6 +40,11 @@ function writeObject(value: object, path: string, depth: number, above: Set<obje
     .sort(([a], [b]) => (a < b ? -1 : 1)) // by UTF-16 code units, as the RFC wants
     .map(([name, member]) => `${writeString(name, path)}:${write(member, `${path}.${name}`, depth + 1, above)}`)
   return `{${members.join(',')}}`
+}
+
+/** By its tag, as a Date of another realm is no instance of ours. */
+export function isInvalidDate(value: unknown): boolean {
+  return Object.prototype.toString.call(value) === '[object Date]' && Number.isNaN(Number(value))
 }
 
 function writeNumber(value: number, path: string): string {

@@ -110,6 +110,7 @@ test.each<[refused: string, value: unknown]>([
   ['the value is nested deeper than 500 levels', Array.from({ length: 501 }).reduce<unknown>((inner) => [inner], 1)],
   ['function at $.a[1].b has no JSON form', { a: [0, { b: () => {} }] }],
   ['NaN at $[0] has no JSON form', [Number.NaN]],
+  ['the value at $.at is an invalid Date, which has no JSON form', { at: new Date('soon') }],
   ['the string at $.a has a lone surrogate', { a: '\ud800' }],
   ['the value at $.a is a Map, not a plain object', { a: new Map() }],
   ['is an object with its own prototype, not a plain object', Object.create(Object.create(null) as object)],

@@ -91,6 +91,7 @@ test.each<[name: string, value: unknown]>([
   ['one without a prototype', Object.create(null)],
   ['an empty array of another realm', runInNewContext('[]')],
   ['a boxed string', Object('')],
+  ['a member that says null of itself', { is: { toJSON: () => null }, at: null, since: new Date(0) }],
   [
     'an instance with members',
     new (class Receipt {
@@ -111,7 +112,12 @@ describe('a value that cannot be stored says what it is, where it stands and wha
     ['a symbol in "s" cannot be stored', { s: Symbol('x') }],
     ['a BigInt cannot be stored as JSON; give a codec', 5n],
     ['a BigInt in "n" cannot be stored as JSON; give a codec', { n: 5n }],
-    ['NaN in "n" cannot be stored as JSON', { n: Number.NaN }],
+    ['NaN in "n" cannot be stored as JSON: return null, or a string', { n: Number.NaN }],
+    ['-Infinity cannot be stored as JSON: return null, or a string', -Infinity],
+    ['Infinity in "0" cannot be stored as JSON', [Object(Infinity)]],
+    ['an invalid Date cannot be stored as JSON: return null, or a valid Date', new Date('soon')],
+    ['an invalid Date in "at" cannot be stored as JSON', { orders: [{ at: new Date(Number.NaN) }] }],
+    ['an invalid Date in "0" cannot be stored as JSON', runInNewContext('[new Date(NaN)]')],
     ['a Map in "m" cannot be stored as JSON: return [...map], or give a codec', { m: new Map() }],
     ['a Float64Array in "f" cannot be stored as JSON: return a Uint8Array by itself', { f: new Float64Array(1) }],
     ['a DataView cannot be stored as JSON', new DataView(new ArrayBuffer(1))],

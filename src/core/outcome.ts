@@ -1,6 +1,7 @@
 // The outcome of an effect, as bytes: one letter for the kind, then the content. A store keeps these bytes and never looks
 // inside. What cannot be read back is an error, never "nothing there": the effect behind it did run.
 
+import { isInvalidDate } from './canonical-json.ts'
 import { FinalError, OnceError } from './errors.ts'
 import { describeKey } from './key.ts'
 import type { Key } from './key.ts'
@@ -206,17 +207,22 @@ function tagged(kind: keyof typeof letters, content: Uint8Array): Uint8Array {
   return bytes
 }
 
-// JSON.stringify drops functions and symbols and writes NaN as null: a replay would differ from what the effect returned.
-// What has its own JSON form (Date) is stored as that form, and the first caller is given that form too.
-function storableJson(value: unknown): string {
+/**
+ * The JSON text of a value, or a throw that names what JSON.stringify would drop or change: it leaves out functions and symbols, and
+ * writes NaN and an invalid Date as null. What has its own JSON form (Date) becomes that form.
+ */
+export function storableJson(value: unknown): string {
   // Mostly there is nothing to refuse, and without a replacer JSON.stringify is several times faster.
   if (isPlain(value, 0)) return JSON.stringify(value)
-  const text = JSON.stringify(value, (name, member: unknown) => {
+  const text = JSON.stringify(value, function (this: Readonly<Record<string, unknown>>, name, member: unknown) {
     if (typeof member === 'function' || typeof member === 'symbol')
       throw new Error(`a ${typeof member}${at(name)} cannot be stored`)
     if (typeof member === 'bigint') throw new Error(`a BigInt${at(name)} cannot be stored as JSON; give a codec`)
-    if (typeof member === 'number' && !Number.isFinite(member))
-      throw new Error(`${member}${at(name)} cannot be stored as JSON`)
+    if ((typeof member === 'number' || member instanceof Number) && !Number.isFinite(Number(member)))
+      throw new Error(`${member}${at(name)} cannot be stored as JSON: return null, or a string`)
+    // Its toJSON has made it null by now. The object that holds it still has the Date.
+    if (member === null && isInvalidDate(this[name]))
+      throw new Error(`an invalid Date${at(name)} cannot be stored as JSON: return null, or a valid Date`)
     if (typeof member === 'object' && member !== null) refuseEmptied(member, at(name))
     return member
   })

@@ -92,6 +92,16 @@ test.each<[object, string]>([
   expect(() => checkEvent({ ...event, ...changes })).toThrow(what)
 })
 
+test.each<[refused: string, data: unknown]>([
+  ['NaN in "total" cannot be stored as JSON', { total: Number.NaN }],
+  ['an invalid Date in "at" cannot be stored as JSON', { at: new Date('soon') }],
+  ['a Map in "lines" cannot be stored as JSON', { lines: new Map([[1, 2]]) }],
+])('data that JSON would silently change is refused: %s', (refused, data) => {
+  expect(() => rowOf({ ...event, data }, 0, context('binary'))).toThrow(
+    `outbox.add: expected data to be JSON or bytes: ${refused}`,
+  )
+})
+
 test('data that is no JSON is refused', () => {
   const circle: Record<string, unknown> = {}
   circle['self'] = circle

@@ -4,6 +4,7 @@
 import { invalidArgument } from '../../core/errors.ts'
 import { aString, checkGiven, optional } from '../../core/options.ts'
 import type { Rule } from '../../core/options.ts'
+import { storableJson } from '../../core/outcome.ts'
 import { laneOf } from './lanes.ts'
 
 /** An event that is to leave with a transaction. */
@@ -177,9 +178,11 @@ function dataOf({ data, contentType = 'application/json' }: OutboxEvent): EventD
   }
   let text: string | undefined
   try {
-    text = isJson ? JSON.stringify(data) : undefined
+    text = isJson ? storableJson(data) : undefined
   } catch (error) {
-    throw invalidArgument(`outbox.add: expected data to be JSON or bytes: ${String(error)}`)
+    throw invalidArgument(
+      `outbox.add: expected data to be JSON or bytes: ${error instanceof Error ? error.message : String(error)}`,
+    )
   }
   if (text !== undefined) return { text, encoding: 'text', isJson }
   const expected = isJson ? 'JSON or bytes' : `well-formed text or bytes, as contentType is "${contentType}"`

@@ -12,6 +12,7 @@ const inTransaction = 'src/core/once/transaction.test.ts'
 const inLeaks = 'test/leaks.test.ts'
 const inAttempt = 'src/core/call/attempt.test.ts'
 const inOutcome = 'src/core/outcome.test.ts'
+const inFingerprint = 'src/core/fingerprint.test.ts'
 
 const inReconcile = 'src/core/once/reconcile.test.ts'
 const keysInDoubt: readonly SeededBug[] = bugsIn('src/core/once/reconcile.ts', 'claim, lease, fence', [
@@ -49,6 +50,14 @@ const keysInDoubt: readonly SeededBug[] = bugsIn('src/core/once/reconcile.ts', '
 
 export const coreBugs: readonly SeededBug[] = [
   ...keysInDoubt,
+  ...bugsIn('src/core/canonical-json.ts', 'claim, lease, fence', [
+    {
+      id: 'a request with an invalid Date has the fingerprint of one with null',
+      find: 'if (isInvalidDate(value))',
+      replace: 'if (false)',
+      caughtBy: byTest(inFingerprint, 'canonical JSON refuses by name and place'),
+    },
+  ]),
   ...bugsIn('src/core/once/run.ts', 'claim, lease, fence', [
     {
       id: 'an attempt that was fenced off still answers with its value',
@@ -366,6 +375,18 @@ export const coreBugs: readonly SeededBug[] = [
       find: 'if (!found && !isEmptied(member)) return',
       replace: 'if (!found) return',
       caughtBy: byTest(inOutcome, 'a ReadableStream in "s" cannot be stored as JSON'),
+    },
+    {
+      id: 'an invalid Date is stored as null',
+      find: 'if (member === null && isInvalidDate(this[name]))',
+      replace: 'if (isInvalidDate(member))',
+      caughtBy: byTest(inOutcome, 'an invalid Date in "at" cannot be stored as JSON'),
+    },
+    {
+      id: 'a boxed NaN or Infinity is stored as null',
+      find: `(typeof member === 'number' || member instanceof Number)`,
+      replace: `typeof member === 'number'`,
+      caughtBy: byTest(inOutcome, 'Infinity in "0" cannot be stored as JSON'),
     },
     {
       id: 'what a codec returns that is no bytes is stored',

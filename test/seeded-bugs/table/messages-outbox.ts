@@ -18,6 +18,14 @@ const blocks = 'a head that fails blocks its key and no other, and is delivered 
 const dies = 'a relay that dies at any call loses nothing, repeats only what was not marked, and keeps the order'
 
 export const outboxBugs: readonly SeededBug[] = [
+  ...bugsIn('src/messages/outbox/envelope.ts', 'messages', [
+    {
+      id: 'outbox: data that JSON changes (NaN, an invalid Date, a Map) leaves as null or {}',
+      find: 'isJson ? storableJson(data)',
+      replace: 'isJson ? JSON.stringify(data)',
+      caughtBy: byTest('src/messages/outbox/envelope.test.ts', 'data that JSON would silently change is refused'),
+    },
+  ]),
   ...bugsIn('src/messages/outbox/adding.ts', 'messages', [
     {
       id: 'outbox: a position is taken without the lock of its lane (PostgreSQL)',
