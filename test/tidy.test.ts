@@ -239,6 +239,18 @@ describe('what belongs together', () => {
     expect(new Set(documented)).toEqual(new Set(Object.keys(errorCodes)))
   })
 
+  test('every problem that can be sent is on the page that docs/errors.md names for it', () => {
+    const sent = sources.flatMap((path) => Array.from(read(path).matchAll(/code: '((\w+)-[a-z-]+)'/g)))
+    const pages = { idempotency: 'http', gateway: 'gateway', webhook: 'webhooks' }
+    expect(new Set(sent.map(([, , room]) => room))).toEqual(new Set(Object.keys(pages)))
+    for (const [room, page] of Object.entries(pages)) {
+      expect(read('docs/errors.md')).toMatch(new RegExp(`^\\| \`${room}-…\` \\|.*\\[${page}\\.md\\]`, 'm'))
+      const documented = new Set(read(`docs/${page}.md`).match(new RegExp(`(?<=\`)${room}-[a-z-]+(?=\`)`, 'g')))
+      const missing = sent.filter(([, code, of]) => of === room && !documented.has(code!)).map(([, code]) => code)
+      expect(missing, `not in docs/${page}.md`).toEqual([])
+    }
+  })
+
   test('every invariant of ARCHITECTURE.md names a test that exists', () => {
     const contractNames = storeContractCases.map((each) => each.name)
     const rows = Array.from(read('ARCHITECTURE.md').matchAll(/^\| I\w+ \|.*$/gm), ([row]) => row)

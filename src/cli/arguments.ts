@@ -139,6 +139,13 @@ export const text: Option<string> = {
   json: { type: 'string', minLength: 1 },
 }
 
+export const countOrZero: Option<number> = {
+  type: 'string',
+  expected: 'an integer from 0 on',
+  parse: (given) => (/^(?:0|[1-9]\d{0,14})$/.test(given) ? Number(given) : undefined),
+  json: { type: 'integer', minimum: 0 },
+}
+
 export const count: Option<number> = {
   type: 'string',
   expected: 'a positive integer',
@@ -162,7 +169,13 @@ export const duration: Option<number> = {
     const ms = Math.round(Number(number) * durationUnitsMs[unit]!)
     return ms <= durationMsMax ? ms : undefined
   },
-  json: { type: 'string', pattern: '^(?:0|\\d{1,15}(?:\\.\\d{1,6})?(?:ms|s|m|h|d))$' },
+  // In a file 0 is a number. Every other number lacks its unit.
+  json: {
+    type: ['string', 'integer'],
+    pattern: '^(?:0|\\d{1,15}(?:\\.\\d{1,6})?(?:ms|s|m|h|d))$',
+    minimum: 0,
+    maximum: 0,
+  },
 }
 
 const byteUnits: Readonly<Record<string, number>> = { '': 1, b: 1, kb: 1_024, mb: 1_024 ** 2, gb: 1_024 ** 3 }

@@ -8,9 +8,9 @@ import { machineDecides, skewCheck, storeDecides } from './doctor/clock.ts'
 import { attemptLeases, entryChecks, operationChecks, samplesOf } from './doctor/entries.ts'
 import type { Expectations, Sample, Samples } from './doctor/entries.ts'
 import type { Ground, OpenedStore } from './open-store.ts'
-import { oneLine, paint, quoted, textWidth, wrapped } from './words.ts'
+import { oneLine, paint, textWidth, wrapped } from './words.ts'
 import type { Tone } from './words.ts'
-import { inspectable, storeHelp, storeOptions, withStore } from './with-store.ts'
+import { inspectable, storeHelp, storeOptions, storeWords, withStore } from './with-store.ts'
 
 const help = `onceonly doctor: check a deployment against the promise
 
@@ -62,7 +62,7 @@ export async function doctor(args: readonly string[]): Promise<number> {
       ...(await groundChecks(opened, expected.leaseMs * attemptLeases)),
       ...(await storedChecks(opened, expected, values.sample ?? defaultSample)),
     ]
-    const checks = found.map((each) => ready(each, opened.describe))
+    const checks = found.map((each) => ready(each, storeWords(values.store, opened.describe)))
     if (values.json) console.log(JSON.stringify({ store: opened.describe, checks: checks.map(asJson) }, undefined, 2))
     else print(opened.describe, checks)
     return checks.some(({ verdict }) => verdict === 'violated') ? 1 : 0
@@ -151,11 +151,10 @@ async function storedChecks(
   }
 }
 
-/** A check whose commands can be pasted: they name the store that was checked. */
+/** A check whose command can be pasted: it names the store that was checked. The first is ours, what follows may be a key. */
 function ready(judged: FitnessCheck, store: string): FitnessCheck {
-  const mend = judged.mend?.replace(
-    /\bonceonly (?:keys show|operations show|migrate|sweep|quarantine)\b/g,
-    (command) => `${command} --store ${quoted(store)}`,
+  const mend = judged.mend?.replace(/\bonceonly (?:keys show|operations show|migrate|sweep|quarantine)\b/, (command) =>
+    store === '' ? command : `${command} ${store}`,
   )
   return mend === undefined ? judged : { ...judged, mend }
 }
@@ -175,6 +174,12 @@ function print(describe: string, checks: readonly FitnessCheck[]): void {
   console.log(`\n${paint(times('violated') > 0 ? 'bad' : 'good', summary)}`)
 }
 
+/** A command at the end has a line of its own, which is never broken: the operator pastes it. */
+function mendLines(mend: string, indented: (label: string, content: string) => string): string[] {
+  const [, words = mend, command] = /^(.*:) (onceonly .*)$/s.exec(mend) ?? []
+  return command === undefined ? [indented('mend:', words)] : [indented('mend:', words), `    ${oneLine(command)}`]
+}
+
 function linesOf({ name, verdict, lookedAt, found, why, mend }: FitnessCheck): string[] {
   const first = `${paint(tones[verdict], verdict.padEnd(8))} ${name.padEnd(28)} ${oneLine(found)}`
   if (verdict === 'ok') return [first]
@@ -187,6 +192,6 @@ function linesOf({ name, verdict, lookedAt, found, why, mend }: FitnessCheck): s
     first,
     indented('looked at:', lookedAt),
     indented('why:', why),
-    ...(mend === undefined ? [] : [indented('mend:', mend)]),
+    ...(mend === undefined ? [] : mendLines(mend, indented)),
   ]
 }

@@ -6,7 +6,7 @@ import { inboxByHand } from '../messages/inbox.ts'
 import type { ParkedCode, ParkedFilter, ParkedMessage } from '../messages/inbox.ts'
 import { chosen, choice, count, flag, parseCommand, text, wrong } from './arguments.ts'
 import { shownText } from '../messages/stored-text.ts'
-import { moment, oneLine, paint, printable, quoted, table } from './words.ts'
+import { commandWords, moment, oneLine, optionWords, paint, printable, table } from './words.ts'
 import { storeHelp, storeOptions, storeWords, withStore } from './with-store.ts'
 
 const help = `onceonly inbox: look at messages that wait for a person, let them run again, or discard them
@@ -81,8 +81,8 @@ async function show(args: readonly string[]): Promise<number> {
   return withStore(command, url, async ({ store, describe }) => {
     const found = await inboxByHand(store).parked({ scope, id })
     if (found.length === 0) return notFound(`${scope} / ${id}`)
-    const next =
-      `onceonly inbox redrive --scope ${quoted(scope)} --id ${quoted(id)} --reason TEXT ${storeWords(url, describe)}`.trimEnd()
+    const named = [optionWords('--scope', scope), optionWords('--id', id)]
+    const next = commandWords('onceonly inbox redrive', [], [...named, '--reason TEXT', storeWords(url, describe)])
     if (json) {
       console.log(
         JSON.stringify({ parked: found.map((each) => (reveal ? asRevealed(each) : asJson(each))), next }, undefined, 2),

@@ -8,9 +8,9 @@ import type { OperationState, OperationStatus, OperationStore } from '../core/op
 import type { Inspectable, Store } from '../core/store.ts'
 import { keepsOperations, operationAt, resumeByHand } from '../gateway/operation-by-hand.ts'
 import { chosen, choice, count, flag, parseCommand, text, wrong } from './arguments.ts'
-import { moment, oneLine, paint, printable, table } from './words.ts'
+import { commandWords, moment, oneLine, optionWords, paint, printable, table } from './words.ts'
 import type { Tone } from './words.ts'
-import { inspectable, storeHelp, storeOptions, withStore } from './with-store.ts'
+import { inspectable, storeHelp, storeOptions, storeWords, withStore } from './with-store.ts'
 
 const help = `onceonly operations: look at operations of several steps, and ask for them to be cancelled or to go on
 
@@ -60,7 +60,7 @@ async function list(args: readonly string[]): Promise<number> {
   if (!parsed) return 0
   const { store: url, json, state, limit = pageLimit, after } = parsed.values
   const [scope, name] = parsed.operands as [string, string]
-  return withStore(command, url, async ({ store }) => {
+  return withStore(command, url, async ({ store, describe: named }) => {
     const found: OperationStatus[] = []
     // One more than requested shows whether there are more.
     for await (const status of unfinished(operationStore(store), scope, name, after)) {
@@ -70,7 +70,8 @@ async function list(args: readonly string[]): Promise<number> {
     const shown = found.slice(0, limit)
     const next = found.length > limit ? shown.at(-1)!.key.id : null
     if (json) console.log(JSON.stringify({ operations: shown.map(asJson), next }, undefined, 2))
-    else printList(keyOf(scope, name).scope, shown, next)
+    else if (shown.length > 0) printList(shown, next)
+    else console.log(noneWords({ scope: keyOf(scope, name).scope, state, after, store: storeWords(url, named) }))
     return 0
   })
 }
@@ -205,11 +206,22 @@ function stateWords({ state, direction }: OperationStatus): string {
   return isUnfinished && direction === 'backward' ? `${state}, going back` : state
 }
 
-function printList(scope: string, found: readonly OperationStatus[], next: string | null): void {
-  if (found.length === 0) {
-    const finished = `onceonly keys list --scope ${JSON.stringify(scope)}`
-    return console.log(`No unfinished operation of ${oneLine(scope)}. Finished ones are listed by ${finished}.`)
-  }
+interface Looked {
+  readonly scope: string
+  readonly state: string | undefined
+  readonly after: string | undefined
+  readonly store: string
+}
+
+/** With a filter there may be others that are unfinished. */
+function noneWords({ scope, state, after, store }: Looked): string {
+  const none = `No ${state ?? 'unfinished'} operation of ${oneLine(scope)}${after === undefined ? '' : ` after ${oneLine(after)}`}.`
+  if (state !== undefined || after !== undefined) return none
+  const finished = commandWords('onceonly keys list', [], [optionWords('--scope', scope), store])
+  return `${none} Finished ones are listed by: ${finished}`
+}
+
+function printList(found: readonly OperationStatus[], next: string | null): void {
   const rows = found.map((status) => {
     const { key, attempt, steps, inDoubt } = status
     const last = steps.at(-1)
@@ -224,7 +236,7 @@ function printList(scope: string, found: readonly OperationStatus[], next: strin
   const [head, ...lines] = table(['ID', 'STATE', 'ATTEMPT', 'LAST STEP', 'IN DOUBT'], rows)
   console.log(paint('strong', head!))
   for (const [index, line] of lines.entries()) console.log(paint(tones[found[index]!.state], line))
-  if (next !== null) console.log(`\nThere are more: --after ${oneLine(next)}`)
+  if (next !== null) console.log(`\nThere are more: ${optionWords('--after', next)}`)
 }
 
 function describe(status: OperationStatus, nowMs: number, reveal: true | undefined): string[] {

@@ -1,5 +1,17 @@
 import { expect, test } from 'vitest'
-import { moment, oneLine, printable, size, span, table, timeText, wrapped } from './words.ts'
+import {
+  commandWords,
+  moment,
+  oneLine,
+  optionWords,
+  printable,
+  quoted,
+  size,
+  span,
+  table,
+  timeText,
+  wrapped,
+} from './words.ts'
 
 test.each<[ms: number, words: string]>([
   [0, '0 ms'],
@@ -23,6 +35,21 @@ test('what comes from a store is shown and never obeyed by the terminal', () => 
   expect(printable('\u001b[31mred\u0007\u009b2J\nnext')).toBe('\\u001b[31mred\\u0007\\u009b2J\nnext')
   expect(oneLine('a\nb\tc\u202egpj.exe')).toBe('a\\nb\\tc\\u202egpj.exe')
   expect(oneLine('größe 😀 日本')).toBe('größe 😀 日本')
+})
+
+test('a command can be pasted, whatever is in its words', () => {
+  expect(["it's", 'a b', 'a-b', '', 'a\u202eb', "\u200b'\\"].map(quoted)).toEqual([
+    `'it'\\''s'`,
+    `'a b'`,
+    'a-b',
+    `''`,
+    `$'a\\u202eb'`,
+    `$'\\u200b\\'\\\\'`,
+  ])
+  expect(commandWords('keys show', ['a b', 'c'], ['--json', ''])).toBe(`keys show 'a b' c --json`)
+  // An operand that begins with a dash is no option.
+  expect(commandWords('keys show', ['a', '--yes'], ['--json'])).toBe('keys show --json -- a --yes')
+  expect([optionWords('--id', 'a'), optionWords('--id', '-a b')]).toEqual(['--id a', `--id='-a b'`])
 })
 
 test('a table is as wide as its widest cells', () => {

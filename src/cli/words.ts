@@ -36,9 +36,24 @@ export function oneLine(given: string): string {
   return printable(given).replaceAll('\n', '\\n').replaceAll('\t', '\\t')
 }
 
-/** One word of a command line, as a shell takes it. */
+/** One word of a command line, as a shell takes it. What a terminal must not obey is escaped in the way of bash and zsh. */
 export function quoted(word: string): string {
-  return /^[\w./:@%+=-]+$/.test(word) ? word : `'${oneLine(word).replaceAll("'", `'\\''`)}'`
+  if (/^[\w./:@%+=-]+$/.test(word)) return word
+  if (oneLine(word) !== word) return `$'${oneLine(word.replace(/[\\']/g, '\\$&'))}'`
+  return `'${word.replaceAll("'", `'\\''`)}'`
+}
+
+/** An option of a command to be pasted. A value that begins with a dash would be read as the next option. */
+export function optionWords(name: string, value: string): string {
+  return `${name}${value.startsWith('-') ? '=' : ' '}${quoted(value)}`
+}
+
+/** A command to be pasted. Where an operand begins with a dash, the operands follow the options, after `--`. */
+export function commandWords(command: string, operands: readonly string[], options: readonly string[] = []): string {
+  const words = operands.map(quoted)
+  const given = options.filter((each) => each !== '')
+  const isPlain = operands.every((each) => !each.startsWith('-'))
+  return [command, ...(isPlain ? [...words, ...given] : [...given, '--', ...words])].join(' ')
 }
 
 /** Lines of at most `width` characters, broken at blanks. A longer word stays whole. */

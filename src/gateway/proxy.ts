@@ -233,7 +233,9 @@ function keyHeaders(settings: GatewaySettings): readonly string[] {
 function routesOf(once: Once, settings: GatewaySettings): RouteProtection[] {
   return settings.routes.map((route, at) => {
     const { path, methods, protect = true } = route
-    const options = { ...protectionOf(settings), ...protectionOf(route), ...tenantOption(settings) }
+    // A route that says how a query is compared has not said how a body is.
+    const fingerprint = { ...settings.fingerprint, ...route.fingerprint }
+    const options = { ...protectionOf(settings), ...protectionOf(route), fingerprint, ...tenantOption(settings) }
     try {
       const protection = protect
         ? createProtection(once, { ...options, methods: methods ?? settings.methods })

@@ -31,16 +31,16 @@ interface Diagnosis {
 async function diagnose(url: string, ...args: string[]): Promise<Diagnosis> {
   const { code, out, error } = await onceonly(['doctor', '--json', ...args], { env: { ONCEONLY_STORE: url } })
   expect(error).toBe('')
-  const { checks } = JSON.parse(out) as { checks: FitnessCheck[] }
+  const { checks, store } = JSON.parse(out) as { checks: FitnessCheck[]; store: string }
   for (const { name, lookedAt, found, why, verdict, mend } of checks) {
     for (const said of [lookedAt, found]) expect(said, name).toMatch(/\S/)
     // What is well needs no explanation of a failure.
     if (verdict === 'ok') expect([why, mend], name).toEqual([undefined, undefined])
     else expect(why, name).toMatch(/\S/)
     if (verdict === 'violated' || verdict === 'warning') expect(mend, name).toMatch(/\S/)
-    // A command that is suggested can be pasted: it names the store.
+    // A command that is suggested can be pasted: it names the store. Where the URL cannot be shown, the environment names it.
     for (const [command] of mend?.matchAll(/onceonly (?:keys|operations|migrate|sweep|quarantine).*/g) ?? [])
-      expect(command, name).toContain(' --store ')
+      expect(command.includes(' --store '), `${name}: ${command}`).toBe(store === url)
   }
   const verdicts = (verdict: FitnessCheck['verdict']): string[] =>
     checks.filter((check) => check.verdict === verdict).map(({ name }) => name)
@@ -85,12 +85,19 @@ describe('any store', () => {
     const opened = await openStore(url)
     const once = createOnce({ store: opened.store, scope: 'payments' })
     const doubt = { fingerprint: 1, leaseMs: 1 }
-    await once.run('lost', () => Promise.reject(new InDoubtError('lost')), doubt).catch(() => undefined)
+    await once.run('--lost', () => Promise.reject(new InDoubtError('lost')), doubt).catch(() => undefined)
     await once.close()
     await opened.close()
     const { checks } = await diagnose(url, '--lease', '1ms')
-    expect(checks['in-doubt']).toMatchObject({ verdict: 'warning', found: '1: payments / lost' })
+    expect(checks['in-doubt']).toMatchObject({ verdict: 'warning', found: '1: payments / --lost' })
     expect(checks['client-horizon']).toMatchObject({ verdict: 'unknown' })
+    // The command can be pasted as it stands, and so can those that it prints.
+    const [, first] = /: onceonly (.*)$/.exec(checks['in-doubt']!.mend!)!
+    expect(first).toBe(`keys show --store ${url} -- payments --lost`)
+    const shown = await onceonly(first!.split(' '))
+    expect(shown).toMatchObject({ code: 0, error: '' })
+    const [, next] = /onceonly (keys release .*)$/m.exec(shown.out)!
+    expect(await onceonly(next!.replace("'TEXT'", 'lost --yes').split(' '))).toMatchObject({ code: 0, error: '' })
   })
 
   test('the memory of a process is no place for a promise', async () => {
@@ -259,7 +266,11 @@ needs('postgres').describe('postgres', () => {
 
   test('what is wrong with the tables is found: missing, unlogged, another version, no index, no vacuum, no sweep', async () => {
     await using server = await startPostgres()
-    expect((await diagnose(server.url)).verdicts('violated')).toContain('postgres-table')
+    const { checks, verdicts } = await diagnose(server.url)
+    expect(verdicts('violated')).toContain('postgres-table')
+    // The URL has a user, which is not shown.
+    expect(checks['postgres-table']!.mend).toContain('onceonly migrate')
+    expect(checks['postgres-table']!.mend).not.toContain('--store')
     await migrated(server.url)
     await fill(server.url)
     await using client = await connected(server.url)

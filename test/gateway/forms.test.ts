@@ -29,6 +29,30 @@ function form(name: string): FormData {
   return data
 }
 
+test('a route that says how a query is compared keeps how bodies are, and can take it back', async () => {
+  const service = closing(await countingService())
+  const { gateway } = await startGround(service.url, {
+    fingerprint: { body: 'jcs', omit: ['/sentAt'] },
+    routes: [
+      { path: '/orders', fingerprint: { query: 'bytes' } },
+      { path: '/exact', fingerprint: { body: 'bytes', omit: [] } },
+    ],
+  })
+  const send = async (path: string, body: string): Promise<[number, string | null]> => {
+    const headers = { 'Idempotency-Key': path.slice(1, 6), 'Content-Type': 'application/json' }
+    const response = await fetch(gateway.url + path, { method: 'POST', headers, body })
+    await response.text()
+    return [response.status, response.headers.get('idempotent-replayed')]
+  }
+  const [first, again] = ['{"cents":5,"sentAt":1}', '{"sentAt":2,"cents":5}']
+  expect(await send('/orders?a=1&b=2', first)).toEqual([201, null])
+  expect(await send('/orders?a=1&b=2', again)).toEqual([201, 'true'])
+  expect(await send('/orders?b=2&a=1', again)).toEqual([422, null])
+  expect(await send('/exact', first)).toEqual([201, null])
+  expect(await send('/exact', again)).toEqual([422, null])
+  expect(service.runs()).toBe(2)
+})
+
 test('a form that is sent again is replayed, and another form under its key is refused', async () => {
   const service = closing(await countingService())
   const { gateway } = await startGround(service.url)

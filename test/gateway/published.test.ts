@@ -37,13 +37,21 @@ test('a problem that a client is answered has a type that leads to its page', as
   }
 })
 
+test('the rules name every status after which a request is processed again', async () => {
+  for (const errorPolicy of ['release-5xx', 'began'] as const) {
+    const { gateway } = await startGround(nowhere, { errorPolicy })
+    const page = await (await fetch(`${gateway.url}/.well-known/idempotency`)).text()
+    expect(page, errorPolicy).toContain('not looked at (401, 407, 408, 421, 425, 429)')
+  }
+})
+
 test('the rules name the window, the headers and the omitted members of every route', async () => {
   const { gateway } = await startGround(nowhere, {
     keepMs: 86_400_000,
     routes: [
       { path: '/transfers/*', methods: ['PUT'], required: true, keepMs: 7 * 86_400_000, headers: ['X-Currency'] },
       { path: '/events/**', protect: false },
-      { path: '/orders', fingerprint: { body: 'jcs', omit: ['/sentAt'] } },
+      { path: '/orders', fingerprint: { body: 'jcs', omit: ['/sentAt'] }, header: 'PayPal-Request-Id' },
     ],
   })
   const rules = `${gateway.url}/.well-known/idempotency`
@@ -60,11 +68,16 @@ test('the rules name the window, the headers and the omitted members of every ro
         fingerprint: expect.stringContaining('header x-currency') as string,
       },
       { path: '/events/**', protected: false },
-      { path: '/orders', windowSeconds: 86_400, fingerprint: expect.stringContaining('/sentAt may differ') as string },
+      {
+        path: '/orders',
+        windowSeconds: 86_400,
+        fingerprint: expect.stringContaining('/sentAt may differ') as string,
+        header: 'PayPal-Request-Id',
+      },
     ],
   })
   const page = await (await fetch(rules, { headers: { accept: 'text/html' } })).text()
   expect(page).toMatch(/<h2>Routes<\/h2>[^]*<code>\/transfers\/\*<\/code><td>PUT<td>yes<td>604800 s<td>[^<]*x-currency/)
   expect(page).toMatch(/<code>\/events\/\*\*<\/code><td><td>not protected/)
-  expect(page).toMatch(/<code>\/orders<\/code>[^\n]*\/sentAt may differ/)
+  expect(page).toMatch(/<code>\/orders<\/code>[^\n]*\/sentAt may differ<td>PayPal-Request-Id/)
 })

@@ -64,8 +64,16 @@ describe('list and show', () => {
       operations: [{ id: 'waiting', state: 'waiting' }],
       next: null,
     })
+    const named = `--store sqlite:${join(folder.path, 'shop.db')}`
     expect((await run('list', 'shop', 'other')).out).toBe(
-      'No unfinished operation of shop/operations/other. Finished ones are listed by onceonly keys list --scope "shop/operations/other".\n',
+      `No unfinished operation of shop/operations/other. Finished ones are listed by: onceonly keys list --scope shop/operations/other ${named}\n`,
+    )
+    // There are others, so it must not say that there are none.
+    expect((await run('list', 'shop', 'checkout', '--state', 'running')).out).toBe(
+      'No running operation of shop/operations/checkout.\n',
+    )
+    expect((await run('list', 'shop', 'checkout', '--after', 'waiting')).out).toBe(
+      'No unfinished operation of shop/operations/checkout after waiting.\n',
     )
   })
 

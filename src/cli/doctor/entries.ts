@@ -9,7 +9,7 @@ import { hasLedger, operationsAmong } from '../../gateway/admin.ts'
 import type { FoundOperation } from '../../gateway/admin.ts'
 import { check, judge } from '../../core/fitness.ts'
 import type { FitnessCheck, Judgement } from '../../core/fitness.ts'
-import { oneLine, quoted, span } from '../words.ts'
+import { commandWords, oneLine, span } from '../words.ts'
 
 export interface Expectations {
   readonly leaseMs: number
@@ -119,27 +119,28 @@ const operationQuestions: readonly OperationQuestion[] = [
     name: 'operations-parked',
     why: 'These wait for a person, or their records cannot be read: no worker resumes them until a person has decided.',
     mend: (found) =>
-      `See why: onceonly operations show ${operationWords(found)}. With what you found out, resume(id) in the service lets it go on.`,
+      `With what you found out, resume(id) in the service lets it go on. See why: ${operationWords(found)}`,
     fits: ({ status }) => !status || status.state === 'parked',
   },
   {
     name: 'operations-in-doubt',
     why: 'A step of these began and never reported: it is unknown whether it took effect.',
     mend: (found) =>
-      `A worker (once.recover) or a retry settles most of them. See a parked one: onceonly operations show ${operationWords(found)}.`,
+      `A worker (once.recover) or a retry settles most of them. See a parked one: ${operationWords(found)}`,
     fits: ({ status }) => status !== undefined && status.inDoubt.length > 0,
   },
 ]
 
 function keyWords(entry: { readonly key: Key } | undefined): string {
-  return entry ? `${quoted(entry.key.scope)} ${quoted(entry.key.id)}` : 'SCOPE ID'
+  return commandWords('onceonly keys show', entry ? [entry.key.scope, entry.key.id] : ['SCOPE', 'ID'])
 }
 
 function operationWords(found: FoundOperation | undefined): string {
-  if (!found) return 'SCOPE NAME ID'
+  const command = 'onceonly operations show'
+  if (!found) return commandWords(command, ['SCOPE', 'NAME', 'ID'])
   const { scope, id } = found.key
   const at = scope.lastIndexOf('/operations/')
-  return [scope.slice(0, at), scope.slice(at + '/operations/'.length), id].map(quoted).join(' ')
+  return commandWords(command, [scope.slice(0, at), scope.slice(at + '/operations/'.length), id])
 }
 
 function lookedAt({ among, entries, complete }: Sample): string {
@@ -158,7 +159,7 @@ function named(entries: readonly { readonly key: Key }[], sample: Sample): strin
 function doubtCheck(sample: Sample): Promise<FitnessCheck> {
   const why = 'These began and never reported: it is unknown whether their effects took place.'
   return check({ name: 'in-doubt', lookedAt: lookedAt(sample), why }, () => {
-    const mend = `Clients that retry take most of them over. Each one says what to type next: onceonly keys show ${keyWords(sample.entries[0])}.`
+    const mend = `Clients that retry take most of them over. Each one says what to type next: ${keyWords(sample.entries[0])}`
     return judge(sample.entries.length === 0 ? 'ok' : 'warning', named(sample.entries, sample), mend)
   })
 }

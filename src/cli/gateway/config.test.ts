@@ -3,7 +3,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { commandOptions, configSchema, readConfig, readConfigFile } from './config.ts'
-import { fingerprintTable, httpTable } from '../../http/exchange.ts'
+import { createOnce } from '../../core/once.ts'
+import { createExchange, fingerprintTable, httpTable } from '../../http/exchange.ts'
+import { memoryStore } from '../../stores/memory.ts'
+import { parseCommand } from '../arguments.ts'
 import { helpOf, kebab, members } from './members.ts'
 
 const folder = mkdtempSync(join(tmpdir(), 'onceonly-config-'))
@@ -143,6 +146,39 @@ describe('the table', () => {
     })
   })
 
+  const isHttp = (member: (typeof members)[string]): boolean => member.section === 'promise'
+  test.each(Object.entries(members).filter(([, member]) => isHttp(member)))(
+    '%s of the adapters is the same by flag, in the file and per route',
+    (name, { to, fallback }) => {
+      const { typed, inFile, value } = sampleOf(name, fallback)
+      const expected = to.reduceRight<unknown>((inner, each) => ({ [each]: inner }), value)
+      const args = typed === true ? [`--${kebab(name)}`] : [`--${kebab(name)}`, typed]
+      const flags = parseCommand({ command: 'gateway', help: '', options: commandOptions, args })!.values
+      const { upstream, tenant } = least
+      expect(readConfig({ upstream, tenant, ...flags }).gateway).toMatchObject(expected as object)
+      expect(read({ ...least, [name]: inFile }).gateway).toMatchObject(expected as object)
+      const [route] = read({ ...least, routes: [{ path: '/a', [name]: inFile }] }).gateway.routes!
+      expect(route).toMatchObject(expected as object)
+      // And the adapters accept it as it arrives.
+      const given = name === 'fingerprintOmit' ? { fingerprint: { body: 'jcs', omit: value } } : expected
+      expect(() => createExchange(memoryOnce, { tenant: 'shared', ...(given as object) })).not.toThrow()
+    },
+  )
+
+  test('every default that is documented can be typed, and 0 is 0 in the file too', () => {
+    for (const [name, { option, fallback }] of Object.entries(members)) {
+      if (fallback !== undefined) expect(option.parse(fallback), `${name} ${fallback}`).toBeDefined()
+    }
+    const none = { wait: 0, tombstone: 0, sweepEvery: 0, responseVersion: 0 }
+    expect(read({ ...least, ...none }).gateway).toMatchObject({
+      waitMs: 0,
+      tombstoneMs: 0,
+      sweepEveryMs: 0,
+      version: 0,
+    })
+    expect(() => read({ ...least, wait: 5 })).toThrow('expected /wait to be a duration such as')
+  })
+
   test('the help names every option and says what it is for', () => {
     const help = helpOf(members)
     for (const name of Object.keys(members)) expect(help).toMatch(new RegExp(`^  --${kebab(name)}\\b`, 'm'))
@@ -150,11 +186,36 @@ describe('the table', () => {
   })
 })
 
+interface Sample {
+  readonly typed: string | true
+  readonly inFile: unknown
+  readonly value: unknown
+}
+
+/** A value that is not the default, as it is typed, as it stands in a file, and as it arrives. */
+function sampleOf(name: string, fallback: string | undefined): Sample {
+  const { type, enum: choices } = members[name]!.option.json as { type?: string | string[]; enum?: string[] }
+  const plain = (value: string): Sample => ({ typed: value, inFile: value, value })
+  if (choices) return plain(choices.find((each) => each !== fallback)!)
+  if (type === 'boolean') return { typed: true, inFile: true, value: true }
+  if (type === 'integer') return { typed: '9', inFile: 9, value: 9 }
+  if (name === 'maxBody' || name === 'maxStored') return { typed: '3kb', inFile: '3kb', value: 3_072 }
+  if (name === 'problemBase') return plain('https://docs.example/problems')
+  if (type === 'string') return plain('X-Other')
+  if (type !== 'array') return { typed: '7s', inFile: '7s', value: 7_000 }
+  const each = name === 'methods' ? ['PUT', 'DELETE'] : name === 'fingerprintOmit' ? ['/a', '/b'] : ['X-A', 'X-B']
+  return { typed: each.join(','), inFile: each, value: each }
+}
+
+const memoryOnce = createOnce({ store: memoryStore(), scope: 'config' })
+afterAll(() => memoryOnce.close())
+
 interface Schema {
   readonly type?: string | readonly string[]
   readonly enum?: readonly unknown[]
   readonly pattern?: string
   readonly minimum?: number
+  readonly maximum?: number
   readonly minLength?: number
   readonly items?: Schema
   readonly description?: string
@@ -162,14 +223,24 @@ interface Schema {
 
 /** The part of JSON Schema that is used. */
 function fits(schema: Schema, value: unknown): boolean {
-  const { type, enum: allowed, pattern, minimum = 0, minLength = 0, items, description: _, ...rest } = schema
+  const {
+    type,
+    enum: allowed,
+    pattern,
+    minimum = 0,
+    maximum = Infinity,
+    minLength = 0,
+    items,
+    description: _,
+    ...rest
+  } = schema
   expect(rest).toEqual({})
   const isOf = (each: string): boolean =>
     each === 'integer' ? Number.isInteger(value) : each === 'array' ? Array.isArray(value) : typeof value === each
   if (allowed && !allowed.includes(value)) return false
   if (type !== undefined && ![type].flat().some(isOf)) return false
   if (typeof value === 'string') return value.length >= minLength && (!pattern || new RegExp(pattern, 'u').test(value))
-  if (typeof value === 'number') return value >= minimum
+  if (typeof value === 'number') return value >= minimum && value <= maximum
   return !items || (value as unknown[]).every((each) => fits(items, each))
 }
 

@@ -4,7 +4,7 @@
 import { fingerprintTable, httpTable } from '../../http/exchange.ts'
 import type { HttpOption, OptionTable, ReadAs } from '../../http/exchange.ts'
 import { logLevels } from '../../gateway/request-log.ts'
-import { address, bytes, choice, count, duration, flag, list, matching, text } from '../arguments.ts'
+import { address, bytes, choice, count, countOrZero, duration, flag, list, matching, text } from '../arguments.ts'
 import type { Option } from '../arguments.ts'
 
 export interface Member {
@@ -151,7 +151,7 @@ function memberOf({ gateway, fallback, describe }: HttpOption, to: readonly stri
   }
 }
 
-const plain = { 'yes-no': flag, duration, bytes, count, text, list } as const
+const plain = { 'yes-no': flag, duration, bytes, count, 'count-or-zero': countOrZero, text, list } as const
 
 function optionOf(as: ReadAs): Option<unknown> {
   return typeof as === 'string' ? plain[as] : choice(...as)

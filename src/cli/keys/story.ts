@@ -4,7 +4,7 @@
 import { grantedAtMs } from '../../core/entry.ts'
 import type { Entry, MendingName } from '../../core/store.ts'
 import { isGatewayScope } from '../../gateway/gateway-key.ts'
-import { moment, quoted, span, timeText } from '../words.ts'
+import { commandWords, moment, span, timeText } from '../words.ts'
 
 export interface Story {
   readonly state: string
@@ -27,9 +27,7 @@ export interface NextCommand {
 /** `store` is the option that names the store, such as "--store sqlite:app.db", or empty where the environment names it. */
 export function nextCommands({ key, state }: Entry, store: string): readonly NextCommand[] {
   const command = (name: MendingName, found: string): string =>
-    ['onceonly keys', name, quoted(key.scope), quoted(key.id), found, "--reason 'TEXT'", store]
-      .filter(Boolean)
-      .join(' ')
+    commandWords(`onceonly keys ${name}`, [key.scope, key.id], [found, "--reason 'TEXT'", store])
   const took = isGatewayScope(key.scope) ? '--response-file FILE' : `--value 'JSON'`
   return commandsIn[state].map(({ when, name, found = '' }) => ({
     when,

@@ -106,7 +106,7 @@ export function createContext<Tx>(op: Op, tx: Tx, choice: HandlerChoice): Idempo
  * These statuses refuse to look at the request, each with a way to have it looked at: credentials, another connection, a later
  * retry. Replaying them for a day would lock out a client that does so.
  */
-const unheard: ReadonlySet<number> = new Set([401, 407, 408, 421, 425, 429])
+export const unheard: ReadonlySet<number> = new Set([401, 407, 408, 421, 425, 429])
 
 export function verdictFor(status: number, policy: ErrorPolicy, choice: HandlerChoice): VerdictName {
   if (choice.verdict) return choice.verdict

@@ -8,7 +8,7 @@ import type { Rule } from '../../core/options.ts'
 import type { FingerprintOptions, HttpOptions } from './options.ts'
 
 /** How the gateway reads an option from a text or from its file. */
-export type ReadAs = 'yes-no' | 'duration' | 'bytes' | 'count' | 'text' | 'list' | readonly string[]
+export type ReadAs = 'yes-no' | 'duration' | 'bytes' | 'count' | 'count-or-zero' | 'text' | 'list' | readonly string[]
 
 export interface HttpOption {
   readonly rule: Rule
@@ -174,7 +174,7 @@ const entries: Readonly<Record<keyof HttpOptions, Entry>> = {
     fallback: 'not-stored',
     describe: 'Server-sent events: pass them unstored, or hold them back to their end and store them (`record`).',
   }),
-  version: entry(versionNumber, 'count', {
+  version: entry(versionNumber, 'count-or-zero', {
     name: 'responseVersion',
     fallback: 0,
     describe: 'The version of the code that writes responses. It is stored with each of them.',

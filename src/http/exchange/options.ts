@@ -126,7 +126,7 @@ export function readHttpOptions<Asked>(once: Once, options: HttpOptions<Asked>):
   }
   checkOptions('idempotency', options, rulesOf(httpTable))
   checkOptions('idempotency: fingerprint', options.fingerprint ?? {}, rulesOf(fingerprintTable))
-  if (options.fingerprint?.omit && options.fingerprint.body !== 'jcs') {
+  if (options.fingerprint?.omit?.length && options.fingerprint.body !== 'jcs') {
     throw invalidArgument('idempotency: fingerprint.omit needs fingerprint.body to be "jcs"')
   }
   if (options.transaction && !hasTransactions(once.store)) {

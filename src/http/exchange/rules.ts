@@ -1,6 +1,7 @@
 // The published rules: what a client must know to use keys here, as HTML for people and JSON for programs. Problems link to
 // them, and our own client reads the window so that it stops retrying before the server forgets.
 
+import { unheard } from './context.ts'
 import { problemKinds } from './problem.ts'
 import type { ProblemKind } from './problem.ts'
 import { rulesPath } from './options.ts'
@@ -100,11 +101,11 @@ interface Rules extends RouteRules {
   }[]
 }
 
+const notLookedAt = `an answer that says it was not looked at (${[...unheard].join(', ')})`
+
 const policies = {
-  'release-5xx':
-    'Answers below 500 are stored and replayed; after a 5xx, or an answer that says it was not looked at (401, 408, 421, 425, 429), the same request can be sent again and is processed.',
-  began:
-    'Every answer is stored and replayed once processing has begun, errors included; only after one that says it was not looked at (401, 408, 421, 425, 429) the request is processed again.',
+  'release-5xx': `Answers below 500 are stored and replayed; after a 5xx, or ${notLookedAt}, the same request can be sent again and is processed.`,
+  began: `Every answer is stored and replayed once processing has begun, errors included; only after ${notLookedAt} the request is processed again.`,
   'success-only':
     'Answers below 400 are stored and replayed; after an error the same request can be sent again and is processed.',
 } as const
@@ -197,15 +198,21 @@ ${parts.join('\n')}
 function routeRow(route: NonNullable<Rules['routes']>[number]): string {
   const cells =
     'protected' in route
-      ? ['', 'not protected: a key is ignored', '', '']
-      : [route.methods.join(', '), route.required ? 'yes' : 'no', `${route.windowSeconds} s`, route.fingerprint]
+      ? ['', 'not protected: a key is ignored', '', '', '']
+      : [
+          route.methods.join(', '),
+          route.required ? 'yes' : 'no',
+          `${route.windowSeconds} s`,
+          route.fingerprint,
+          route.header,
+        ]
   return `<tr><td><code>${escape(route.path)}</code>${cells.map((each) => `<td>${escape(each)}`).join('')}`
 }
 
 function routesTable(routes: NonNullable<Rules['routes']>): string {
   return `<h2>Routes</h2>
 <p>The first route that fits a request decides. Every other request is under the rules above.</p>
-<table><tr><th>Path<th>Methods<th>Required<th>Retention window<th>Same request
+<table><tr><th>Path<th>Methods<th>Required<th>Retention window<th>Same request<th>Header
 ${routes.map(routeRow).join('\n')}
 </table>
 `

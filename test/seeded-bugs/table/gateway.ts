@@ -526,7 +526,66 @@ export const programBugs: readonly SeededBug[] = [
       caughtBy: byTest('test/cli/keys.test.ts', 'no manual change is made where no person can be asked'),
     },
   ]),
+  ...bugsIn('src/gateway/proxy.ts', 'program', [
+    {
+      id: 'a route that sets one part of the fingerprint loses what all requests have of it',
+      find: 'const fingerprint = { ...settings.fingerprint, ...route.fingerprint }',
+      replace: 'const fingerprint = route.fingerprint ?? settings.fingerprint ?? {}',
+      caughtBy: byTest(
+        'test/gateway/forms.test.ts',
+        'a route that says how a query is compared keeps how bodies are, and can take it back',
+      ),
+    },
+  ]),
+  ...bugsIn('src/cli/arguments.ts', 'program', [
+    {
+      id: 'the file of the gateway refuses 0 for a duration',
+      find: `type: ['string', 'integer'],\n    pattern: '^(?:0|`,
+      replace: `type: 'string',\n    pattern: '^(?:0|`,
+      caughtBy: byTest(
+        'src/cli/gateway/config.test.ts',
+        'every default that is documented can be typed, and 0 is 0 in the file too',
+      ),
+    },
+  ]),
+  ...bugsIn('src/cli/gateway/config.ts', 'program', [
+    {
+      id: 'an option of the adapters does not arrive when it is set per route',
+      find: '...optionsOf(rest) }',
+      replace: '...optionsOf({ ...rest, hashKeys: false }) }',
+      caughtBy: byTest(
+        'src/cli/gateway/config.test.ts',
+        'of the adapters is the same by flag, in the file and per route',
+      ),
+    },
+  ]),
+  ...bugsIn('src/cli/doctor.ts', 'program', [
+    {
+      id: 'the doctor suggests a URL without its password where the environment has all of it',
+      find: 'ready(each, storeWords(values.store, opened.describe))',
+      replace: 'ready(each, `--store ${opened.describe}`)',
+      caughtBy: byTest(
+        'test/cli/doctor.test.ts',
+        'what is wrong with the tables is found: missing, unlogged, another version, no index, no vacuum, no sweep',
+        'postgres',
+      ),
+    },
+  ]),
+  ...bugsIn('src/cli/operations.ts', 'program', [
+    {
+      id: 'no unfinished operation is said to be there when a filter hid them',
+      find: `No \${state ?? 'unfinished'} operation`,
+      replace: 'No unfinished operation',
+      caughtBy: byTest('test/operations/cli.test.ts', 'list shows what is not over, by state, page by page'),
+    },
+  ]),
   ...bugsIn('src/cli/words.ts', 'program', [
+    {
+      id: 'a key that begins with a dash is an option of the command that is suggested',
+      find: `operands.every((each) => !each.startsWith('-'))`,
+      replace: 'operands.length > 0',
+      caughtBy: byTest('src/cli/words.test.ts', 'a command can be pasted, whatever is in its words'),
+    },
     {
       id: 'a key steers the terminal of whoever looks at it',
       find: 'return given.replace(unprintable, (character)',

@@ -229,6 +229,15 @@ export const httpBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/http/exchange/rules.ts', 'http', [
     {
+      id: 'the published rules leave out a status after which a request is processed again',
+      find: `\${[...unheard].join(', ')}`,
+      replace: `\${[...unheard].filter((status) => status !== 407).join(', ')}`,
+      caughtBy: byTest(
+        'test/gateway/published.test.ts',
+        'the rules name every status after which a request is processed again',
+      ),
+    },
+    {
       id: 'the published rules never say that a key is required',
       find: '    required: settings.required,',
       replace: '    required: false,',
