@@ -1,7 +1,7 @@
 // npm run guarantees: writes the figures of docs/guarantees.md, between their markers, from the reports of the last runs in
 // reports/: torture.json, simulate-keys.json, simulate-redis.json, simulate-operations.json, seeded-bugs.json, and fresh-keys.json and
-// its like for the searches with --fresh. Each program writes its own with --json. A report that is not there leaves its figures as they are. The sizes of the contract are counted. No figure
-// of that page is typed.
+// its like for the searches with --fresh. Each program writes its own with --json, and the tests with ONCEONLY_LONG=1 write long-*.json.
+// A report that is not there leaves its figures as they are. The sizes of the contract are counted. No figure of that page is typed.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { brokenStores, storeContractCases } from '../src/testing/index.ts'
@@ -169,6 +169,19 @@ function searchLine(what: string, { runs }: Search): string {
   return `${what}, seeds that no run had seen: ${sum(now)} schedules at ${last}, **${found(now)} violations**.${earlier}`
 }
 
+/** What was killed for long (test/long-run.ts), and what its line says. */
+const longRuns = [
+  'client-and-provider',
+  'client-and-backend',
+  'kafka',
+  'nats',
+  'rabbitmq',
+  'redis-streams',
+  'sqs-cut-off',
+  'sqs-killed',
+  'webhooks',
+] as const
+
 /** test/figures.test.ts compares it with the page. */
 export const contractSize: string = `${storeContractCases.length} cases and ${brokenStores.length} broken stores`
 
@@ -221,6 +234,8 @@ function main(): void {
     bugs &&
     `${bugs.caught} of ${bugs.caught + bugs.missed} caught${bugs.skipped > 0 ? `, ${bugs.skipped} skipped for want of a server` : ''}`
   text = rewrite(text, 'figures: seeded bugs', caught)
+  for (const name of longRuns)
+    text = rewrite(text, `figures: long ${name}`, read<{ readonly line: string }>(`long-${name}`)?.line)
   text = rewrite(text, 'figures: contract', contractSize)
   text = rewrite(text, 'figures: mutants', mutantTable())
   for (const [name, faults] of Object.entries(torture ? faultsOf(torture) : {}))

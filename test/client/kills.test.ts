@@ -1,6 +1,6 @@
 // A client that is killed at any step between choosing the key and having used the answer, and started again, over a network that loses
 // requests and replies: against the provider of the payments example, and against its backend on PostgreSQL. The provider's own ledger
-// judges: one charge for each order. ONCEONLY_CLIENT_KILLS is how many kills there are: unless given, 30 of the one and 20 of the other.
+// judges: one charge for each order. 30 kills of the one and 20 of the other, and 500 of each with ONCEONLY_LONG=1.
 
 import { execFile, spawn } from 'node:child_process'
 import { once as heard } from 'node:events'
@@ -13,12 +13,14 @@ import { describe, expect, test } from 'vitest'
 import { startNetwork } from '../../examples/payments/network.ts'
 import { seededRandom } from '../../src/testing/seeded-random.ts'
 import { freshSeed } from '../fresh-seed.ts'
+import { isLong, tellRun } from '../long-run.ts'
 import { copyExample } from '../operations/examples.ts'
 import { startFaultProxy } from '../servers/fault-proxy.ts'
 import { needs } from '../servers/needs.ts'
 import { startPostgres } from '../servers/postgres.ts'
 
 interface Ground extends AsyncDisposable {
+  readonly name: string
   /** Where orders are paid. */
   readonly url: string
   /** What the provider has done, a line each. */
@@ -56,6 +58,7 @@ async function startProvider(): Promise<Ground> {
   stack.defer(() => network.close())
   const all = stack.move()
   return {
+    name: 'client and provider',
     url: `${network.url}/charges`,
     ledger,
     lose: (what, happens) =>
@@ -80,6 +83,7 @@ async function startBackend(): Promise<Ground> {
   stack.defer(() => pool.end())
   const all = stack.move()
   return {
+    name: 'client and backend',
     url: new URL('/payments', proxy.url).href,
     ledger,
     lose: (direction, happens) => void proxy.cutAt({ direction, side: 'before' }).happened.then(happens),
@@ -142,8 +146,9 @@ async function killOften(ground: Ground, wanted: number): Promise<void> {
   expect(usedBy).toEqual(new Set(receipts.keys()))
   expect(readdirSync(pending).filter((name) => name.endsWith('.json'))).toEqual([])
   const kinds = new Set(killedAt).size
-  console.log(
-    `${wanted} kills at ${kinds} kinds of steps, ${orders} orders, ${charged.length} charges, ${faults} faults, seed ${seed}`,
+  tellRun(
+    ground.name,
+    `${orders} orders, ${wanted} kills at ${kinds} kinds of steps, ${faults} requests or replies lost, ${charged.length} charges, seed ${seed}`,
   )
   // A run that reached too little proves nothing.
   expect(kinds).toBeGreaterThanOrEqual(6)
@@ -151,7 +156,7 @@ async function killOften(ground: Ground, wanted: number): Promise<void> {
 }
 
 function suite(startGround: () => Promise<Ground>, usual: number): void {
-  const wanted = Number(process.env['ONCEONLY_CLIENT_KILLS'] ?? usual)
+  const wanted = isLong ? 500 : usual
   const kills = async (): Promise<void> => {
     await using ground = await startGround()
     await killOften(ground, wanted)

@@ -13,6 +13,7 @@ import { natsConsumer, natsPublisher } from '../../src/messages/nats.ts'
 import { rabbitmqConsumer, rabbitmqPublisher } from '../../src/messages/rabbitmq.ts'
 import { type RedisClient, redisStreamConsumer, redisStreamPublisher } from '../../src/messages/redis-streams.ts'
 import { sqsConsumer, sqsPublisher } from '../../src/messages/sqs.ts'
+import { isLong } from '../long-run.ts'
 import { elasticmq } from '../servers/elasticmq.ts'
 import { nats } from '../servers/nats.ts'
 import { needs } from '../servers/needs.ts'
@@ -62,7 +63,7 @@ const messagesOf = (count: number, bytes: number, { topic }: Ground): Outgoing[]
   }))
 
 // Brokers write every message to the disk: 10 MB in every run, and 52 MB with ONCEONLY_LONG=1.
-const long = process.env['ONCEONLY_LONG'] === '1' ? 200 : 40
+const long = isLong ? 200 : 40
 
 async function leavesNothing(ground: Ground, rounds = 3): Promise<void> {
   const count = 500

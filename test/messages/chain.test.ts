@@ -1,11 +1,12 @@
 // Outbox, relay, broker, inbox, with all of them but the database killed again and again: every committed event has its effect once,
 // an aborted one none, and the effects of a key are in the order of its commits. ONCEONLY_LONG=1 kills ten times as often.
 import { expect, test } from 'vitest'
+import { isLong, tellRun } from '../long-run.ts'
 import { needs } from '../servers/needs.ts'
 import { type BrokerName, brokers, type BrokerRow } from './chain/brokers.ts'
 import { runChain } from './chain/campaign.ts'
 
-const kills = process.env['ONCEONLY_LONG'] ? 200 : 20
+const kills = isLong ? 200 : 20
 
 for (const [name, broker] of Object.entries<BrokerRow>(brokers)) {
   const { noOrder } = broker
@@ -24,7 +25,7 @@ for (const [name, broker] of Object.entries<BrokerRow>(brokers)) {
       expect(aborted.length).toBeGreaterThan(20)
       expect(report.publishedAgain).toBeGreaterThan(0)
       expect(report.deliveredAgain).toBeGreaterThan(report.kills.consumer / 3)
-      process.stdout.write(`${name}: ${describeReport(report)}\n`)
+      tellRun(name, describeReport(report))
     }, 1_800_000)
   })
 }

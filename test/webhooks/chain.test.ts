@@ -10,6 +10,7 @@ import { createOutbox } from '../../src/messages/outbox.ts'
 import { createInbox } from '../../src/messages/inbox.ts'
 import { postgresStore } from '../../src/stores/postgres.ts'
 import { createWebhookSender, newWebhookSecret } from '../../src/webhooks.ts'
+import { isLong, tellRun } from '../long-run.ts'
 import { freePort } from '../servers/free-port.ts'
 import { needs } from '../servers/needs.ts'
 import { pollUntil } from '../servers/poll.ts'
@@ -17,7 +18,7 @@ import { startPostgres } from '../servers/postgres.ts'
 import { startDroppingProxy } from './chain/dropping-proxy.ts'
 import type { ChainRole } from './chain/process.ts'
 
-const kills = process.env['ONCEONLY_LONG'] ? 200 : 20
+const kills = isLong ? 200 : 20
 const topics = ['acme', 'globex', 'initech']
 // A machine that is busy with other work must not look like a chain that is broken.
 const patience = { timeoutMs: 300_000, intervalMs: 50 }
@@ -116,8 +117,9 @@ needs('postgres', { ours: true }).describe('outbox, webhook sender, webhook rece
     // A run without these proves nothing: an answer that was lost made the event come again.
     expect(proxy.dropped()).toBeGreaterThan(kills)
     expect(await count('arrivals')).toBeGreaterThan(committed.length + kills)
-    process.stdout.write(
-      `webhooks: ${committed.length} events, ${kills} kills, ${proxy.dropped()} answers lost, ${await count('arrivals')} arrivals\n`,
+    tellRun(
+      'webhooks',
+      `${committed.length} events, ${kills} kills, ${proxy.dropped()} answers lost, ${await count('arrivals')} arrivals`,
     )
     await ours.end()
     await theirs.end()

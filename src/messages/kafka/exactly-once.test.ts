@@ -14,6 +14,7 @@ import {
   sendTexts,
   sharedKafka,
 } from '../../../test/messages/kafka/world.ts'
+import { isLong } from '../../../test/long-run.ts'
 import { startKafka } from '../../../test/servers/kafka.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { pollUntil } from '../../../test/servers/poll.ts'
@@ -33,17 +34,16 @@ function byPartition(read: readonly Judged[]): Map<number, string[]> {
   return new Map([...found].sort(([a], [b]) => a - b))
 }
 
-const long = process.env['ONCEONLY_LONG'] === '1'
 // A commit that a broker which is killed does not answer is given up after half a minute (callMs), and the next producer may take as long
 // to open. Meanwhile the group waits for the member, so a minute without output is no error.
-const patience = { timeoutMs: long ? 600_000 : 120_000 }
+const patience = { timeoutMs: isLong ? 600_000 : 120_000 }
 
 needs(['kafka', 'confluent'], { ours: true }).describe('exactlyOnce', () => {
   test(
-    `${long ? '100,000' : '10,000'} messages, workers killed and the broker bounced: a reader that is not ours sees each once, in the order of its partition`,
-    { timeout: long ? 1_800_000 : 400_000 },
+    `${isLong ? '100,000' : '10,000'} messages, workers killed and the broker bounced: a reader that is not ours sees each once, in the order of its partition`,
+    { timeout: isLong ? 1_800_000 : 400_000 },
     async () => {
-      const [count, rounds, killsMin] = long ? [100_000, 30, 30] : [10_000, 5, 5]
+      const [count, rounds, killsMin] = isLong ? [100_000, 30, 30] : [10_000, 5, 5]
       await using server = await startKafka()
       const [from, to] = [await createTopic(server.url, 4, 'from'), await createTopic(server.url, 4, 'to')]
       const group = randomUUID()
