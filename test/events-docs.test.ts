@@ -32,6 +32,7 @@ function declared(): Map<string, readonly string[]> {
 }
 
 const roomWords: readonly (readonly [prefix: string, words: readonly string[]])[] = [
+  ['src/core/once/on-record', ['inbox', 'outbox', 'webhooks', 'sessions']],
   ['src/core/once', ['once']],
   ['src/core/operations', ['operations']],
   // What both of them call.
@@ -42,7 +43,6 @@ const roomWords: readonly (readonly [prefix: string, words: readonly string[]])[
   ['src/stores/redis/', ['Redis store']],
   ['src/messages/inbox', ['inbox']],
   ['src/messages/relay', ['relay']],
-  ['src/messages/by-hand', ['inbox', 'outbox', 'webhooks']],
   ['src/webhooks/', ['webhooks']],
   ['src/messages/', ['messages']],
 ]

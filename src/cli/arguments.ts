@@ -4,6 +4,8 @@
 
 import { parseArgs } from 'node:util'
 import { invalidArgument } from '../core/errors.ts'
+import { key } from '../core/key.ts'
+import type { Key } from '../core/key.ts'
 import { checkGiven, oneOf } from '../core/options.ts'
 
 /** How the text of one option becomes a value. */
@@ -238,5 +240,19 @@ export function matching(pattern: RegExp, expected: string): Option<string> {
     expected,
     parse: (given) => (pattern.test(given) ? given : undefined),
     json: { type: 'string', pattern: pattern.source },
+  }
+}
+
+/** Where the next page of a list begins. Both parts of a key may contain any separator that a person would use. */
+export function cursorOf({ scope, id }: Key): string {
+  return Buffer.from(JSON.stringify([scope, id])).toString('base64url')
+}
+
+export function keyOfCursor(command: string, cursor: string): Key {
+  try {
+    const [scope, id] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as [string, string]
+    return key(scope, id)
+  } catch {
+    throw wrong(command, 'expected --after to be the cursor that the last page ended with')
   }
 }

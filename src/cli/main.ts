@@ -53,6 +53,10 @@ const commands: Readonly<Record<string, Command>> = {
       'look at endpoints and deliveries (endpoints, list, show), send them again (replay), disable or enable endpoints',
     load: async () => (await import('./webhooks.ts')).webhooks,
   },
+  sessions: {
+    summary: 'look at the sessions of clients (list, show), and close one',
+    load: async () => (await import('./sessions.ts')).sessions,
+  },
   sweep: {
     summary: 'remove what has expired; safe from several machines',
     load: async () => (await import('./sweep.ts')).sweep,

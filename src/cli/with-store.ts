@@ -62,8 +62,8 @@ export function withMigrateCommand(error: unknown, store: string, instead = ''):
   if (!(error instanceof OnceError) || error.code !== 'SCHEMA_MISSING') return error
   const [found, cure] = error.message.split(/ (?=Run )/)
   if (cure === undefined) return error
-  const [, room = ''] = /\b(inbox|outbox|webhooks)\.migrate/.exec(cure) ?? []
-  const option = room === '' ? '' : room === 'webhooks' ? ' --webhooks' : ' --messages'
+  const [, room = ''] = /\b(inbox|outbox|webhooks|sessions)\.migrate/.exec(cure) ?? []
+  const option = room === '' ? '' : room === 'webhooks' || room === 'sessions' ? ` --${room}` : ' --messages'
   const message = `${found} Run: ${[`onceonly migrate${option}`, store].filter(Boolean).join(' ')}${instead}`
   return new OnceError('SCHEMA_MISSING', { message, cause: error })
 }

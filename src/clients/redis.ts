@@ -154,8 +154,8 @@ export interface RedisServers {
   readonly prefix: string
   /** Runs a script with one key, on the server that has the key, once the servers are known to be fit. */
   run(script: string, key: string, values: readonly RedisArgument[]): Promise<unknown>
-  /** All names that begin like this, from all servers. It looks through every name that there is. */
-  names(beginning: string): Promise<readonly string[]>
+  /** All names that begin like this, from all servers, some of them twice. It looks through every name that there is. */
+  names(beginning: string): AsyncIterable<string>
 }
 
 const places = new WeakMap<object, RedisServers>()

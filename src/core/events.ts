@@ -43,10 +43,10 @@ export interface Events {
   'data-loss': { store: string; register: string; evidence: 'emptied' | 'replaced' | 'went-back'; quarantined: boolean }
   swept: { tombstoned: number; forgotten: number }
   /**
-   * A manual change of an entry, of a message that waited for a person (`redrive`, `discard`), of a webhook (`replay`) or of an endpoint
-   * (`disable`, `enable`).
+   * A manual change of an entry, of a message that waited for a person (`redrive`, `discard`), of a webhook (`replay`), of an endpoint
+   * (`disable`, `enable`) or of a session (`close`).
    */
-  mended: { action: MendingName | 'redrive' | 'discard' | 'replay' | 'disable' | 'enable' }
+  mended: { action: MendingName | 'redrive' | 'discard' | 'replay' | 'disable' | 'enable' | 'close' }
   /** A step of an operation ended like this. Its name is the code's, not the caller's. */
   step: { operation: string; step: string; state: StepState; attempt: number }
   /** What is stored of an operation does not fit the code that runs it. */

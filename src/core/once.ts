@@ -21,6 +21,8 @@ import type { Storable, Stored, ValueKind } from './stored.ts'
 
 export type { Op, Result } from './call.ts'
 export type { FoundOutcome, OnceByHand, ShownEntry } from './once/by-hand.ts'
+export { checkRecordedReason, onRecord } from './once/on-record.ts'
+export type { MessageChange, RecordedChange, SessionChange, WebhookChange } from './once/on-record.ts'
 export type { DoubtDecision, KeyReconcileOptions, KeyReconciliation } from './once/reconcile.ts'
 export { run as runCall } from './once/run.ts'
 export { hasTransactions, transaction as transactionCall } from './once/transaction.ts'

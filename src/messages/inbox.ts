@@ -14,7 +14,8 @@ import { OnceError } from '../core/errors.ts'
 import { key } from '../core/key.ts'
 import { aFunction, checkOptions, oneOf, optional, positiveInteger, positiveMs, withMethods } from '../core/options.ts'
 import type { Codec } from '../core/outcome.ts'
-import type { OnceRunner, TxOf } from '../core/once.ts'
+import { checkRecordedReason, onRecord } from '../core/once.ts'
+import type { MessageChange, OnceRunner, TxOf } from '../core/once.ts'
 import type { Store } from '../core/store.ts'
 import type { BatchHandler, Message, MessageHandler, Receiver, StoredOffsets } from './broker.ts'
 import { byClaim } from './inbox/by-claim.ts'
@@ -24,8 +25,6 @@ import type { Delivering } from './inbox/delivery.ts'
 import type { DeadLetterReason, MessageDelivery, Handled, InboxSettings } from './inbox/ground.ts'
 import { bodyOfMessage, idOfMessage } from './inbox/message.ts'
 import type { EntityVersion } from './inbox/message.ts'
-import { checkMessageReason, onRecord } from './by-hand.ts'
-import type { MessageChange } from './by-hand.ts'
 import { offsetsOn } from './inbox/offsets.ts'
 import { parkingOn } from './inbox/parked.ts'
 import type { ParkedFilter, ParkedMessage, Parking } from './inbox/parked.ts'
@@ -240,7 +239,7 @@ async function changeParked(
   { what, reason }: ParkedChange,
 ): Promise<number> {
   const parking = parkingOf(database, { store })
-  if (what === 'discard' || reason !== undefined) checkMessageReason(`inbox.${what}`, reason)
+  if (what === 'discard' || reason !== undefined) checkRecordedReason(`inbox.${what}`, reason)
   const found = await parking.list({ limit: changedMax, ...filter })
   let changed = 0
   for (const parked of found) {

@@ -7,7 +7,8 @@ import { runAgainstModel } from '../../test/sessions/against-model.ts'
 import { memorySessions, sqlSessions } from '../../test/sessions/session-subject.ts'
 import type { SessionsGround } from '../../test/sessions/session-subject.ts'
 import { memoryStore } from '../stores/memory.ts'
-import { createSessions } from './sessions.ts'
+import { memoryOf, offerMemory } from '../clients/memory-place.ts'
+import { createSessions, sessionsByHand } from './sessions.ts'
 
 const grounds: Readonly<Record<string, () => Promise<SessionsGround>>> = {
   'in memory': async () => memorySessions(),
@@ -42,7 +43,7 @@ test('wrong options are refused by name', () => {
     expect(() => createSessions({ store, scope: 'tills', ...given } as never)).toThrow(words)
   }
   const unable = { ...store, name: 'homemade' }
-  expect(() => createSessions({ store: unable, scope: 'tills' })).toThrow(/the homemade store keeps no sessions/)
+  expect(() => createSessions({ store: unable, scope: 'tills' })).toThrow(/homemade store keeps no sessions/)
 })
 
 test('tables that are missing are an error that says which call creates them', async () => {
@@ -55,4 +56,15 @@ test('tables that are missing are an error that says which call creates them', a
   })
   expect(sessions.schema()).toContain('onceonly_session_requests')
   await ground[Symbol.asyncDispose]()
+})
+
+test('a session whose closing cannot be put on record stays open', async () => {
+  const store = memoryStore()
+  const sessions = createSessions({ store, scope: 'tills' })
+  await sessions.register('till-7')
+  const mend = (): Promise<never> => Promise.reject(new Error('the audit trail is full'))
+  const withoutAudit = offerMemory({ ...store, mend }, memoryOf(store)!)
+  const closed = sessionsByHand(withoutAudit).close({ scope: 'tills/sessions', session: 'till-7' }, 'stolen')
+  await expect(closed).rejects.toThrow('the audit trail is full')
+  expect(await sessions.show('till-7')).toMatchObject({ state: 'open' })
 })

@@ -3,15 +3,12 @@
 // requests the client ever sent. Invariants: each (client, epoch, sequence) has its effect once, in its order of rules; a session that is
 // not known is refused and never made up.
 
-import { memoryOf } from '../clients/memory-place.ts'
-import { redisOf } from '../clients/redis.ts'
-import { databaseOf } from '../clients/sql-database.ts'
 import { createCalls } from '../core/call.ts'
 import type { Op, Result, RunContext } from '../core/call.ts'
 import { newId } from '../core/clock.ts'
 import type { Clock, Random } from '../core/clock.ts'
 import { pausesMs } from '../core/backoff.ts'
-import { invalidArgument, OnceError } from '../core/errors.ts'
+import { invalidArgument } from '../core/errors.ts'
 import { key } from '../core/key.ts'
 import { runCall, transactionCall } from '../core/once.ts'
 import type { TxOf } from '../core/once.ts'
@@ -30,14 +27,22 @@ import { readOnceOptions } from '../core/settings.ts'
 import type { OnceOptions } from '../core/settings.ts'
 import type { Store, Transactional } from '../core/store.ts'
 import type { Storable, Stored, ValueKind } from '../core/stored.ts'
-import type { SessionFilter, SessionGround, SessionSettings, ShownSession } from './sessions/ground.ts'
-import { sessionsInMemory } from './sessions/memory.ts'
+import { sessionsOf } from './sessions/by-hand.ts'
+import type { SessionsByHand } from './sessions/by-hand.ts'
+import type { SessionFilter, SessionInFull, ShownSession } from './sessions/ground.ts'
+import { groundOf, listedOn } from './sessions/grounds.ts'
 import type { NumberedRequest, AskedSession } from './sessions/rules.ts'
-import { sessionsOnRedis } from './sessions/redis.ts'
-import { sessionsOnSql } from './sessions/sql.ts'
 
 export type { Op, Result } from '../core/call.ts'
-export type { SessionFilter, ShownSession } from './sessions/ground.ts'
+export type { ClosedByHand, ScopedSessionInFull, SessionsByHand } from './sessions/by-hand.ts'
+export type {
+  ScopedFilter,
+  ScopedSession,
+  SessionFilter,
+  SessionInFull,
+  SessionName,
+  ShownSession,
+} from './sessions/ground.ts'
 
 export interface SessionsOptions<S extends Store = Store> {
   /** postgres, mysql, sqlite, redis, redis-postgres or memory. Sessions keep tables of their own beside its entries. */
@@ -107,7 +112,7 @@ export interface Sessions<Tx = unknown, Kind extends ValueKind = 'json'> {
   keepAlive(session: ClientSession): Promise<void>
   /** Ends the session: its answers are let go, and what is still in flight is not committed. */
   close(session: ClientSession): Promise<void>
-  show(sessionId: string): Promise<ShownSession | undefined>
+  show(sessionId: string): Promise<SessionInFull | undefined>
   list(filter?: SessionFilter): Promise<readonly ShownSession[]>
   /** Removes what ended sessions left behind, up to `limit` of them. `register` does it from time to time. */
   sweep(options?: { readonly limit?: number }): Promise<number>
@@ -233,10 +238,28 @@ export function createSessions(options: SessionsOptions): unknown {
     keepAlive: async (session) => ground.keepAlive(readSession('sessions.keepAlive', session)),
     close: async (session) => ground.close(readSession('sessions.close', session)),
     show: async (sessionId) => ground.show(clientOf('sessions.show', sessionId)),
-    list: async (filter = {}) => ground.list(filter),
+    async list({ after, ...limit } = {}) {
+      const from = after === undefined ? {} : { after: { scope, session: after } }
+      const found = await listedOn(store, { scope, ...from, ...limit })
+      return found.map(({ scope: _scope, ...session }) => session)
+    },
     sweep: async ({ limit = sweptAtOnce } = {}) => ground.sweep(limit),
   }
   return sessions
+}
+
+/**
+ * The sessions of a store, for tools: those of every service, looked at and closed by a person.
+ *
+ * @example
+ * import { sessionsByHand } from 'onceonly/sessions'
+ * import { sqliteStore } from 'onceonly/sqlite'
+ *
+ * const sessions = sessionsByHand(sqliteStore({ path: 'tills.db' }))
+ * for (const { scope, session, floor, last } of await sessions.list()) console.log(scope, session, floor, last)
+ */
+export function sessionsByHand(store: Store): SessionsByHand {
+  return sessionsOf(store)
 }
 
 /** What the effects of sessions on this store write with. */
@@ -255,22 +278,6 @@ function onceOptions(options: SessionsOptions): OnceOptions {
     ...(clock && { clock }),
     ...(random && { random }),
   }
-}
-
-function groundOf(
-  store: Store,
-  settings: SessionSettings,
-  time: { readonly clock: Clock; readonly random: Random },
-): SessionGround {
-  const database = databaseOf(store)
-  if (database) return sessionsOnSql(database, settings, time)
-  const memory = memoryOf(store)
-  if (memory) return sessionsInMemory(memory, settings)
-  const redis = redisOf(store)
-  if (redis) return sessionsOnRedis(redis, settings)
-  throw new OnceError('UNSUPPORTED', {
-    message: `createSessions: the ${store.name} store keeps no sessions. Use one that does: postgres, mysql, sqlite, redis, redis-postgres, memory.`,
-  })
 }
 
 function clientOf(what: string, id: unknown): string {

@@ -129,13 +129,12 @@ function placeOf(context: QuarantineContext, whenFit: WhenFit, prefix: string): 
       whenFit(() => runScript(context, { script: known(source), keys: [key], values })).catch((error: unknown) =>
         Promise.reject(unavailable('decide about a session', error)),
       ),
-    async names(beginning) {
-      // SCAN may return a name twice.
-      const found = new Set<string>()
-      for (const send of await context.link.primaries()) {
-        for await (const name of scan(send, `${escapeGlob(beginning)}*`)) found.add(name)
+    async *names(beginning) {
+      try {
+        for (const send of await context.link.primaries()) yield* scan(send, `${escapeGlob(beginning)}*`)
+      } catch (error) {
+        throw unavailable('list the sessions', error)
       }
-      return [...found]
     },
   }
 }

@@ -236,6 +236,28 @@ const broken: readonly [what: string, noticedBy: string, make: Broken][] = [
     (sound) => ({ ...sound, close: async () => {} }),
   ],
   [
+    'tell the window that they have, and not that of the client',
+    'a person sees the floor, the window, the lease and the numbers above the floor, with what became of them',
+    (sound) => ({
+      ...sound,
+      async show(id) {
+        const shown = await sound.show(id)
+        return shown && { ...shown, window: 64 }
+      },
+    }),
+  ],
+  [
+    'tell a request that failed as answered',
+    'a person sees the floor, the window, the lease and the numbers above the floor, with what became of them',
+    (sound) => ({
+      ...sound,
+      async show(id) {
+        const shown = await sound.show(id)
+        return shown && { ...shown, answered: [...shown.answered, ...shown.unanswered], unanswered: [] }
+      },
+    }),
+  ],
+  [
     'fold the names of clients to lower case',
     'clients and services are told apart byte for byte',
     (sound) => ({ ...sound, register: (id) => sound.register(id?.toLowerCase()) }),

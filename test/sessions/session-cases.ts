@@ -1,8 +1,10 @@
 // What sessions promise on every database. Each case is a function of a subject, so that sessions which are wrong on purpose can be given
 // to it (broken-sessions.test.ts). Refusals are compared as values: what is wrong fails by an assertion.
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { key } from '../../src/core/key.ts'
 import { FinalError, OnceError } from '../../src/index.ts'
-import type { ClientSession, SessionRequest, Sessions } from '../../src/sessions/sessions.ts'
+import { sessionsByHand } from '../../src/sessions/sessions.ts'
+import type { ClientSession, ScopedSession, SessionRequest, Sessions } from '../../src/sessions/sessions.ts'
 import { eventually } from '../messages/eventually.ts'
 import { sessionSubject } from './session-subject.ts'
 import type { SessionServer, SessionsGround, SessionSubject } from './session-subject.ts'
@@ -73,6 +75,12 @@ const askUntilFree = (server: SessionServer, session: ClientSession, sequence: n
 
 const untilExpired = (sessions: Sessions, { session }: ClientSession): Promise<unknown> =>
   eventually('the session is expired', async () => (await sessions.show(session))?.state === 'expired')
+
+// A failure of the server: the number stays without an answer.
+const fail = ({ sessions }: SessionServer, session: ClientSession, sequence: number): Promise<string> => {
+  const request = { session: session.session, epoch: session.epoch, sequence }
+  return told(sessions.apply(request, () => Promise.reject(new Error('no printer'))))
+}
 
 const stored = async (sessions: Sessions, { session }: ClientSession): Promise<number | undefined> =>
   (await sessions.show(session))?.requests
@@ -500,6 +508,108 @@ export const sessionCases: Readonly<Record<string, SessionCase>> = {
     await refusedWith({ sequense: 1 }, /unknown option "sequense", did you mean "sequence"/)
     expect(await code(server.sessions.register('x'.repeat(201)))).toBe('INVALID_ARGUMENT')
     expect(await ask(server, session, 1)).toBe('request 1')
+  },
+
+  async 'a person sees the floor, the window, the lease and the numbers above the floor, with what became of them'(
+    subject,
+  ) {
+    const server = await subject.server({ window: 6, leaseMs: 3_600_000, waitMs: 0 })
+    const registered = await server.sessions.register('till-7')
+    expect(await server.sessions.show('till-7')).toMatchObject({ window: 6, answered: [], unanswered: [] })
+    for (const sequence of [1, 2, 3]) await ask(server, registered, sequence)
+    expect(await fail(server, registered, 5)).toBe('no printer')
+    expect(await ask(server, registered, 4, { acknowledged: 1 })).toBe('request 4')
+    const running = subject.isSerial ? undefined : begin(server, registered, 6)
+    await running?.began
+    const unanswered = subject.isSerial ? [5] : [5, 6]
+    const { epoch } = registered
+    const shown = { session: 'till-7', epoch, state: 'open', floor: 1, last: unanswered.at(-1), window: 6 }
+    const numbers = { answered: [2, 3, 4], unanswered, requests: 3 + unanswered.length }
+    const found = await server.sessions.show('till-7')
+    expect(found).toEqual({ ...shown, ...numbers, leaseUntilMs: expect.any(Number) as number })
+    // An epoch is at least the time of the registration, by the store's clock.
+    expect(found!.leaseUntilMs - epoch).toBeGreaterThanOrEqual(3_600_000)
+    const { answered: _answered, unanswered: _unanswered, ...row } = found!
+    expect(await server.sessions.list()).toEqual([row])
+    running?.end()
+    await running?.told
+    // The next server has another window, and lets more in.
+    const wider = await subject.server({ window: 9 })
+    expect(await ask(wider, registered, 9)).toBe('request 9')
+    expect(await wider.sessions.show('till-7')).toMatchObject({ window: 9, last: 9 })
+    await server.sessions.close(registered)
+    expect(await server.sessions.show('till-7')).toMatchObject({ state: 'closed', answered: [], unanswered: [] })
+  },
+
+  async 'of an expired session a person still sees which requests had their answers'(subject) {
+    const server = await subject.server({ leaseMs: 300 })
+    const session = await server.sessions.register('till-7')
+    // At a high load the lease may have ended before a request came.
+    const answered = (await ask(server, session, 1)) === 'request 1' ? [1] : []
+    const unanswered = (await fail(server, session, 2)) === 'no printer' ? [2] : []
+    await untilExpired(server.sessions, session)
+    expect(await server.sessions.show('till-7')).toMatchObject({ requests: 0, answered, unanswered })
+  },
+
+  async 'a person lists the sessions of all services page by page, without a gap, and by how a client begins'(subject) {
+    const [one, two] = [subject.scope, `${subject.scope}-é/100%`]
+    const server = await subject.server()
+    const other = await subject.server({ scope: two })
+    const clients = ['till', 'till-1', 'till-2', 'Till-3', 'ti_l', 'ti%l', 'tié/1', 'tié/2']
+    for (const client of clients) for (const { sessions } of [server, other]) await sessions.register(client)
+    const byHand = sessionsByHand(server.store)
+    const all: ScopedSession[] = []
+    for (let after: ScopedSession | undefined; ;) {
+      const page = await byHand.list({ limit: 5, ...(after && { after }) })
+      all.push(...page)
+      after = page.at(-1)
+      if (page.length < 5) break
+    }
+    // Those of other cases are there, too.
+    const names = (sessions: readonly ScopedSession[]): string[] =>
+      sessions.map(({ scope, session }) => `${scope} ${session}`)
+    const own = names(all).filter((name) => name.startsWith(subject.scope))
+    const expected = [one, two].flatMap((scope) => clients.map((client) => `${scope}/sessions ${client}`))
+    expect([own.length, own.toSorted()]).toEqual([16, expected.toSorted()])
+    const scope = `${two}/sessions`
+    const found = async (begins: string): Promise<string[]> =>
+      (await byHand.list({ scope, begins })).map(({ session }) => session)
+    expect(await found('till')).toEqual(['till', 'till-1', 'till-2'])
+    expect(await found('tié/')).toEqual(['tié/1', 'tié/2'])
+    expect([await found('ti_'), await found('ti%'), await found('tilt')]).toEqual([['ti_l'], ['ti%l'], []])
+    const after = { scope, session: 'till-1' }
+    expect(names(await byHand.list({ scope, begins: 'till', after, limit: 9 }))).toEqual([`${scope} till-2`])
+    expect(names(await byHand.list({ scope, limit: 1 }))).toEqual([`${scope} Till-3`])
+    expect(await code(byHand.list({ scope: '' }))).toBe('INVALID_ARGUMENT')
+  },
+
+  async 'a person closes a session whose epoch is not known, and the reason is on record'(subject) {
+    const server = await subject.server()
+    const scope = `${subject.scope}/sessions`
+    const name = { scope, session: 'till-7' }
+    const byHand = sessionsByHand(server.store)
+    const reasons = async (): Promise<string[]> =>
+      (await server.store.audit(key(scope, 'till-7'))).map(({ reason }) => reason)
+    const old = await server.sessions.register('till-7')
+    const session = await server.sessions.register('till-7')
+    expect(await ask(server, session, 1)).toBe('request 1')
+    for (const reason of ['', ' ', 'x'.repeat(501)])
+      expect(await code(byHand.close(name, reason))).toBe('INVALID_ARGUMENT')
+    // Seen before the client registered again: it is not what the person looked at.
+    expect(await byHand.close({ ...name, epoch: old.epoch }, 'stolen')).toMatchObject({
+      changed: false,
+      session: { state: 'open', epoch: session.epoch, answered: [1] },
+    })
+    expect([await byHand.close({ ...name, session: 'till-8' }, 'stolen'), await reasons()]).toEqual([undefined, []])
+    expect(await byHand.close(name, 'stolen')).toMatchObject({
+      changed: true,
+      session: { ...name, state: 'closed', epoch: session.epoch, requests: 0 },
+    })
+    expect(await ask(server, session, 1)).toBe('SESSION_EXPIRED')
+    expect(await byHand.close(name, 'again')).toMatchObject({ changed: false, session: { state: 'closed' } })
+    expect(await reasons()).toEqual(['close: stolen'])
+    // The client can come back, with an epoch of its own.
+    expect(await ask(server, await server.sessions.register('till-7'), 1)).toBe('request 1')
   },
 
   async 'the greatest numbers and the longest name are taken'(subject) {

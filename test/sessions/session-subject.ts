@@ -3,13 +3,14 @@ import { type Clock, systemClock } from '../../src/index.ts'
 import { createSessions, type Sessions, type SessionsOptions } from '../../src/sessions/sessions.ts'
 import { memoryData, memoryStore } from '../../src/stores/memory.ts'
 import { redisStore } from '../../src/stores/redis.ts'
-import type { Store } from '../../src/core/store.ts'
+import type { Inspectable, Store } from '../../src/core/store.ts'
 import { startRedis } from '../servers/redis.ts'
 import { connect, drivers, durable } from '../subjects/redis.ts'
 import { grounds, insertEffect, type MessagesGround, type OpenStore } from '../messages/grounds.ts'
 
 export interface SessionServer {
   readonly sessions: Sessions
+  readonly store: Store & Inspectable
   // What an effect of this server does.
   effect(tx: unknown, name: string): Promise<void>
   // Its timers stop, and nothing else: no heartbeat goes out, and what runs goes on.
@@ -19,6 +20,8 @@ export interface SessionServer {
 }
 
 export interface SessionSubject {
+  // Of the service. Its sessions are in this scope and '/sessions'.
+  readonly scope: string
   // Another process of the same service, unless the options name another one.
   server(options?: Partial<SessionsOptions>): Promise<SessionServer>
   // The names of all effects, in their order.
@@ -32,7 +35,7 @@ export interface SessionSubject {
 export interface SessionsGround extends AsyncDisposable {
   readonly isSerial: boolean
   open(): Promise<{
-    readonly store: Store
+    readonly store: Store & Inspectable
     die(): Promise<void>
     close(): Promise<void>
     effect(tx: unknown, name: string): Promise<void>
@@ -72,6 +75,7 @@ export async function sessionSubject(
   let isMigrated = false
   await ground.begin()
   return {
+    scope,
     isSerial: ground.isSerial,
     effects: () => ground.effects(),
     async server(options) {
@@ -83,6 +87,7 @@ export async function sessionSubject(
       isMigrated = true
       return {
         sessions,
+        store,
         effect,
         stall: stopTimers,
         async die() {

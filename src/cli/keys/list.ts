@@ -6,7 +6,7 @@ import { key } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { Entry, EntryFilter, EntryState, Inspectable } from '../../core/store.ts'
 import { gatewayTenant } from '../../gateway/gateway-key.ts'
-import { choice, count, parseCommand, text, wrong } from '../arguments.ts'
+import { choice, count, cursorOf, keyOfCursor, parseCommand, text, wrong } from '../arguments.ts'
 import { paint, span, table } from '../words.ts'
 import type { Tone } from '../words.ts'
 import { inspectable, storeHelp, storeOptions, withStore } from '../with-store.ts'
@@ -44,7 +44,7 @@ export async function keysList(args: readonly string[]): Promise<number> {
     limit: limit + 1,
     ...(scope === undefined ? {} : { scope: key(scope, '-').scope }),
     ...(state === undefined ? {} : { state }),
-    ...(after === undefined ? {} : { after: keyOfCursor(after) }),
+    ...(after === undefined ? {} : { after: keyOfCursor('keys list', after) }),
   }
   return withStore('keys list', url, async ({ store }) => {
     const looked = inspectable(store)
@@ -120,18 +120,4 @@ function print(entries: readonly Entry[], next: string | null, service: string |
   console.log(paint('strong', head!))
   for (const [index, line] of lines.entries()) console.log(paint(tones[entries[index]!.state], line))
   if (next !== null) console.log(`\nThere are more: --after ${next}`)
-}
-
-// Both parts of a key may contain any separator that a person would use.
-function cursorOf({ scope, id }: Key): string {
-  return Buffer.from(JSON.stringify([scope, id])).toString('base64url')
-}
-
-function keyOfCursor(cursor: string): Key {
-  try {
-    const [scope, id] = JSON.parse(Buffer.from(cursor, 'base64url').toString()) as [string, string]
-    return key(scope, id)
-  } catch {
-    throw wrong('keys list', 'expected --after to be the cursor that the last page ended with')
-  }
 }

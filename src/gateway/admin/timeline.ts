@@ -85,7 +85,7 @@ function manualWords(action: AuditRecord['action'], reason: string): string {
   return `${messageWords(action, reason) ?? pastWords[action]} manually`
 }
 
-/** As messages/by-hand.ts writes it. */
+/** As core/once/on-record.ts writes it. */
 function messageWords(action: AuditRecord['action'], reason: string): string | undefined {
   if (action !== 'forget') return undefined
   if (reason.startsWith('redrive: ')) return 'redriven'

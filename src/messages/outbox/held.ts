@@ -3,11 +3,11 @@
 import { jsonRow } from '../../clients/sql-columns.ts'
 import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
+import { checkRecordedReason, onRecord } from '../../core/once.ts'
+import type { MessageChange } from '../../core/once.ts'
 import { aString, checkGiven, oneOf, optional, positiveInteger } from '../../core/options.ts'
 import type { Rule } from '../../core/options.ts'
 import type { Store } from '../../core/store.ts'
-import { checkMessageReason, onRecord } from '../by-hand.ts'
-import type { MessageChange } from '../by-hand.ts'
 import type { HeldState } from '../relay.ts'
 import type { OutboxTables } from './tables.ts'
 
@@ -106,14 +106,14 @@ order by added_at_ms, id limit ${integer(filter.limit ?? limitUsual)}`)
     },
     async redrive(filter = {}, reason) {
       checkGiven('redrive', filter, filterRules)
-      if (reason !== undefined) checkMessageReason('outbox.redrive', reason)
+      if (reason !== undefined) checkRecordedReason('outbox.redrive', reason)
       // The tries begin anew. A relay that has just sent one of them has removed its row.
       const again = sql`update ${held} set state = 'waiting', tries = 0, due_at_ms = ${database.nowMs()}`
       return change(await read(filter), again, { what: 'redrive', reason })
     },
     async discard(filter, reason) {
       checkGiven('discard', filter, filterRules)
-      checkMessageReason('outbox.discard', reason)
+      checkRecordedReason('outbox.discard', reason)
       // What waited behind one of them is due already.
       return change(await read(filter), sql`delete from ${held}`, { what: 'discard', reason })
     },

@@ -3,8 +3,8 @@
 import type { MemoryPlace } from '../../clients/memory-place.ts'
 import type { Key } from '../../core/key.ts'
 import type { Claim, ClaimRequest, Fenced, Store, Verdict } from '../../core/store.ts'
-import type { SessionGround, SessionSettings, ShownSession } from './ground.ts'
-import { shownState } from './ground.ts'
+import type { ScopedFilter, ScopedSession, SessionGround, SessionInFull, SessionSettings } from './ground.ts'
+import { inOrder, isWanted, shownState } from './ground.ts'
 import { afterRegistration, afterRequest, refusedBySession, requestRefusal, sessionRefusal } from './rules.ts'
 import type { NumberedRequest, AskedSession, SessionState } from './rules.ts'
 
@@ -45,13 +45,13 @@ interface MemoryContext {
 export function sessionsInMemory(place: MemoryPlace, settings: SessionSettings): SessionGround {
   const context: MemoryContext = { table: tableIn(place, settings.scope), settings, now: place.now }
   const { table, now } = context
-  const { leaseMs, tombstoneMs } = settings
+  const { tombstoneMs } = settings
   return {
     guarantee: 'claim-and-settle',
     schema: [],
     migrate: async () => {},
     async register(client) {
-      const session = afterRegistration(table.get(client), { nowMs: now(), leaseMs })
+      const session = afterRegistration(table.get(client), { ...settings, nowMs: now() })
       table.set(client, { ...session, forgetAtMs: session.leaseUntilMs + tombstoneMs, requests: new Map() })
       return { epoch: session.epoch }
     },
@@ -64,16 +64,25 @@ export function sessionsInMemory(place: MemoryPlace, settings: SessionSettings):
       table.set(asked.client, { ...session, isClosed: true, leaseUntilMs: now(), forgetAtMs, requests: new Map() })
     },
     show: async (client) => shown(context, client),
-    async list({ after, limit = 100 }) {
-      const clients = [...table.keys()].filter((client) => after === undefined || client > after).toSorted()
-      return clients
-        .map((client) => shown(context, client))
-        .filter((each) => each !== undefined)
-        .slice(0, limit)
-    },
     sweep: async (limit) => sweep(context, limit),
     storeFor: (asked) => storeOf(context, asked),
   }
+}
+
+/** The sessions of all services. */
+export async function listInMemory(place: MemoryPlace, filter: ScopedFilter): Promise<readonly ScopedSession[]> {
+  const names = [...(tables.get(place.data) ?? [])].flatMap(([scope, table]) =>
+    Array.from(table.keys(), (session) => ({ scope, session })).filter((name) => isWanted(filter, name)),
+  )
+  const found: ScopedSession[] = []
+  for (const { scope, session } of names.toSorted(inOrder)) {
+    if (found.length >= (filter.limit ?? 100)) break
+    const inFull = shown({ table: tableIn(place, scope), now: place.now }, session)
+    if (!inFull) continue
+    const { answered: _answered, unanswered: _unanswered, ...rest } = inFull
+    found.push({ scope, ...rest })
+  }
+  return found
 }
 
 function sweep({ table, now }: MemoryContext, limit: number): number {
@@ -100,12 +109,24 @@ function renew({ table, now, settings }: MemoryContext, { client }: AskedSession
   table.set(client, { ...session, leaseUntilMs, forgetAtMs: leaseUntilMs + settings.tombstoneMs })
 }
 
-function shown({ table, now }: MemoryContext, client: string): ShownSession | undefined {
+function shown({ table, now }: Pick<MemoryContext, 'table' | 'now'>, client: string): SessionInFull | undefined {
   const session = table.get(client)
   if (!session || now() >= session.forgetAtMs) return undefined
-  const { epoch, floor, last, leaseUntilMs, requests } = session
+  const { epoch, floor, last, leaseUntilMs, window } = session
   const state = shownState(session, now())
-  return { session: client, epoch, state, floor, last, requests: state === 'open' ? requests.size : 0, leaseUntilMs }
+  const held = [...session.requests].toSorted(([one], [other]) => one - other)
+  return {
+    session: client,
+    epoch,
+    state,
+    floor,
+    last,
+    requests: state === 'open' ? held.length : 0,
+    leaseUntilMs,
+    window,
+    answered: held.flatMap(([sequence, { outcome }]) => (outcome ? [sequence] : [])),
+    unanswered: held.flatMap(([sequence, { outcome }]) => (outcome ? [] : [sequence])),
+  }
 }
 
 function storeOf(context: MemoryContext, asked: NumberedRequest): Store {
@@ -130,7 +151,7 @@ function admit(context: MemoryContext, asked: NumberedRequest & { readonly key: 
   const known = found.requests.get(sequence)
   const refusal = requestRefusal(found, known, { ...asked, fingerprint: request.fingerprint }, settings)
   if (refusal) throw refusedBySession(refusal, asked, settings)
-  const session = afterRequest(found, asked, { nowMs: now(), leaseMs: settings.leaseMs })
+  const session = afterRequest(found, asked, { ...settings, nowMs: now() })
   for (const number of found.requests.keys()) if (number <= session.floor) found.requests.delete(number)
   const forgetAtMs = session.leaseUntilMs + settings.tombstoneMs
   table.set(asked.client, { ...session, forgetAtMs, requests: found.requests })

@@ -4,8 +4,16 @@
 import type { RedisArgument, RedisServers } from '../../clients/redis.ts'
 import type { Key } from '../../core/key.ts'
 import type { Claim, ClaimRequest, Fenced, Store, Verdict } from '../../core/store.ts'
-import type { SessionGround, SessionSettings, ShownSession } from './ground.ts'
-import { shownState } from './ground.ts'
+import { inOrder, isWanted, shownState } from './ground.ts'
+import type {
+  ScopedFilter,
+  ScopedSession,
+  SessionGround,
+  SessionInFull,
+  SessionName,
+  SessionSettings,
+  ShownSession,
+} from './ground.ts'
 import {
   claimScript,
   closeScript,
@@ -24,15 +32,14 @@ interface RedisSessions {
 }
 
 export function sessionsOnRedis(place: RedisServers, settings: SessionSettings): SessionGround {
-  const { leaseMs, tombstoneMs } = settings
-  const beginning = `${place.prefix}:session:${settings.scope.replaceAll('%', '%25').replaceAll('/', '%2F')}/`
-  const on: RedisSessions = { place, settings, nameOf: (client) => `${beginning}${client}` }
+  const { scope, leaseMs, tombstoneMs, window } = settings
+  const on: RedisSessions = { place, settings, nameOf: (client) => keyOf(place, { scope, session: client }) }
   return {
     guarantee: 'claim-and-settle',
     schema: [],
     migrate: async () => {},
     async register(client) {
-      const epoch = await place.run(registerScript, on.nameOf(client), words(leaseMs, tombstoneMs))
+      const epoch = await place.run(registerScript, on.nameOf(client), words(leaseMs, tombstoneMs, window))
       return { epoch: Number(epoch) }
     },
     async keepAlive(asked) {
@@ -41,18 +48,7 @@ export function sessionsOnRedis(place: RedisServers, settings: SessionSettings):
     async close(asked) {
       await decided(on, asked, closeScript, words(asked.epoch, tombstoneMs))
     },
-    show: (client) => show(on, client),
-    async list({ after, limit = 100 }) {
-      const names = await place.names(beginning)
-      const clients = names.map((name) => name.slice(beginning.length)).toSorted()
-      const found: ShownSession[] = []
-      for (const client of clients) {
-        if (found.length >= limit) break
-        const shown = after === undefined || client > after ? await show(on, client) : undefined
-        if (shown) found.push(shown)
-      }
-      return found
-    },
+    show: (client) => showInFull(place, { scope, session: client }),
     // Redis removes a session by itself when its tombstone ends.
     sweep: async () => 0,
     storeFor: (asked) => storeOf(on, asked),
@@ -61,15 +57,86 @@ export function sessionsOnRedis(place: RedisServers, settings: SessionSettings):
 
 const words = (...numbers: readonly number[]): string[] => numbers.map(String)
 
-async function show({ place, nameOf }: RedisSessions, client: string): Promise<ShownSession | undefined> {
-  const reply = (await place.run(showScript, nameOf(client), [])) as readonly Buffer[] | null
-  if (!reply) return undefined
-  const [nowMs, epoch, floor, last, leaseUntilMs, closed, requests] = reply.map(Number) as unknown as Numbers
-  const state = shownState({ epoch, floor, last, leaseUntilMs, fence: 0, isClosed: closed === 1 }, nowMs)
-  return { session: client, epoch, state, floor, last, requests: state === 'open' ? requests : 0, leaseUntilMs }
+// A scope has no slash in a name, so that the first one ends it.
+const beginningOf = ({ prefix }: RedisServers, scope: string): string =>
+  `${prefix}:session:${scope.replaceAll('%', '%25').replaceAll('/', '%2F')}/`
+
+const keyOf = (place: RedisServers, { scope, session }: SessionName): string => `${beginningOf(place, scope)}${session}`
+
+function nameIn({ prefix }: RedisServers, key: string): SessionName {
+  const [scope, ...rest] = key.slice(`${prefix}:session:`.length).split('/') as [string, ...string[]]
+  return { scope: scope.replaceAll('%2F', '/').replaceAll('%25', '%'), session: rest.join('/') }
 }
 
-type Numbers = readonly [number, number, number, number, number, number, number]
+/** The sessions of all services. It looks through every name that there is, and remembers no more than it gives. */
+export async function listOnRedis(place: RedisServers, filter: ScopedFilter): Promise<readonly ScopedSession[]> {
+  const limit = filter.limit ?? 100
+  const found: ScopedSession[] = []
+  let after = filter.after
+  for (;;) {
+    const names = await firstNames(place, { ...filter, ...(after && { after }), limit: limit - found.length })
+    for (const name of names) {
+      const reply = await showReply(place, name, [])
+      // Its tombstone has ended since.
+      if (reply) found.push({ scope: name.scope, ...shownIn(name, reply) })
+    }
+    if (names.length === 0 || found.length >= limit) return found
+    after = names.at(-1)!
+  }
+}
+
+async function firstNames(
+  place: RedisServers,
+  filter: ScopedFilter & { readonly limit: number },
+): Promise<readonly SessionName[]> {
+  const { scope, limit } = filter
+  let first: SessionName[] = []
+  // SCAN may return a name twice.
+  const trim = (): void => {
+    const sorted = first.toSorted(inOrder)
+    first = sorted.filter((name, at) => at === 0 || inOrder(name, sorted[at - 1]!) !== 0).slice(0, limit)
+  }
+  for await (const key of place.names(scope === undefined ? `${place.prefix}:session:` : beginningOf(place, scope))) {
+    const name = nameIn(place, key)
+    if (isWanted(filter, name)) first.push(name)
+    // A sort for each thousand, and not for each name.
+    if (first.length >= limit + 1_000) trim()
+  }
+  trim()
+  return first
+}
+
+async function showReply(
+  place: RedisServers,
+  name: SessionName,
+  values: readonly string[],
+): Promise<readonly Buffer[] | undefined> {
+  return ((await place.run(showScript, keyOf(place, name), values)) as readonly Buffer[] | null) ?? undefined
+}
+
+async function showInFull(place: RedisServers, name: SessionName): Promise<SessionInFull | undefined> {
+  const reply = await showReply(place, name, ['numbers'])
+  if (!reply) return undefined
+  const [letIn, answered] = reply.slice(8).map((text) => String(text).split(' ').filter(Boolean).map(Number)) as [
+    number[],
+    number[],
+  ]
+  const isAnswered = new Set(answered)
+  const inTurn = letIn.toSorted((one, other) => one - other)
+  return {
+    ...shownIn(name, reply),
+    answered: inTurn.filter((sequence) => isAnswered.has(sequence)),
+    unanswered: inTurn.filter((sequence) => !isAnswered.has(sequence)),
+  }
+}
+
+function shownIn({ session }: SessionName, reply: readonly Buffer[]): ShownSession {
+  const [nowMs, epoch, floor, last, leaseUntilMs, closed, window, requests] = reply.slice(0, 8).map(Number) as Eight
+  const state = shownState({ leaseUntilMs, isClosed: closed === 1 }, nowMs)
+  return { session, epoch, state, floor, last, requests: state === 'open' ? requests : 0, leaseUntilMs, window }
+}
+
+type Eight = [number, number, number, number, number, number, number, number]
 
 /** The reply of a script that decides. Throws what refuses. */
 async function decided(
@@ -80,7 +147,7 @@ async function decided(
 ): Promise<readonly Buffer[]> {
   const reply = (await place.run(script, nameOf(asked.client), values)) as readonly Buffer[]
   if (String(reply[0]) !== 'refused') return reply
-  const [epoch, floor, last] = reply.slice(2).map(Number) as unknown as Numbers
+  const [epoch, floor, last] = reply.slice(2).map(Number) as [number, number, number]
   const code = String(reply[1]) as SessionRefusalCode
   throw refusedBySession({ code, session: { epoch, floor, last } }, asked, settings)
 }

@@ -26,6 +26,8 @@ export interface SessionState {
   readonly fence: number
   readonly leaseUntilMs: number
   readonly isClosed: boolean
+  /** Of the server that last let the client in, for people. What decides is the window of the server that is asked. */
+  readonly window: number
 }
 
 export interface SessionLimits {
@@ -73,18 +75,20 @@ export interface SessionTimes {
   readonly nowMs: number
   /** The session's, not that of an attempt. */
   readonly leaseMs: number
+  readonly window: number
 }
 
 /** The session after a request that was not refused: every one of them keeps it alive, and counts as its acknowledgement. */
 export function afterRequest(
   session: SessionState,
   asked: NumberedRequest,
-  { nowMs, leaseMs }: SessionTimes,
+  { nowMs, leaseMs, window }: SessionTimes,
 ): SessionState {
   return {
     ...session,
     floor: Math.max(session.floor, asked.acknowledged),
     last: Math.max(session.last, asked.sequence),
+    window,
     fence: Math.max(session.fence + 1, nowMs * 1_000),
     leaseUntilMs: nowMs + leaseMs,
   }
@@ -94,7 +98,10 @@ export function afterRequest(
  * The session after a registration. An epoch is at least the time, so that it also grows when the store has forgotten the client in
  * between: a request of a former life is never taken for one of this life.
  */
-export function afterRegistration(session: SessionState | undefined, { nowMs, leaseMs }: SessionTimes): SessionState {
+export function afterRegistration(
+  session: SessionState | undefined,
+  { nowMs, leaseMs, window }: SessionTimes,
+): SessionState {
   return {
     epoch: Math.max((session?.epoch ?? 0) + 1, nowMs),
     floor: 0,
@@ -102,6 +109,7 @@ export function afterRegistration(session: SessionState | undefined, { nowMs, le
     fence: Math.max((session?.fence ?? 0) + 1, nowMs * 1_000),
     leaseUntilMs: nowMs + leaseMs,
     isClosed: false,
+    window,
   }
 }
 

@@ -12,12 +12,13 @@ import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { Began, ClaimRequest, Store, Transactional, Verdict } from '../../core/store.ts'
-import type { SessionGround, SessionSettings } from './ground.ts'
+import type { ScopedFilter, ScopedSession, SessionGround, SessionSettings } from './ground.ts'
 import { afterRegistration, afterRequest, refusedBySession, requestRefusal, sessionRefusal } from './rules.ts'
 import type { NumberedRequest, AskedSession } from './rules.ts'
 import { sessionSchema } from './sql/schema.sql.ts'
 import { rowsOn } from './sql/rows.ts'
 import type { FoundSession, SessionRows } from './sql/rows.ts'
+import { showInFull, shownSessions } from './sql/shown.ts'
 
 interface SqlContext {
   readonly database: SqlDatabase
@@ -47,7 +48,7 @@ export function sessionsOnSql(
           await rows.make(session, client)
           found = (await rows.lock(session, client))!
         }
-        const { epoch, ...rest } = afterRegistration(found, { nowMs: found.nowMs, leaseMs })
+        const { epoch, ...rest } = afterRegistration(found, { ...settings, nowMs: found.nowMs })
         await rows.write(session, client, { epoch, ...rest })
         await rows.clean(session, client, { epoch, floor: 0 })
         return { epoch }
@@ -63,11 +64,15 @@ export function sessionsOnSql(
         await rows.write(session, asked.client, { ...found, isClosed: true, leaseUntilMs: found.nowMs })
         await rows.clean(session, asked.client, { epoch: found.epoch, floor: Number.MAX_SAFE_INTEGER })
       }),
-    show: async (client) => (await curing(rows.shown({ client, limit: 1 })))[0],
-    list: ({ after, limit = 100 }) => curing(rows.shown({ after, limit })),
+    show: (client) => curing(showInFull(database, { scope, session: client })),
     sweep: (limit) => sweep(context, limit),
     storeFor: (asked) => storeOf(context, asked),
   }
+}
+
+/** The sessions of all services. */
+export async function listOnSql(database: SqlDatabase, filter: ScopedFilter): Promise<readonly ScopedSession[]> {
+  return curing(shownSessions(database, filter))
 }
 
 const curing = <T>(asked: Promise<T>): Promise<T> =>
@@ -181,7 +186,7 @@ async function admit(
   const known = await rows.find(session, asked)
   const refusal = requestRefusal(found, known, { ...asked, fingerprint }, settings)
   if (refusal) throw refusedBySession(refusal, asked, settings)
-  const next = afterRequest(found, asked, { nowMs: found.nowMs, leaseMs: settings.leaseMs })
+  const next = afterRequest(found, asked, { ...settings, nowMs: found.nowMs })
   await rows.write(session, client, next)
   if (next.floor > found.floor) await rows.clean(session, client, next)
   if (typeof known?.outcome === 'string') return replay(known.outcome)

@@ -4,10 +4,10 @@ import { jsonRow } from '../../clients/sql-columns.ts'
 import { integer, join, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { invalidArgument } from '../../core/errors.ts'
+import { checkRecordedReason, onRecord } from '../../core/once.ts'
 import { aString, checkGiven, oneOf, optional, positiveInteger } from '../../core/options.ts'
 import type { Rule } from '../../core/options.ts'
 import type { Store } from '../../core/store.ts'
-import { checkMessageReason, onRecord } from '../../messages/by-hand.ts'
 import type { WebhookTables } from './tables.ts'
 
 /** `failed`: every attempt of the schedule failed, it waited too long, or its endpoint was removed. */
@@ -124,7 +124,7 @@ where position in (${join(positions.map(integer), ', ')})`)
           'webhooks.deliveries.replay: which? Give id, endpoint, topic, type, state, fromMs or untilMs',
         )
       }
-      if (reason !== undefined) checkMessageReason('webhooks.deliveries.replay', reason)
+      if (reason !== undefined) checkRecordedReason('webhooks.deliveries.replay', reason)
       const found = await list({ ...(filter.id === undefined && { state: 'failed' }), ...filter })
       if (found.length === 0) return 0
       if (reason === undefined) await again(found.map(({ position }) => position))

@@ -8,6 +8,7 @@ import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { systemRandom } from '../../core/clock.ts'
 import { invalidArgument } from '../../core/errors.ts'
 import { newId } from '../../core/key.ts'
+import { checkRecordedReason, onRecord } from '../../core/once.ts'
 import {
   aString,
   checkGiven,
@@ -20,7 +21,6 @@ import {
 import type { Rule } from '../../core/options.ts'
 import type { Codec } from '../../core/outcome.ts'
 import type { Store } from '../../core/store.ts'
-import { checkMessageReason, onRecord } from '../../messages/by-hand.ts'
 import { decodeText, encodeText } from '../../messages/stored-text.ts'
 import { createWebhookSigner, newWebhookSecret } from '../signatures.ts'
 import type { AddressGuard } from './addresses.ts'
@@ -144,7 +144,7 @@ export function endpointCalls(context: EndpointContext): EndpointCalls {
     reason: string,
     set: SqlStatement,
   ): Promise<boolean> => {
-    checkMessageReason(`webhooks.endpoints.${what}`, reason)
+    checkRecordedReason(`webhooks.endpoints.${what}`, reason)
     if (!(await get(id))) return false
     return onRecord(store, { scope: 'webhooks', id }, { what, reason }, async () => {
       await update(id, set)

@@ -403,7 +403,7 @@ export const messagesViewBugs: readonly SeededBug[] = [
       caughtBy: byTest(inMessages, 'the view says so, and nothing is logged'),
     },
   ]),
-  ...bugsIn('src/messages/by-hand.ts', 'dashboard', [
+  ...bugsIn('src/core/once/on-record.ts', 'dashboard', [
     {
       id: 'a message is redriven before that is on record',
       find: `  await store.mend(key, 'forget', \`\${what}: \${reason}\`)\n  if (!(await change())) return false\n`,

@@ -28,7 +28,39 @@ const again = 'a request that comes again is given its stored answer, whichever 
 const hostile = 'numbers and names that make no sense are refused by name, before anything is asked of the store'
 const twice = 'of many deliveries of one request at once, through two processes, one has its effect'
 const stalled = 'an attempt without a heartbeat is taken over and stores nothing, and a transaction needs no heartbeat'
+const seen = 'a person sees the floor, the window, the lease and the numbers above the floor, with what became of them'
+const listed = 'a person lists the sessions of all services page by page, without a gap, and by how a client begins'
+const closedByHand = 'a person closes a session whose epoch is not known, and the reason is on record'
+
 export const sessionBugs: readonly SeededBug[] = [
+  ...bugsIn('src/sessions/sessions/sql/shown.ts', 'sessions', [
+    {
+      id: 'sessions: a request that failed is shown to people as answered',
+      find: 'case when outcome is null then 0 else 1 end',
+      replace: 'case when outcome is null then 1 else 1 end',
+      caughtBy: caught(seen),
+    },
+    {
+      id: 'sessions: the next page begins after the client, in whichever scope that is',
+      find: 'sql`(scope, client) > (${bound(after.scope)}, ${bound(after.session)})`',
+      replace: 'sql`scope >= ${bound(after.scope)} and client > ${bound(after.session)}`',
+      caughtBy: caught(listed),
+    },
+    {
+      id: 'sessions: how a client begins is no condition for its end',
+      find: ' and substr(client, 1, ${integer(length)}) = ${bound(begins)}`',
+      replace: ' and ${integer(length)} > 0`',
+      caughtBy: caught(listed),
+    },
+  ]),
+  ...bugsIn('src/sessions/sessions/by-hand.ts', 'sessions', [
+    {
+      id: 'sessions: a person closes the session of a client that registered again since',
+      find: '(epoch === undefined || epoch === found.epoch)',
+      replace: '(epoch === undefined || epoch <= found.epoch)',
+      caughtBy: caught(closedByHand),
+    },
+  ]),
   ...bugsIn('src/sessions/sessions/rules.ts', 'sessions', [
     {
       id: 'sessions: an old sequence number runs again',
@@ -274,9 +306,9 @@ export const sessionBugs: readonly SeededBug[] = [
     },
     {
       id: 'sessions: a refused request acknowledges',
-      find: '  if (refusal) throw refusedBySession(refusal, asked, settings)\n  const next = afterRequest(found, asked, { nowMs: found.nowMs, leaseMs: settings.leaseMs })\n  await rows.write(session, client, next)\n',
+      find: '  if (refusal) throw refusedBySession(refusal, asked, settings)\n  const next = afterRequest(found, asked, { ...settings, nowMs: found.nowMs })\n  await rows.write(session, client, next)\n',
       replace:
-        '  const next = afterRequest(found, asked, { nowMs: found.nowMs, leaseMs: settings.leaseMs })\n  await rows.write(session, client, next)\n  if (refusal) {\n    await (session as SqlTransaction<unknown>).commit()\n    throw refusedBySession(refusal, asked, settings)\n  }\n',
+        '  const next = afterRequest(found, asked, { ...settings, nowMs: found.nowMs })\n  await rows.write(session, client, next)\n  if (refusal) {\n    await (session as SqlTransaction<unknown>).commit()\n    throw refusedBySession(refusal, asked, settings)\n  }\n',
       caughtBy: caught(mismatch),
     },
     {

@@ -9,7 +9,7 @@ local nowUs = time[1] * 1000000 + time[2]
 local now = math.floor(nowUs / 1000)
 -- Lua writes large numbers with an exponent.
 local function whole(number) return string.format('%.0f', number) end
-local state = call('HMGET', key, 'epoch', 'floor', 'last', 'fence', 'until', 'closed')
+local state = call('HMGET', key, 'epoch', 'floor', 'last', 'fence', 'until', 'closed', 'window')
 local epoch, floor, last, fence = tonumber(state[1]), tonumber(state[2]), tonumber(state[3]), tonumber(state[4])
 local leaseUntil, isClosed = tonumber(state[5]), state[6] == '1'
 local function refused(code)
@@ -32,12 +32,13 @@ local function readRequest(text)
 end
 `
 
-/** ARGV: leaseMs, tombstoneMs. */
+/** ARGV: leaseMs, tombstoneMs, window. */
 export const registerScript: string = /* lua */ `${opening}
 local nextEpoch = math.max((epoch or 0) + 1, now)
 local nextFence = math.max((fence or 0) + 1, nowUs)
 call('DEL', key)
-call('HSET', key, 'epoch', whole(nextEpoch), 'floor', '0', 'last', '0', 'fence', whole(nextFence), 'closed', '0')
+call('HSET', key, 'epoch', whole(nextEpoch), 'floor', '0', 'last', '0', 'fence', whole(nextFence), 'closed', '0',
+  'window', ARGV[3])
 keepUntil(now + tonumber(ARGV[1]), tonumber(ARGV[2]))
 return whole(nextEpoch)`
 
@@ -53,7 +54,8 @@ export const closeScript: string = /* lua */ `${opening}
 local why = sessionRefusal(tonumber(ARGV[1]))
 if why then return refused(why) end
 call('DEL', key)
-call('HSET', key, 'epoch', state[1], 'floor', state[2], 'last', state[3], 'fence', state[4], 'closed', '1')
+call('HSET', key, 'epoch', state[1], 'floor', state[2], 'last', state[3], 'fence', state[4], 'closed', '1',
+  'window', state[7])
 keepUntil(now, tonumber(ARGV[2]))
 return { 'done' }`
 
@@ -78,7 +80,8 @@ for number = floor + 1, math.min(nextFloor, last) do
   call('HDEL', key, 'r' .. whole(number), 'o' .. whole(number))
 end
 local nextFence = math.max(fence + 1, nowUs)
-call('HSET', key, 'floor', whole(nextFloor), 'last', whole(math.max(last, sequence)), 'fence', whole(nextFence))
+call('HSET', key, 'floor', whole(nextFloor), 'last', whole(math.max(last, sequence)), 'fence', whole(nextFence),
+  'window', ARGV[9])
 keepUntil(now + tonumber(ARGV[7]), tonumber(ARGV[8]))
 local outcome = call('HGET', key, 'o' .. ARGV[2])
 if outcome then return { 'settled', attempt, outcome } end
@@ -117,10 +120,17 @@ elseif call('HEXISTS', key, 'o' .. ARGV[2]) == 0 then
 end
 return { 'done' }`
 
+/** ARGV: 'numbers' for those of the requests, too. They come as lists in one text each: let in, and answered. */
 export const showScript: string = /* lua */ `${opening}
 if not epoch then return false end
-local requests = 0
+local numbers = { r = {}, o = {} }
 for _, name in ipairs(call('HKEYS', key)) do
-  if string.match(name, '^r%d+$') then requests = requests + 1 end
+  local kind, number = string.match(name, '^([ro])(%d+)$')
+  if kind then table.insert(numbers[kind], number) end
 end
-return { whole(now), state[1], state[2], state[3], state[5], state[6], whole(requests) }`
+local reply = { whole(now), state[1], state[2], state[3], state[5], state[6], state[7], whole(#numbers.r) }
+if ARGV[1] == 'numbers' then
+  table.insert(reply, table.concat(numbers.r, ' '))
+  table.insert(reply, table.concat(numbers.o, ' '))
+end
+return reply`

@@ -5,8 +5,7 @@ import { columnsOf, read } from '../../../clients/sql-columns.ts'
 import type { Columns } from '../../../clients/sql-columns.ts'
 import { integer, join, sql } from '../../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../../clients/sql-statement.ts'
-import { shownState } from '../ground.ts'
-import type { SessionSettings, ShownSession } from '../ground.ts'
+import type { SessionSettings } from '../ground.ts'
 import type { NumberedRequest, SessionState } from '../rules.ts'
 
 export interface FoundSession extends SessionState {
@@ -37,11 +36,6 @@ export interface SessionRows {
   add(session: SqlSession, request: RequestName & { readonly fingerprint: string }): Promise<void>
   answer(session: SqlSession, name: RequestName, outcome: string): Promise<void>
   remove(session: SqlSession, name: RequestName): Promise<void>
-  shown(filter: {
-    readonly client?: string
-    readonly after?: string | undefined
-    readonly limit: number
-  }): Promise<readonly ShownSession[]>
   /** Clients whose session has ended and left something behind. */
   ended(limit: number): Promise<readonly string[]>
   /** Deletes a tombstone whose time has passed, unless an effect that still runs holds a request of it. */
@@ -71,13 +65,14 @@ export function rowsOn(database: SqlDatabase, settings: SessionSettings): Sessio
   return { ...sessionRows(on), ...requestRows(on), ...upkeep(on) }
 }
 
-const stateColumns = [
+export const stateColumns: readonly SqlStatement[] = [
   sql`epoch`,
   sql`acknowledged`,
   sql`last_sequence`,
   sql`fence`,
   sql`lease_until_ms`,
   sql`is_closed`,
+  sql`request_window`,
 ]
 
 function sessionRows(on: Tables): Pick<SessionRows, 'make' | 'lock' | 'share' | 'write'> {
@@ -91,16 +86,18 @@ function sessionRows(on: Tables): Pick<SessionRows, 'make' | 'lock' | 'share' | 
     async make(session, client) {
       await session.query(sql`
         ${insert} ${sessions}
-          (scope, client, epoch, acknowledged, last_sequence, fence, lease_until_ms, forget_at_ms, is_closed)
-        values (${bound(settings.scope)}, ${bound(client)}, 0, 0, 0, 0, 0, 0, 1) ${orNothing}`)
+          (scope, client, epoch, acknowledged, last_sequence, fence, lease_until_ms, forget_at_ms, is_closed,
+            request_window)
+        values (${bound(settings.scope)}, ${bound(client)}, 0, 0, 0, 0, 0, 0, 1, 0) ${orNothing}`)
     },
     lock: (session, client) => look(session, client, forUpdate),
     share: (session, client) => look(session, client, forShare),
-    async write(session, client, { epoch, floor, last, fence, leaseUntilMs, isClosed }) {
+    async write(session, client, { epoch, floor, last, fence, leaseUntilMs, isClosed, window }) {
       await session.query(sql`
         update ${sessions} set epoch = ${String(epoch)}, acknowledged = ${String(floor)}, last_sequence = ${String(last)},
           fence = ${String(fence)}, lease_until_ms = ${String(leaseUntilMs)},
-          forget_at_ms = ${String(leaseUntilMs + settings.tombstoneMs)}, is_closed = ${isClosed ? '1' : '0'}
+          forget_at_ms = ${String(leaseUntilMs + settings.tombstoneMs)}, is_closed = ${isClosed ? '1' : '0'},
+          request_window = ${String(window)}
         where ${of(client)}`)
     },
   }
@@ -147,25 +144,10 @@ function requestRows(on: Tables): Pick<SessionRows, 'clean' | 'find' | 'take' | 
   }
 }
 
-function upkeep(on: Tables): Pick<SessionRows, 'shown' | 'ended' | 'forget'> {
+function upkeep(on: Tables): Pick<SessionRows, 'ended' | 'forget'> {
   const { database, settings, sessions, requests, of, bound, row, name, readName } = on
   const { scope } = settings
   return {
-    async shown({ client, after, limit }) {
-      const which = client === undefined ? sql`s.client > ${bound(after ?? '')}` : sql`s.client = ${bound(client)}`
-      const count = sql`(select count(*) from ${requests} r where r.scope = s.scope and r.client = s.client and r.epoch = s.epoch)`
-      const columns = row(database.nowMs(), ...stateColumns, name(sql`client`), count)
-      const found = await database.query(sql`
-        select ${columns} from ${sessions} s where s.scope = ${bound(scope)} and ${which}
-          and s.forget_at_ms > ${database.nowMs()} order by s.client limit ${integer(limit)}`)
-      return found.map(read).map((each) => {
-        const session = readSession(each)
-        const { epoch, floor, last, leaseUntilMs } = session
-        const state = shownState(session, session.nowMs)
-        const stored = state === 'open' ? Number(each[8]) : 0
-        return { session: readName(each[7]), epoch, state, floor, last, requests: stored, leaseUntilMs }
-      })
-    },
     async ended(limit) {
       const found = await database.query(sql`
         select ${row(name(sql`client`))} from ${sessions} s
@@ -182,8 +164,9 @@ function upkeep(on: Tables): Pick<SessionRows, 'shown' | 'ended' | 'forget'> {
   }
 }
 
-function readSession(columns: readonly unknown[]): FoundSession {
-  const [nowMs, epoch, floor, last, fence, leaseUntilMs, isClosed] = columns.slice(0, 7).map(Number)
+/** Of the time and `stateColumns`. */
+export function readSession(columns: readonly unknown[]): FoundSession {
+  const [nowMs, epoch, floor, last, fence, leaseUntilMs, isClosed, window] = columns.slice(0, 8).map(Number)
   return {
     nowMs: nowMs!,
     epoch: epoch!,
@@ -192,5 +175,6 @@ function readSession(columns: readonly unknown[]): FoundSession {
     fence: fence!,
     leaseUntilMs: leaseUntilMs!,
     isClosed: isClosed === 1,
+    window: window!,
   }
 }

@@ -17,6 +17,7 @@ export function sessionSchema({ dialect, tableName }: Pick<SqlDatabase, 'dialect
   lease_until_ms ${whole} not null,
   forget_at_ms ${whole} not null,
   is_closed ${whole} not null,
+  request_window ${whole} not null,
   primary key (scope, client)
 )${end}`,
     `create table if not exists ${tableName('session_requests')} (
