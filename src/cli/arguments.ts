@@ -6,7 +6,7 @@ import { parseArgs } from 'node:util'
 import { invalidArgument } from '../core/errors.ts'
 import { key } from '../core/key.ts'
 import type { Key } from '../core/key.ts'
-import { checkGiven, oneOf } from '../core/options.ts'
+import { aReason, checkGiven, oneOf } from '../core/options.ts'
 
 /** How the text of one option becomes a value. */
 export interface Option<Value> {
@@ -139,6 +139,13 @@ export const text: Option<string> = {
   expected: 'a non-empty text',
   parse: (given) => (given === '' ? undefined : given),
   json: { type: 'string', minLength: 1 },
+}
+
+/** Why a person changes something. */
+export const reason: Option<string> = {
+  ...text,
+  expected: 'a reason, for the audit trail',
+  parse: (given) => (aReason(given) === undefined ? given : undefined),
 }
 
 export const countOrZero: Option<number> = {

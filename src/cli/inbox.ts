@@ -4,7 +4,7 @@
 import { systemClock } from '../core/clock.ts'
 import { inboxByHand } from '../messages/inbox.ts'
 import type { ParkedCode, ParkedFilter, ParkedMessage } from '../messages/inbox.ts'
-import { chosen, choice, count, flag, parseCommand, text, wrong } from './arguments.ts'
+import { chosen, choice, count, flag, parseCommand, text, wrong, reason as reasonText } from './arguments.ts'
 import { shownText } from '../messages/stored-text.ts'
 import { commandWords, moment, oneLine, optionWords, paint, printable, table } from './words.ts'
 import { storeHelp, storeOptions, storeWords, withStore } from './with-store.ts'
@@ -104,7 +104,7 @@ const doneWords = {
 function change(name: keyof typeof doneWords): Part {
   const command = `inbox ${name}`
   return async (args) => {
-    const options = { ...storeOptions, scope: text, id: text, code: choice(...codes), all: flag, reason: text }
+    const options = { ...storeOptions, scope: text, id: text, code: choice(...codes), all: flag, reason: reasonText }
     const parsed = parseCommand({ command, help, options, args })
     if (!parsed) return 0
     const { store: url, json, scope, id, code, all, reason } = parsed.values

@@ -7,7 +7,7 @@ import type { Key } from '../core/key.ts'
 import type { OperationState, OperationStatus, OperationStore } from '../core/operations.ts'
 import type { Inspectable, Store } from '../core/store.ts'
 import { keepsOperations, operationAt, resumeByHand } from '../gateway/operation-by-hand.ts'
-import { chosen, choice, count, flag, parseCommand, text, wrong } from './arguments.ts'
+import { chosen, choice, count, flag, parseCommand, text, wrong, reason as reasonText } from './arguments.ts'
 import { commandWords, moment, oneLine, optionWords, paint, printable, table } from './words.ts'
 import type { Tone } from './words.ts'
 import { inspectable, storeHelp, storeOptions, storeWords, withStore } from './with-store.ts'
@@ -112,7 +112,7 @@ async function show(args: readonly string[]): Promise<number> {
 
 async function cancel(args: readonly string[]): Promise<number> {
   const command = 'operations cancel'
-  return withOperation(command, { ...storeOptions, reason: text }, args, async ({ store, status, values }) => {
+  return withOperation(command, { ...storeOptions, reason: reasonText }, args, async ({ store, status, values }) => {
     const { reason, json } = values
     if (reason === undefined) throw wrong(command, 'why? Give --reason TEXT, for the people who look at it later')
     const asked = await store.requestCancel(status.key, reason)
@@ -127,7 +127,7 @@ async function cancel(args: readonly string[]): Promise<number> {
 async function resume(args: readonly string[]): Promise<number> {
   return withOperation(
     'operations resume',
-    { ...storeOptions, reason: text },
+    { ...storeOptions, reason: reasonText },
     args,
     async ({ store, status, values }) => {
       const { reason = 'from the command line' } = values

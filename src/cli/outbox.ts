@@ -4,7 +4,7 @@
 import { systemClock } from '../core/clock.ts'
 import { outboxByHand } from '../messages/outbox.ts'
 import type { DeadLetter, DeadLetterFilter, HeldState, RelayStatus } from '../messages/outbox.ts'
-import { chosen, choice, count, flag, parseCommand, text, wrong } from './arguments.ts'
+import { chosen, choice, count, flag, parseCommand, text, wrong, reason as reasonText } from './arguments.ts'
 import { moment, oneLine, paint, span, table } from './words.ts'
 import { storeHelp, storeOptions, withStore } from './with-store.ts'
 
@@ -125,7 +125,7 @@ const doneWords = {
 function change(name: keyof typeof doneWords): Part {
   const command = `outbox ${name}`
   return async (args) => {
-    const options = { ...storeOptions, ...filterOptions, id: text, all: flag, reason: text }
+    const options = { ...storeOptions, ...filterOptions, id: text, all: flag, reason: reasonText }
     const parsed = parseCommand({ command, help, options, args })
     if (!parsed) return 0
     const { store: url, json, all, limit = changeLimit, reason, ...given } = parsed.values

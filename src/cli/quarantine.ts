@@ -4,7 +4,7 @@
 import { systemClock } from '../core/clock.ts'
 import { OnceError } from '../core/errors.ts'
 import { isQuarantinable } from '../stores/redis.ts'
-import { flag, parseCommand, text, wrong } from './arguments.ts'
+import { flag, parseCommand, wrong, reason as reasonText } from './arguments.ts'
 import { moment } from './words.ts'
 import { storeHelp, storeOptions, withStore } from './with-store.ts'
 
@@ -23,7 +23,7 @@ Example: onceonly quarantine --store redis://cache.example --end --reason "compa
 `
 
 export async function quarantine(args: readonly string[]): Promise<number> {
-  const options = { ...storeOptions, end: flag, reason: text }
+  const options = { ...storeOptions, end: flag, reason: reasonText }
   const parsed = parseCommand({ command: 'quarantine', help, options, args })
   if (!parsed) return 0
   const { store: url, json, end, reason } = parsed.values

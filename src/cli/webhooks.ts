@@ -4,7 +4,7 @@
 import { systemClock } from '../core/clock.ts'
 import { webhooksByHand } from '../webhooks.ts'
 import type { DeliveryFilter, DeliveryState, WebhookAttempt, WebhookDelivery, WebhookEndpoint } from '../webhooks.ts'
-import { chosen, choice, count, flag, parseCommand, text, wrong } from './arguments.ts'
+import { chosen, choice, count, flag, parseCommand, text, wrong, reason as reasonText } from './arguments.ts'
 import type { Option } from './arguments.ts'
 import { moment, oneLine, paint, span, table } from './words.ts'
 import { storeHelp, storeOptions, withStore } from './with-store.ts'
@@ -143,7 +143,7 @@ async function show(args: readonly string[]): Promise<number> {
 
 async function replay(args: readonly string[]): Promise<number> {
   const command = 'webhooks replay'
-  const options = { ...storeOptions, ...filterOptions, id: text, reason: text }
+  const options = { ...storeOptions, ...filterOptions, id: text, reason: reasonText }
   const parsed = parseCommand({ command, help, options, args })
   if (!parsed) return 0
   const { store: url, json, limit = replayLimit, reason, ...given } = parsed.values
@@ -167,7 +167,7 @@ function change(name: 'disable' | 'enable'): Part {
     const parsed = parseCommand({
       command,
       help,
-      options: { ...storeOptions, reason: text },
+      options: { ...storeOptions, reason: reasonText },
       operands: ['ENDPOINT'],
       args,
     })

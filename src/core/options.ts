@@ -63,6 +63,12 @@ export const versionNumber: Rule = (value) =>
     ? undefined
     : 'an integer from 0 to 2147483647'
 
+/** Why a person changed something. Some stores keep it as text, which cannot hold everything that a string can. */
+export const aReason: Rule = (value) =>
+  typeof value === 'string' && value.trim() !== '' && value.isWellFormed() && !value.includes('\0')
+    ? undefined
+    : 'a reason, for the audit trail'
+
 export const aString: Rule = (value) => (typeof value === 'string' && value !== '' ? undefined : 'a non-empty string')
 
 export const aFunction: Rule = (value) => (typeof value === 'function' ? undefined : 'a function')

@@ -48,6 +48,17 @@ test('a blip does not make it not ready', () =>
     expect(world.notReady()).toBe(undefined)
   }))
 
+test('failures that are not in a row do not make it not ready, however many there are', () =>
+  watched(async (world) => {
+    for (let round = 0; round < 12; round++) {
+      world.failing = round % 3 !== 2
+      await world.turn()
+      expect(world.notReady()).toBe(undefined)
+    }
+    world.failing = false
+    await world.turn()
+  }))
+
 test('three failures in a row make it not ready, with the reason; two successes make it ready again', () =>
   watched(async (world) => {
     await world.turn()

@@ -224,6 +224,24 @@ describe('keys and tenants', () => {
     },
   )
 
+  test('so is one that would take out the key header of a route, and an alias of it', async () => {
+    const routes = [{ path: '/paypal', header: 'PayPal-Request-Id', required: true }]
+    const { port } = await startGround(upstream.url, { tenantHeader: 'X-Account', routes })
+    const ask = (...more: readonly string[]): Promise<string> =>
+      say(port, `${lines('POST /paypal HTTP/1.1', 'Host: a', 'X-Account: acme', 'Content-Length: 2', ...more)}{}`)
+    const keyed = 'PayPal-Request-Id: a'
+    expect(await ask(keyed, 'Connection: close, PayPal-Request-Id')).toMatch(/^HTTP\/1\.1 400 /)
+    expect(await ask('PayPal_Request_Id: b', keyed, 'Connection: close')).toMatch(/^HTTP\/1\.1 400 /)
+    // Another header is no key there.
+    expect(await ask('Idempotency-Key: a', 'Connection: close')).toContain(
+      'The PayPal-Request-Id header is required here',
+    )
+    expect(upstream.seen).toEqual([])
+    expect(await ask(keyed, 'Connection: close')).toMatch(/^HTTP\/1\.1 201 /)
+    expect(await ask(keyed, 'Connection: close')).toMatch(/^Idempotent-Replayed: true/m)
+    expect(upstream.seen).toHaveLength(1)
+  })
+
   test('a key behind two thousand other headers is still a key', async () => {
     const many = Array.from({ length: 2_100 }, () => 'a:')
     const text = post(...many, 'X-Account: acme', 'Idempotency-Key: a')

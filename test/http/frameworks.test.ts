@@ -119,6 +119,9 @@ describe('express', () => {
     await post({ 'Idempotency-Key': 'k' })
     await post({ 'Idempotency-Key': 'k' })
     expect(runs).toBe(3)
+    expect(await (await post({ [header]: 'k, l' })).json()).toMatchObject({
+      title: 'The PayPal-Request-Id header cannot be used',
+    })
   })
 
   test('a tenant function that fails is the app’s error, and claims nothing', async () => {

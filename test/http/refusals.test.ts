@@ -26,7 +26,7 @@ test('with transaction: true a request without a key is refused by a message tha
   const refused = await handler(post({}))
   expect([refused.status, await refused.json()]).toMatchObject([
     400,
-    { code: 'idempotency-key-missing', title: 'An Idempotency-Key header is required here' },
+    { code: 'idempotency-key-missing', title: 'The Idempotency-Key header is required here' },
   ])
   expect((await handler(post())).status).toBe(200)
   expect(runs).toBe(1)

@@ -8,7 +8,7 @@ import { describeKey, key } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { Entry, Inspectable, Mending, MendingName } from '../../core/store.ts'
 import { foundIn } from '../../gateway/found-outcome.ts'
-import { duration, flag, parseCommand, text, wrong } from '../arguments.ts'
+import { duration, flag, parseCommand, text, wrong, reason as reasonText } from '../arguments.ts'
 import type { Options, Values } from '../arguments.ts'
 import { foundHelp, foundOptions, readFound } from './found.ts'
 import { withoutContents } from './list.ts'
@@ -142,7 +142,7 @@ export const keysKeep = (args: readonly string[]): Promise<number> => mend(keep,
 async function mend<Given extends Options>(manual: Manual<Given>, args: readonly string[]): Promise<number> {
   const { name } = manual
   const command = `keys ${name}`
-  const options = { ...storeOptions, cache: text, reason: text, yes: flag, ...manual.options }
+  const options = { ...storeOptions, cache: text, reason: reasonText, yes: flag, ...manual.options }
   const parsed = parseCommand({ command, help: helpOf(manual), options, operands: ['SCOPE', 'ID'], args })
   if (!parsed) return 0
   const { store: url, cache, json, reason, yes } = parsed.values as Values<typeof common>
@@ -165,7 +165,7 @@ async function mend<Given extends Options>(manual: Manual<Given>, args: readonly
   return withStore(command, url, work, cache === undefined ? {} : { cache })
 }
 
-const common = { ...storeOptions, cache: text, reason: text, yes: flag }
+const common = { ...storeOptions, cache: text, reason: reasonText, yes: flag }
 
 interface Change {
   readonly wanted: Key

@@ -8,7 +8,7 @@ import { invalidArgument, OnceError } from '../errors.ts'
 import type { FinalError } from '../errors.ts'
 import { publish } from '../events.ts'
 import type { Key } from '../key.ts'
-import { positiveMs } from '../options.ts'
+import { aReason, positiveMs } from '../options.ts'
 import { asResolved, decodeOutcome, encodeOutcome, failureOf } from '../outcome.ts'
 import type { Codec, Outcome } from '../outcome.ts'
 import { callStore } from '../timed-call.ts'
@@ -108,8 +108,9 @@ export function createByHand(
 
   async function mend(id: string | Key, action: Mending, reason: string): Promise<ShownEntry | undefined> {
     const name = mendingName(action)
-    if (typeof reason !== 'string' || reason.trim() === '') {
-      throw invalidArgument(`${name}: expected a reason, for the audit trail, got ${JSON.stringify(reason)}`)
+    const expected = aReason(reason)
+    if (expected !== undefined) {
+      throw invalidArgument(`${name}: expected ${expected}, got ${JSON.stringify(reason)}`)
     }
     const entry = await inspect(name, id, (inspected, subject) => inspected.mend(subject, action, reason))
     if (entry && canMend(name, entry.state)) publish('mended', entry.key, { action: name })

@@ -1,3 +1,4 @@
+import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { describe, expect, test } from 'vitest'
 import { idempotency, storedResponse } from '../../http/fetch.ts'
 import { memoryStore } from '../../stores/memory.ts'
@@ -107,6 +108,9 @@ describe('reconciling keys', () => {
     const here = world()
     const { once, store } = here
     await leaveInDoubt(here, 'charged', 'declined', 'absent', 'later', 'unknown', { scope: 'shop/acme', id: 'order-1' })
+    const mended: string[] = []
+    const hear = (event: unknown): void => void mended.push((event as { action: string }).action)
+    subscribe('onceonly:mended', hear)
     const report = await once.reconcileKeys(async ({ key, tenant }) => {
       if (tenant === 'acme') return { value: storedResponse({ status: 201, body: 'receipt' }) }
       if (key.id === 'charged') return { value: { receipt: 'r1' } }
@@ -114,6 +118,8 @@ describe('reconciling keys', () => {
       if (key.id === 'later') return { keepMs: 90 * 86_400_000 }
       return key.id === 'absent' ? 'release' : undefined
     }, because)
+    unsubscribe('onceonly:mended', hear)
+    expect(mended.toSorted()).toEqual(['keep', 'release', 'resolve', 'resolve', 'resolve'])
     expect(report).toEqual({ resolved: 3, released: 1, kept: 1, left: 1, passed: 0, failed: [], more: false })
     expect(await once.run('charged', () => ({ receipt: '' }))).toMatchObject({
       replayed: true,
@@ -241,9 +247,11 @@ describe('reconciling keys', () => {
 
   test('without a reason, or with an unknown option, nothing is asked', async () => {
     const { once } = world()
-    await expect(once.reconcileKeys(async () => undefined, {} as never)).rejects.toThrow(
-      'expected reason to be a non-empty string',
-    )
+    for (const reason of [undefined, '', ' ', 'a\0b', '\ud800']) {
+      await expect(once.reconcileKeys(async () => undefined, { reason: reason! })).rejects.toThrow(
+        'expected reason to be a reason, for the audit trail',
+      )
+    }
     await expect(once.reconcileKeys(async () => undefined, { ...because, limt: 1 } as never)).rejects.toThrow(
       'did you mean "limit"',
     )

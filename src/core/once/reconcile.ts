@@ -8,7 +8,7 @@ import { mendingName } from '../entry.ts'
 import { invalidArgument } from '../errors.ts'
 import { publish } from '../events.ts'
 import type { Key } from '../key.ts'
-import { aString, checkOptions, optional, positiveInteger, positiveMs } from '../options.ts'
+import { aReason, checkOptions, optional, positiveInteger, positiveMs } from '../options.ts'
 import type { Entry, Inspectable, Mending, StepLedger, Store } from '../store.ts'
 import { callStore } from '../timed-call.ts'
 import type { FoundOutcome } from './by-hand.ts'
@@ -92,7 +92,7 @@ interface ReconcileContext {
   readonly encoded: (found: FoundOutcome) => Uint8Array
 }
 
-const rules = { reason: aString, limit: optional(positiveInteger), concurrency: optional(positiveInteger) }
+const rules = { reason: aReason, limit: optional(positiveInteger), concurrency: optional(positiveInteger) }
 
 export async function reconcileKeys(
   given: ReconcileContext,

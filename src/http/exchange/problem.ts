@@ -38,7 +38,7 @@ export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
     status: 400,
     executed: 'no',
     retryable: false,
-    title: 'An Idempotency-Key header is required here',
+    title: 'The Idempotency-Key header is required here',
     detail: 'Send a new random key, such as a UUID, with every new request, and the same key with its retries.',
   },
   keyInvalid: {
@@ -70,7 +70,7 @@ export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
     status: 413,
     executed: 'no',
     retryable: false,
-    title: 'The content is too large for a request with an Idempotency-Key',
+    title: 'The content is too large for a request with the header Idempotency-Key',
     detail: 'Send less, or send a Content-Digest header with the sha-256 digest of the content.',
   },
   keyReused: {
@@ -128,7 +128,7 @@ export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
     status: 503,
     executed: 'no',
     retryable: true,
-    title: 'Requests with an Idempotency-Key cannot be processed at the moment',
+    title: 'Requests with the header Idempotency-Key cannot be processed at the moment',
     detail: 'Nothing was processed. Ask again with the same key.',
   },
   transactionConflict: {

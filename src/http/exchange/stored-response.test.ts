@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { decodeStored, encodeAnswer, encodeNotStored } from './stored-response.ts'
+import { decodeStored, encodeAnswer, encodeNotStored, storedResponse } from './stored-response.ts'
 import type { Answer, HeaderLine } from './stored-response.ts'
 
 const keep = { replaySetCookie: false, replayHeader: 'Idempotent-Replayed' }
@@ -87,4 +87,16 @@ test('what cannot be read is an error and never an empty answer', () => {
     undefined,
   ])
     expect(() => decodeStored(damaged)).toThrow(/cannot be read/)
+})
+
+test.each<[refused: string, response: object]>([
+  ['an integer from 200 to 599, got 103', { status: 103 }],
+  ['an integer from 200 to 599, got 600', { status: 600 }],
+  ['got "X-A": "a\\r\\nb: c"', { status: 201, headers: { 'X-A': 'a\r\nb: c' } }],
+  ['got "X A": "a"', { status: 201, headers: { 'X A': 'a' } }],
+  ['got "X-A": "€"', { status: 201, headers: { 'X-A': '€' } }],
+  ['names and values that HTTP can send, got "X-A": 5', { status: 201, headers: { 'X-A': 5 } }],
+  ['body to be a string or bytes, got a value of type object', { status: 201, body: { receipt: 'r1' } }],
+])('a response that no retry could be sent is refused: %s', (refused, response) => {
+  expect(() => storedResponse(response as { status: number })).toThrow(refused)
 })

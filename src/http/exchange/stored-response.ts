@@ -145,8 +145,23 @@ export function storedResponse(response: {
   if (expected !== undefined) {
     throw invalidArgument(`storedResponse: expected version to be ${expected}, got ${String(version)}`)
   }
+  const lines = Object.entries(headers)
+  for (const [name, value] of lines) {
+    if (isSendable(name, value)) continue
+    const got = `${JSON.stringify(name)}: ${JSON.stringify(value)}`
+    throw invalidArgument(`storedResponse: expected headers to be names and values that HTTP can send, got ${got}`)
+  }
+  if (typeof body !== 'string' && !(body instanceof Uint8Array)) {
+    throw invalidArgument(`storedResponse: expected body to be a string or bytes, got a value of type ${typeof body}`)
+  }
   const bytes = typeof body === 'string' ? Buffer.from(body) : body
-  return encodeAnswer({ status, headers: Object.entries(headers), body: bytes }, { ...foundOptions, version })
+  return encodeAnswer({ status, headers: lines, body: bytes }, { ...foundOptions, version })
+}
+
+/** A header that Node refuses to send would make every replay a 500, for as long as the key is kept. */
+function isSendable(name: string, value: unknown): boolean {
+  const isName = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name)
+  return isName && typeof value === 'string' && /^[\t\x20-\x7e\x80-\xff]*$/.test(value)
 }
 
 // Cookies are of one session, and the replay header is written anew. A person does not know the version of the service.

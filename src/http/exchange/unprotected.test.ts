@@ -1,9 +1,13 @@
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
-import { expect, test } from 'vitest'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { expect, test, vi } from 'vitest'
 import { hashKey } from '../../core/key.ts'
 import { createOnce } from '../../core/once.ts'
 import type { Store } from '../../core/store.ts'
 import { memoryStore } from '../../stores/memory.ts'
+import { sqliteStore } from '../../stores/sqlite.ts'
 import { idempotency } from '../fetch.ts'
 
 /** What is published while a request with a key is handled on a store that fails so. */
@@ -34,6 +38,21 @@ test('so is one whose response could not be stored', async () => {
   const { status, events } = await published({ settle: down })
   expect(status).toBe('unprotected')
   expect(events).toEqual([{ ...about, code: 'OUTCOME_UNKNOWN' }])
+})
+
+test('in a transaction it is refused: there is none to run in without the store', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'onceonly-unprotected-'))
+  const store = sqliteStore({ path: join(folder, 'once.db') })
+  const once = createOnce({ store: { ...store, begin: down }, scope: 'shop', sweepEveryMs: false })
+  const handler = vi.fn(async () => new Response('ran'))
+  const app = idempotency(once, { tenant: 'shared', onStoreDown: 'run', transaction: true })(handler)
+  const headers = { 'Idempotency-Key': 'order-1' }
+  const response = await app(new Request('http://shop.example/', { method: 'POST', headers, body: '{}' }))
+  expect([response.status, response.headers.get('idempotency-status')]).toEqual([503, null])
+  expect(handler).not.toHaveBeenCalled()
+  await once.close()
+  store.close()
+  rmSync(folder, { recursive: true, force: true })
 })
 
 test('one that is protected is not', async () => {

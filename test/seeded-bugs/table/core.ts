@@ -41,6 +41,12 @@ const keysInDoubt: readonly SeededBug[] = bugsIn('src/core/once/reconcile.ts', '
     caughtBy: byTest(inReconcile, 'a key that was released meanwhile is given back as open'),
   },
   {
+    id: 'what was reconciled is no event, and in no metric',
+    find: `  publish('mended', key, { action: name })\n`,
+    replace: '',
+    caughtBy: byTest(inReconcile, 'each gets what was decided, audited with the reason, and a retry is told so'),
+  },
+  {
     id: 'what was reconciled is kept for no time',
     find: 'keepMs: entry.expiresAtMs - entry.leaseUntilMs,',
     replace: 'keepMs: 1,',
@@ -50,6 +56,14 @@ const keysInDoubt: readonly SeededBug[] = bugsIn('src/core/once/reconcile.ts', '
 
 export const coreBugs: readonly SeededBug[] = [
   ...keysInDoubt,
+  ...bugsIn('src/core/options.ts', 'claim, lease, fence', [
+    {
+      id: 'a manual change is audited with a reason of blanks, or one that no store can keep',
+      find: `value.trim() !== '' && value.isWellFormed() && !value.includes('\\0')`,
+      replace: `value !== ''`,
+      caughtBy: byTest(inReconcile, 'without a reason, or with an unknown option, nothing is asked'),
+    },
+  ]),
   ...bugsIn('src/core/canonical-json.ts', 'claim, lease, fence', [
     {
       id: 'a request with an invalid Date has the fingerprint of one with null',

@@ -528,12 +528,29 @@ export const programBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/gateway/proxy.ts', 'program', [
     {
+      id: 'a Connection header takes the key of a route with its own key header out',
+      find: '[settings, ...settings.routes].map(',
+      replace: '[settings].map(',
+      caughtBy: byTest(inHostile, 'so is one that would take out the key header of a route, and an alias of it'),
+    },
+    {
       id: 'a route that sets one part of the fingerprint loses what all requests have of it',
       find: 'const fingerprint = { ...settings.fingerprint, ...route.fingerprint }',
       replace: 'const fingerprint = route.fingerprint ?? settings.fingerprint ?? {}',
       caughtBy: byTest(
         'test/gateway/forms.test.ts',
         'a route that says how a query is compared keeps how bodies are, and can take it back',
+      ),
+    },
+  ]),
+  ...bugsIn('src/gateway/readiness.ts', 'program', [
+    {
+      id: 'failures of a day add up until the gateway is not ready',
+      find: '      failures = 0\n',
+      replace: '',
+      caughtBy: byTest(
+        'src/gateway/readiness.test.ts',
+        'failures that are not in a row do not make it not ready, however many there are',
       ),
     },
   ]),

@@ -227,6 +227,17 @@ export const httpBugs: readonly SeededBug[] = [
       caughtBy: byTest(inAdapters, 'a handler overrules the policy: release, store, notBegun'),
     },
   ]),
+  ...bugsIn('src/http/exchange/stored-response.ts', 'http', [
+    {
+      id: 'a key is resolved with a header that makes every replay a 500',
+      find: 'if (isSendable(name, value)) continue',
+      replace: 'if (name) continue',
+      caughtBy: byTest(
+        'src/http/exchange/stored-response.test.ts',
+        'a response that no retry could be sent is refused',
+      ),
+    },
+  ]),
   ...bugsIn('src/http/exchange/rules.ts', 'http', [
     {
       id: 'the published rules leave out a status after which a request is processed again',
@@ -247,7 +258,27 @@ export const httpBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/http/exchange.ts', 'http', [
+    {
+      id: 'a handler of a transaction runs without one while the store is down',
+      find: `onStoreDown === 'run' && !transaction ?`,
+      replace: `onStoreDown === 'run' ?`,
+      caughtBy: byTest(
+        'src/http/exchange/unprotected.test.ts',
+        'in a transaction it is refused: there is none to run in without the store',
+      ),
+    },
+  ]),
   ...bugsIn('src/http/exchange/problem.ts', 'http', [
+    {
+      id: 'a problem asks for the Idempotency-Key where another header carries the key',
+      find: `is.title.replace('Idempotency-Key', settings.header)`,
+      replace: 'is.title',
+      caughtBy: byTest(
+        'test/http/frameworks.test.ts',
+        'another header can carry the key, and Idempotency-Key is then a header like any other',
+      ),
+    },
     {
       id: 'a client is told to retry what no retry can cure',
       find: 'const retryable = is.retryable && details.retryable !== false',

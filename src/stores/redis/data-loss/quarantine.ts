@@ -8,7 +8,7 @@ import { check, judge } from '../../../core/fitness.ts'
 import type { FitnessCheck } from '../../../core/fitness.ts'
 import { describeKey } from '../../../core/key.ts'
 import type { Key } from '../../../core/key.ts'
-import { aString } from '../../../core/options.ts'
+import { aReason } from '../../../core/options.ts'
 import { buckets } from '../names.ts'
 import { numberAt, registerPlaces, textAt } from '../places.ts'
 import { runScript, unavailable } from '../scripts.ts'
@@ -80,7 +80,9 @@ export function quarantineOf(context: QuarantineContext): Quarantinable {
       return first && readQuarantine(first.toString('latin1'))
     },
     async endQuarantine(reason) {
-      if (aString(reason) !== undefined) throw invalidArgument('expected the reason to be a non-empty string')
+      const expected = aReason(reason)
+      if (expected !== undefined)
+        throw invalidArgument(`endQuarantine: expected ${expected}, got ${JSON.stringify(reason)}`)
       const values = [instance, Buffer.from(reason), `${logKeepMs}`, `${logRecords}`]
       const replies = await Promise.all(
         everywhere.map((bucket) => {
