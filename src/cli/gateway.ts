@@ -52,10 +52,8 @@ export async function gateway(args: readonly string[]): Promise<number> {
     if (config.migrate) await opened.store.migrate?.()
     return await serve(config, opened, log, token)
   } catch (error) {
-    // The environment names it only where neither the command line nor the file does.
-    const isFromEnvironment = flags['store'] === undefined && process.env['ONCEONLY_STORE'] === config.store
-    const named = isFromEnvironment ? undefined : config.store
-    throw withMigrateCommand(error, storeWords(named, opened.describe), ', or start the gateway with --migrate')
+    const named = storeWords(config.store, opened.describe)
+    throw withMigrateCommand(error, named, ', or start the gateway with --migrate')
   } finally {
     await opened.close()
   }

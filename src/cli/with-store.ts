@@ -30,8 +30,9 @@ export function storeUrl(command: string, given: string | undefined): string {
  * it, and the URL that can be shown would lack its password.
  */
 export function storeWords(given: string | undefined, describe: string): string {
-  const secret = given === undefined && process.env['ONCEONLY_STORE'] !== describe
-  return secret ? '' : `--store ${quoted(describe)}`
+  const named = process.env['ONCEONLY_STORE']
+  const isSecret = (given ?? named) === named && named !== describe
+  return isSecret ? '' : `--store ${quoted(describe)}`
 }
 
 /** For an operator who looks into a store: its settings are accepted as they are, and a missing file is not created. */

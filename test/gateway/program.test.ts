@@ -22,9 +22,12 @@ let place: Place
 beforeEach(() => void (place = openPlace()))
 afterEach(() => place.close())
 
-async function run(args: readonly string[]): Promise<{ code: number; stdout: string; stderr: string }> {
+async function run(
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): Promise<{ code: number; stdout: string; stderr: string }> {
   const program = join(root, 'src', 'cli', 'main.ts')
-  const ran = promisify(execFile)(process.execPath, [program, 'gateway', ...args])
+  const ran = promisify(execFile)(process.execPath, [program, 'gateway', ...args], { env: { ...process.env, ...env } })
   return ran.then(
     ({ stdout, stderr }) => ({ code: 0, stdout, stderr }),
     (error: { code: number; stdout: string; stderr: string }) => error,
@@ -106,6 +109,11 @@ needs('postgres').describe('a database without tables', () => {
     expect([code, stdout.includes('listening')]).toEqual([1, false])
     expect(stderr).toContain(`Run: onceonly migrate --store ${shown}, or start the gateway with --migrate`)
     expect(stderr).not.toContain('await store.migrate()')
+    // A store that the file names is that one, whatever the environment says.
+    const file = join(place.folder, 'gateway.json')
+    writeFileSync(file, JSON.stringify({ upstream: 'http://127.0.0.1:1', store: server.url, tenant: 'shared' }))
+    const fromFile = await run(['--config', file], { ONCEONLY_STORE: 'sqlite:another.db' })
+    expect(fromFile.stderr).toContain(`Run: onceonly migrate --store ${shown}, or`)
     const gateway = await place.startGateway([...args, '--migrate'])
     gateway.signal('SIGTERM')
     expect(await gateway.ended).toBe(0)

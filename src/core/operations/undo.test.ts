@@ -133,6 +133,29 @@ describe('going back', () => {
     expect(new Set([...told.map(({ key }) => key), reserve, charge]).size).toBe(4)
   })
 
+  test('on the way back a step in doubt is looked up by its own key, and what was found is undone as done', async () => {
+    const keys: string[] = []
+    const undo = vi.fn()
+    const body: Body = (op) =>
+      op.step('charge', {
+        run({ key }) {
+          keys.push(key)
+          throw new Error('no answer came')
+        },
+        lookup({ key }) {
+          keys.push(key)
+          return { found: { charge: 9 } }
+        },
+        undo,
+      })
+    const checkout = define(openShop().process(), body)
+    await thrown(checkout.run('1', {}))
+    await checkout.cancel('1', 'enough')
+    expect(keys).toHaveLength(2)
+    expect(keys[1]).toBe(keys[0])
+    expect(undo.mock.calls).toMatchObject([[{ forwardKey: keys[0], forward: 'done', result: { charge: 9 } }]])
+  })
+
   test.each([
     ['refused for good', new FinalError('the bank says no'), { attempts: 10 }],
     ['never begun', new NotBegunError('too many requests'), { attempts: 1 }],

@@ -576,6 +576,17 @@ export const programBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/cli/with-store.ts', 'program', [
+    {
+      id: 'a command that is suggested works on the store of the environment, and not on the one that was asked for',
+      find: '(given ?? named) === named && named !== describe',
+      replace: 'named !== undefined && named !== describe',
+      caughtBy: byTest(
+        'src/cli/with-store.test.ts',
+        'a command to be pasted names the store, unless the environment does and has a password',
+      ),
+    },
+  ]),
   ...bugsIn('src/cli/doctor.ts', 'program', [
     {
       id: 'the doctor suggests a URL without its password where the environment has all of it',

@@ -9,8 +9,22 @@ const inUndo = 'src/core/operations/undo.test.ts'
 const inDoubts = 'src/core/operations/doubts.test.ts'
 const inLeaks = 'src/core/leaks.test.ts'
 const inWorker = 'src/core/operations/worker.test.ts'
+const lookedUp = 'on the way back a step in doubt is looked up by its own key, and what was found is undone as done'
+
 export const operationBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/operations/undo.ts', 'operations', [
+    {
+      id: 'a step in doubt is looked up on the way back by the key of its undo',
+      find: 'contextOf(context, `step:${record.name}`)',
+      replace: 'contextOf(context, `undo:${record.name}`)',
+      caughtBy: byTest(inUndo, lookedUp),
+    },
+    {
+      id: 'what a lookup found on the way back is undone as unknown',
+      find: `return { ...record, forward: 'done', result: bytes }`,
+      replace: 'return { ...record, result: bytes }',
+      caughtBy: byTest(inUndo, lookedUp),
+    },
     {
       id: 'undo in the wrong order',
       find: 'journal.steps().toReversed()',
