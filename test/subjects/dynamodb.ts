@@ -13,6 +13,7 @@ import type { ContractSubject } from '../../src/testing/store-contract.ts'
 import { startDynamodb } from '../servers/dynamodb.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
 import type { Running } from '../servers/server.ts'
+import type { DumpedSubject } from './swept.ts'
 
 export interface DynamodbGround extends AsyncDisposable {
   readonly server: Running
@@ -22,7 +23,7 @@ export interface DynamodbGround extends AsyncDisposable {
   createSubject(options?: StoreOptions): Promise<DynamodbSubject>
 }
 
-export interface DynamodbSubject extends ContractSubject {
+export interface DynamodbSubject extends DumpedSubject {
   readonly store: DynamodbStore
   readonly table: string
   open(process: { clockSkewMs: number }, options?: StoreOptions): DynamodbStore
@@ -113,6 +114,10 @@ async function createSubject({ server, proxy, admin }: Around, options: StoreOpt
         const { Item } = await admin.getItem({ TableName: table, Key: effectKey(name), ConsistentRead: true })
         return Number(Item?.['count']?.N ?? 0)
       },
+    },
+    async dump() {
+      const { Items = [] } = await admin.scan({ TableName: table, ConsistentRead: true })
+      return Items.map((item) => Object.values(item).map((attribute) => Object.values(attribute)[0] as unknown))
     },
     faults: faults(server, proxy),
     async destroy() {

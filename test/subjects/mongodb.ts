@@ -8,6 +8,7 @@ import type { ContractSubject } from '../../src/testing/store-contract.ts'
 import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
 import { startMongodb } from '../servers/mongodb.ts'
 import type { Running } from '../servers/server.ts'
+import type { DumpedSubject } from './swept.ts'
 
 export interface MongodbGround extends AsyncDisposable {
   readonly server: Running
@@ -17,7 +18,7 @@ export interface MongodbGround extends AsyncDisposable {
   createSubject(options?: StoreOptions): Promise<MongodbSubject>
 }
 
-export interface MongodbSubject extends ContractSubject {
+export interface MongodbSubject extends DumpedSubject {
   readonly store: MongodbStore
   // Straight to the server.
   readonly documents: Collection<{ _id: string; [name: string]: unknown }>
@@ -85,6 +86,7 @@ async function createSubject({ server, proxy, admin }: Around, options: StoreOpt
     async corrupt({ scope, id }, bytes) {
       await documents.updateOne({ _id: `${scope}\n${id}` }, { $set: { outcome: Buffer.from(bytes) } })
     },
+    dump: () => documents.find().toArray(),
     faults: faults(server, proxy),
     async destroy() {
       await proxy.setMode('pass')

@@ -59,3 +59,25 @@ export function sweptTest(create: () => Promise<DumpedSubject>): void {
     }
   })
 }
+
+/** On a store that keeps no operations: the outcome of a call, and the input of an attempt that never reported. */
+export function sweptOutcomeTest(create: () => Promise<DumpedSubject>): void {
+  test('after a sweep nothing of an expired outcome or input is left in the store', async () => {
+    const subject = await create()
+    const store = subject.store as ContractSubject['store'] & Sweepable
+    try {
+      const claim = grantedOf(await store.claim(key('shop', 'order-42'), request({ retention })))
+      expect(await store.settle(claim, bytesOf('the result'), retention)).toBe('done')
+      await store.claim(key('shop', 'order-43'), { ...request({ retention }), input: bytesOf('the input') })
+      expect(found(await subject.dump()), 'before they have expired').toEqual(['the input', 'the result'])
+      await subject.advance(leaseMs + hourMs + 1_000)
+      for (let more = true; more;) ({ more } = await store.sweep({ limit: 100 }))
+      expect(found(await subject.dump()), 'as tombstones').toEqual([])
+      for (const id of ['order-42', 'order-43']) {
+        expect(await store.claim(key('shop', id), request())).toEqual({ is: 'expired' })
+      }
+    } finally {
+      await subject.destroy()
+    }
+  })
+}

@@ -3,6 +3,7 @@
 import { afterAll, beforeAll, test } from 'vitest'
 import { startDynamodbGround, type DynamodbGround, type StoreOptions } from '../../../test/subjects/dynamodb.ts'
 import { needs } from '../../../test/servers/needs.ts'
+import { sweptOutcomeTest } from '../../../test/subjects/swept.ts'
 import { storeContract, type Cannot } from '../../testing/store-contract.ts'
 
 const cannot: Cannot = {
@@ -25,6 +26,7 @@ needs('dynamodb', { ours: true }).describe('the store contract', () => {
   const contract = (name: string, options: StoreOptions, except: Cannot): void =>
     storeContract({ name, create: () => ground.createSubject(options), cannot: { ...cannot, ...except }, test })
 
+  sweptOutcomeTest(() => ground.createSubject())
   contract('dynamodb', {}, {})
   contract(
     'dynamodb, expects replays, 5 s of skew allowed',

@@ -3,6 +3,7 @@
 import { afterAll, beforeAll, test } from 'vitest'
 import { startMongodbGround, type MongodbGround, type StoreOptions } from '../../../test/subjects/mongodb.ts'
 import { needs } from '../../../test/servers/needs.ts'
+import { sweptOutcomeTest } from '../../../test/subjects/swept.ts'
 import { storeContract, type Cannot } from '../../testing/store-contract.ts'
 
 const cannot: Cannot = {
@@ -23,6 +24,7 @@ needs('mongodb', { ours: true }).describe('the store contract', () => {
   const contract = (name: string, options: StoreOptions): void =>
     storeContract({ name, create: () => ground.createSubject(options), cannot, test })
 
+  sweptOutcomeTest(() => ground.createSubject())
   contract('mongodb', {})
   contract('mongodb, expects replays', { expects: 'replays' })
 })

@@ -10,6 +10,7 @@ const twoLives = 'of two lives of a token that write at once, the old one is los
 const lateStep = 'a step of a holder whose claim came again after its operation was forgotten does not begin'
 const swept =
   'after a sweep nothing of the input, the steps and the result of an expired operation is left in the tables'
+const sweptOutcome = 'after a sweep nothing of an expired outcome or input is left in the store'
 const inSmallPool = 'src/stores/postgres/small-pool.test.ts'
 const wholePool = 'pg: effects that wait for each other are told the cause and the cure, and the pool is whole'
 
@@ -771,6 +772,14 @@ export const dynamodbBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/stores/dynamodb/sweep.ts', 'stores', [
+    {
+      id: 'dynamodb: a swept tombstone keeps its outcome and its input',
+      find: 'removes: contents }',
+      replace: 'removes: contents.slice(1, 2) }',
+      caughtBy: byTest('src/stores/dynamodb/contract.test.ts', sweptOutcome, 'dynamodb'),
+    },
+  ]),
   ...bugsIn('src/stores/dynamodb/entries.ts', 'stores', [
     {
       id: 'dynamodb: lease by local clock',
@@ -786,40 +795,50 @@ export const dynamodbBugs: readonly SeededBug[] = [
 ]
 
 const inMongodb = 'src/stores/mongodb/contract.test.ts'
-export const mongodbBugs: readonly SeededBug[] = bugsIn('src/stores/mongodb/entries.ts', 'stores', [
-  {
-    id: 'mongodb: commit without a fence',
-    find: `return { ...held, $expr: { $and: [held['$expr'], { $eq: [fenceOfDocument, claim.fence] }] } }`,
-    replace: `return Object.fromEntries(Object.entries(held).filter(([name]) => name !== 'token'))`,
-    caughtBy: byTest(inMongodb, "after a takeover the old holder's settle is lost and changes nothing", 'mongodb'),
-  },
-  {
-    id: 'mongodb: token without fence: a claim delivered once more revives the holder of a life that is over',
-    find: `return { ...held, $expr: { $and: [held['$expr'], { $eq: [fenceOfDocument, claim.fence] }] } }`,
-    replace: 'return held',
-    caughtBy: byTest(
-      inMongodb,
-      'a claim that comes again after its entry is over does not revive the old holder',
-      'mongodb',
-    ),
-  },
-  {
-    id: 'mongodb: a takeover of what has changed since it was read',
-    find: 'return { _id: idOf(key), token, revision, $expr: { $eq: [fenceOfDocument, fence] } }',
-    replace: `return { _id: idOf(key), ...(revision + fence < 0 && { token }) }`,
-    caughtBy: byTest(inMongodb, 'of concurrent claims of an abandoned key, one takes it over', 'mongodb'),
-  },
-  {
-    id: 'mongodb: another life of the same token is taken for what was read',
-    find: 'return { _id: idOf(key), token, revision, $expr: { $eq: [fenceOfDocument, fence] } }',
-    replace: `return { _id: idOf(key), token, ...(fence >= 0 && { revision }) }`,
-    caughtBy: byTest(
-      'src/stores/mongodb/faults.test.ts',
-      'a takeover and a sweep that stall leave another life of the same token alone',
-      'mongodb',
-    ),
-  },
-])
+export const mongodbBugs: readonly SeededBug[] = [
+  ...bugsIn('src/stores/mongodb/sweep.ts', 'stores', [
+    {
+      id: 'mongodb: a swept tombstone keeps its outcome',
+      find: `$unset: { outcome: '', input: '' },`,
+      replace: `$unset: { input: '' },`,
+      caughtBy: byTest(inMongodb, sweptOutcome, 'mongodb'),
+    },
+  ]),
+  ...bugsIn('src/stores/mongodb/entries.ts', 'stores', [
+    {
+      id: 'mongodb: commit without a fence',
+      find: `return { ...held, $expr: { $and: [held['$expr'], { $eq: [fenceOfDocument, claim.fence] }] } }`,
+      replace: `return Object.fromEntries(Object.entries(held).filter(([name]) => name !== 'token'))`,
+      caughtBy: byTest(inMongodb, "after a takeover the old holder's settle is lost and changes nothing", 'mongodb'),
+    },
+    {
+      id: 'mongodb: token without fence: a claim delivered once more revives the holder of a life that is over',
+      find: `return { ...held, $expr: { $and: [held['$expr'], { $eq: [fenceOfDocument, claim.fence] }] } }`,
+      replace: 'return held',
+      caughtBy: byTest(
+        inMongodb,
+        'a claim that comes again after its entry is over does not revive the old holder',
+        'mongodb',
+      ),
+    },
+    {
+      id: 'mongodb: a takeover of what has changed since it was read',
+      find: 'return { _id: idOf(key), token, revision, $expr: { $eq: [fenceOfDocument, fence] } }',
+      replace: `return { _id: idOf(key), ...(revision + fence < 0 && { token }) }`,
+      caughtBy: byTest(inMongodb, 'of concurrent claims of an abandoned key, one takes it over', 'mongodb'),
+    },
+    {
+      id: 'mongodb: another life of the same token is taken for what was read',
+      find: 'return { _id: idOf(key), token, revision, $expr: { $eq: [fenceOfDocument, fence] } }',
+      replace: `return { _id: idOf(key), token, ...(fence >= 0 && { revision }) }`,
+      caughtBy: byTest(
+        'src/stores/mongodb/faults.test.ts',
+        'a takeover and a sweep that stall leave another life of the same token alone',
+        'mongodb',
+      ),
+    },
+  ]),
+]
 
 export const redisPostgresBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/redis-postgres/sealed.ts', 'stores', [
