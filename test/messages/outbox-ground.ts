@@ -40,7 +40,9 @@ export async function openOutbox(ground: MessagesGround, keepMs = 3_600_000): Pr
     begun.push(await database.begin({ scope: 'test', id: newId() }))
     return begun.at(-1)!
   }
+  const takeTurn = turns(8)
   const transaction = async <T>(work: (tx: unknown) => Promise<T>): Promise<T> => {
+    using _ = await takeTurn()
     const open = await database.begin({ scope: 'test', id: newId() })
     try {
       const value = await work(open.tx)
@@ -114,6 +116,24 @@ export function listBroker(refuse: (message: Outgoing) => Error | undefined = ()
         if (error) throw error
         arrived.push(message)
       }),
+  }
+}
+
+// A pool has ten connections, and a transaction that gets none gives up after a while: on a busy machine a storm of them must take turns.
+function turns(atOnce: number): () => Promise<Disposable> {
+  const waiting: (() => void)[] = []
+  let running = 0
+  return async () => {
+    if (running >= atOnce) await new Promise<void>((resolve) => waiting.push(resolve))
+    else running++
+    return {
+      // Whoever waits gets the turn as it is.
+      [Symbol.dispose]() {
+        const next = waiting.shift()
+        if (next) next()
+        else running--
+      },
+    }
   }
 }
 
