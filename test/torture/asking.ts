@@ -123,11 +123,11 @@ function callOf({ once, ...tools }: Tools, { flow, id, asked }: Job, call: strin
 }
 
 /** The result of every effect: the outcome alone tells which attempt it belongs to. */
-interface Value {
+export interface Value {
   readonly token: string
 }
 
-interface Work {
+export interface Work {
   readonly journal: Journal
   readonly pass: Pass
   readonly call: string
@@ -137,7 +137,7 @@ interface Work {
 }
 
 /** The effect: a line in the ledger, outside of the store or in its transaction. */
-async function work({ journal, pass, call, op, ask, tx }: Work): Promise<Value> {
+export async function work({ journal, pass, call, op, ask, tx }: Work): Promise<Value> {
   const { token, attempt, fence } = op
   journal.write({ is: 'execution', call, token, attempt, fence, derivedKey: op.keyFor('charge') })
   op.signal.addEventListener('abort', () => journal.write({ is: 'aborted', token }))
@@ -187,7 +187,7 @@ class EffectError extends Error {
   }
 }
 
-async function answerOf(call: () => Promise<Result<Value>>): Promise<ToldAnswer> {
+export async function answerOf(call: () => Promise<Result<Value>>): Promise<ToldAnswer> {
   try {
     const { value, replayed } = await call()
     return { is: 'value', text: JSON.stringify(value), token: value.token, replayed }

@@ -23,6 +23,7 @@ import { tellStory } from '../../src/testing/history-checker.ts'
 import { type Place, type StoreName, storeNames } from './place.ts'
 import { startTorturedPostgres } from './postgres-server.ts'
 import { crashUnderLoad } from './restarts.ts'
+import { missedBySessions, tortureSessions } from './sessions.ts'
 import { inTurns, prepare, supervise, type Supervisor, tortureFolder } from './supervisor.ts'
 import { raise, zombiesOf } from './zombies.ts'
 
@@ -41,6 +42,8 @@ export interface Campaign {
   readonly points: Record<string, number>
   readonly violations: readonly (Judged['violations'][number] & { readonly store: string })[]
   readonly skipped: readonly string[]
+  /** What the torture of sessions met too little of. */
+  readonly missed: readonly string[]
 }
 
 /** Processes that are killed at the same time, on all stores together: two cores have no more to give. */
@@ -67,11 +70,13 @@ interface State extends CampaignOptions {
   readonly points: Record<string, number>
   readonly violations: (Judged['violations'][number] & { store: string })[]
   readonly skipped: string[]
+  readonly missed: string[]
   readonly stops: (() => Promise<unknown>)[]
 }
 
 export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
-  const state: State = { ...options, fronts: [], byStore: {}, points: {}, violations: [], skipped: [], stops: [] }
+  const lists = { fronts: [], violations: [], skipped: [], missed: [], stops: [] }
+  const state: State = { ...options, ...lists, byStore: {}, points: {} }
   const folder = await tortureFolder()
   try {
     await openFronts(state)
@@ -80,6 +85,7 @@ export async function runCampaign(options: CampaignOptions): Promise<Campaign> {
     await timed(state, 'server restarts', () => crashAll(state))
     await timed(state, 'cut connections', () => cutAll(state))
     await timed(state, 'convergence and judgement', () => judgeAll(state))
+    await timed(state, 'sessions', () => killSessions(state))
     await timed(state, 'full disks', () => fillAll(state))
     await timed(state, 'moved clocks', () => moveClocks(state))
   } finally {
@@ -278,6 +284,21 @@ async function judgeAll(state: State): Promise<void> {
   for (const { store, supervisor } of state.fronts) {
     note(state, store, await judge(supervisor.place, supervisor.folder, supervisor.asker.opened, 'true'))
   }
+}
+
+/** When all else on these servers has been judged: they are killed once more. */
+async function killSessions(state: State): Promise<void> {
+  const torture = async ({ store, supervisor: { place }, server }: Front): Promise<void> => {
+    if (!server || (store !== 'postgres' && store !== 'mysql' && store !== 'redis')) return
+    const name = `${store}, sessions`
+    const met = await tortureSessions({ place, server, link: links[store][0]!, scale: state.scale })
+    const { points, violations, ...counts } = met
+    addAll(countsOf(state, name), { ...noCounts(), ...counts })
+    Object.assign(state.points, points)
+    state.violations.push(...violations.map((found) => ({ ...found, store: name })))
+    state.missed.push(...missedBySessions(met, state.scale).map((line) => `${name}: ${line}`))
+  }
+  await Promise.all(state.fronts.map(torture))
 }
 
 /** The first tell enough. The rest are mostly the same. */

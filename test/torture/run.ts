@@ -69,7 +69,7 @@ async function main(): Promise<void> {
   for (const line of skipped) say(`skipped: ${line}`)
   const isWhole = only.length === storeNames.length
   const isStrict = process.env['ONCEONLY_REQUIRE'] === 'all'
-  const missed = invalidities({ counts, scale, skipped, points, isWhole, isStrict })
+  const missed = [...invalidities({ counts, scale, skipped, points, isWhole, isStrict }), ...campaign.missed]
   for (const line of missed) say(`INVALID: ${line}`)
   for (const { store, assertion, key, message } of violations.slice(0, violationsShown)) {
     say(`VIOLATION ${assertion} (${store}, ${key?.replace('\n', '/') ?? 'no key'}): ${message}`)

@@ -5,10 +5,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Counts, invalidities, missedQuotas, noCounts } from './counts.ts'
-import { type Journal, type Line, openJournal, readJournals, wallOffsetMs } from './journal.ts'
+import { type Journal, type Line, openJournal, readJournals, wallOffsetMs, type Written } from './journal.ts'
 import { judge } from './judge.ts'
 import { checkOperations } from './judge/operations.ts'
 import type { OpenedStore, Place } from './place.ts'
+import { judgeSessionLines } from './sessions/judge.ts'
 
 describe('the judge', () => {
   // A store without triggers: all that is judged is in the journals.
@@ -161,6 +162,47 @@ describe('the judge', () => {
     const assertions: string[] = []
     checkOperations(readJournals(folder), rows, ({ assertion }) => assertions.push(assertion))
     expect(assertions.toSorted()).toEqual(['compensated', 'compensated', 'step-never-again', 'step-once'])
+  })
+})
+
+describe('the judge of sessions', () => {
+  const name = 'till/7/1'
+  const key = { scope: 'torture', id: name }
+  let atMs = 0
+  const at = (line: Line): Written => ({ ...line, atMs: ++atMs, process: 'w1' })
+  const call = (call: string): Written =>
+    at({ is: 'call', call, key, asked: 'value', how: 'run', phase: 'last', waitMs: 0 })
+  const ran = (call: string, token: string): Written =>
+    at({ is: 'execution', call, token, attempt: 1, fence: 1, derivedKey: 'd' })
+  const value = (call: string, token: string): Written =>
+    at({ is: 'answer', call, answer: { is: 'value', text: token, token, replayed: false } })
+  const found = (lines: readonly Written[], tokens: readonly string[], left: Record<string, number> = {}): string[] =>
+    judgeSessionLines({ lines, ledger: [], rows: tokens.map((token) => ({ token, id: name })), left }).map(
+      ({ assertion }) => assertion,
+    )
+
+  test('has nothing to say about a number that ran once and was replayed', () => {
+    expect(found([call('1'), ran('1', 'a'), value('1', 'a'), call('2'), value('2', 'a')], ['a'])).toEqual([])
+  })
+
+  test('sees two effects, two answers, an answer without an effect, and a number without an end', () => {
+    const twice = [call('1'), ran('1', 'a'), value('1', 'a'), call('2'), ran('2', 'b'), value('2', 'b')]
+    expect(found(twice, ['a', 'b'])).toEqual(expect.arrayContaining(['one-effect', 'same-answer']))
+    expect(found([call('1'), ran('1', 'a'), value('1', 'a')], [])).toEqual(['answer-has-effect'])
+    expect(found([call('1'), ran('1', 'a')], [])).toEqual(['no-wedge'])
+  })
+
+  test('sees a zombie that commits, a "not executed" that left something, and rows that stay', () => {
+    const refused = { is: 'refused', code: 'FENCED', executed: 'no', message: '' } as const
+    const zombie = [
+      call('1'),
+      ran('1', 'a'),
+      at({ is: 'taken-over', token: 'a' }),
+      at({ is: 'answer', call: '1', answer: refused }),
+    ]
+    expect(found(zombie, ['a']).toSorted()).toEqual(['not-executed-left-nothing', 'zombie-fenced'])
+    expect(found(zombie, [])).toEqual([])
+    expect(found([], [], { 'load-1': 2 })).toEqual(['rows-bounded'])
   })
 })
 
