@@ -1,12 +1,13 @@
-// Schedules of the inbox from seeds, and of the whole chain from outbox to inbox: redeliveries, zombies, deaths in the middle, commits
+// Schedules of the inbox from seeds, in all its ways, and of the whole chain from outbox to inbox: redeliveries, zombies, deaths in the middle, commits
 // without an answer, conflicts, poison, splits of batches, stale versions, windows that pass, parked and redriven messages. Then
 // everything heals, and every message must have come to its one end.
 import { expect, test } from 'vitest'
 import { freshSeed, isThorough } from '../fresh-seed.ts'
 import { missedQuotas } from '../simulation/counts.ts'
 import { judgeChainSchedule } from './simulation/chain-schedule.ts'
-import { chainQuotas, inboxQuotas } from './simulation/counts.ts'
+import { chainQuotas, inboxQuotas, waysQuotas } from './simulation/counts.ts'
 import { judgeInboxSchedule } from './simulation/inbox-schedule.ts'
+import { judgeWaysSchedule } from './simulation/ways-schedule.ts'
 
 const schedulesFixed = 100
 const schedulesFresh = 300
@@ -16,13 +17,14 @@ const found: readonly number[] = [170]
 
 const simulations = [
   { what: 'inbox', judge: judgeInboxSchedule, quotas: inboxQuotas, found },
+  { what: 'ways', judge: judgeWaysSchedule, quotas: waysQuotas, found: [] },
   { what: 'chain', judge: judgeChainSchedule, quotas: chainQuotas, found: [] },
 ]
 
 type Simulated = (typeof simulations)[number]
 
 test.each(simulations)(
-  '$what, fixed seeds: one effect per message, in order, and every message comes to its end',
+  '$what, fixed seeds: every message has the effects that are promised, in order, and comes to its end',
   { timeout: 300_000 },
   async ({ what, judge, quotas, found }) => {
     const seeds = [...found, ...Array.from({ length: schedulesFixed }, (_, index) => index + 1)]

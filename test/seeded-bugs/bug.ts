@@ -32,7 +32,7 @@ export interface SeededBug {
 }
 
 /** What npm run simulate runs schedules of. */
-export type Simulated = 'keys' | 'redis' | 'operations' | 'inbox' | 'chain' | 'sessions'
+export type Simulated = 'keys' | 'redis' | 'operations' | 'inbox' | 'ways' | 'chain' | 'sessions'
 
 export type CaughtBy =
   /** An assertion of the checker, within so many schedules of npm run simulate. */
@@ -77,8 +77,8 @@ export function byOperations(simulation: Assertion, schedulesMax: number = sched
   return { simulation, of: 'operations', schedulesMax }
 }
 
-/** The same in schedules of the inbox, or of the whole chain. They take longer, so they must find it sooner. */
-export function byMessages(simulation: MessageAssertion, of: 'inbox' | 'chain' = 'inbox'): CaughtBy {
+/** The same in schedules of the inbox, of its ways without a common commit, or of the whole chain. They take longer, so they must find it sooner. */
+export function byMessages(simulation: MessageAssertion, of: 'inbox' | 'ways' | 'chain' = 'inbox'): CaughtBy {
   return { simulation, of, schedulesMax: 1_000 }
 }
 

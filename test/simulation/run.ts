@@ -1,4 +1,4 @@
-// npm run simulate -- --seed S --schedules N [--what keys|redis|operations|inbox|relay|chain|sessions] [--seconds T] [--workers W] [--json FILE] [--fresh]
+// npm run simulate -- --seed S --schedules N [--what keys|redis|operations|inbox|ways|relay|chain|sessions] [--seconds T] [--workers W] [--json FILE] [--fresh]
 //
 // Runs the schedules of the seeds S, S + 1, … on all cores. With --fresh it chooses S by chance, and adds what it met to FILE, so
 // that many runs are one search (scripts/guarantees.ts reports them). Exit code 0: no violation, and the quotas were met. 1: a

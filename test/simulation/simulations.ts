@@ -2,10 +2,11 @@
 
 import type { Assertion } from '../../src/testing/history-checker.ts'
 import { mixed } from '../../src/testing/seeded-random.ts'
-import { chainQuotas, inboxQuotas, relayQuotas } from '../messages/simulation/counts.ts'
+import { chainQuotas, inboxQuotas, relayQuotas, waysQuotas } from '../messages/simulation/counts.ts'
 import { judgeChainSchedule } from '../messages/simulation/chain-schedule.ts'
 import { judgeInboxSchedule } from '../messages/simulation/inbox-schedule.ts'
 import { judgeRelaySchedule } from '../messages/simulation/relay-schedule.ts'
+import { judgeWaysSchedule } from '../messages/simulation/ways-schedule.ts'
 import type { MessageAssertion } from '../messages/simulation/world.ts'
 import { judgeSessions } from '../sessions/simulation.ts'
 import { sessionQuotas } from '../sessions/simulation/counts.ts'
@@ -85,6 +86,7 @@ function drawnSimulation(
 }
 
 export const inboxSimulation: Simulation<DrawnPlan> = drawnSimulation('inbox', inboxQuotas, judgeInboxSchedule)
+export const waysSimulation: Simulation<DrawnPlan> = drawnSimulation('ways', waysQuotas, judgeWaysSchedule)
 export const relaySimulation: Simulation<DrawnPlan> = drawnSimulation('relay', relayQuotas, judgeRelaySchedule)
 export const chainSimulation: Simulation<DrawnPlan> = drawnSimulation('chain', chainQuotas, judgeChainSchedule)
 export const sessionSimulation: Simulation<DrawnPlan> = drawnSimulation('sessions', sessionQuotas, judgeSessions)
@@ -94,6 +96,7 @@ export const simulations: Readonly<Record<string, Simulation<never>>> = {
   redis: redisSimulation as Simulation<never>,
   operations: operationSimulation as Simulation<never>,
   inbox: inboxSimulation as Simulation<never>,
+  ways: waysSimulation as Simulation<never>,
   relay: relaySimulation as Simulation<never>,
   chain: chainSimulation as Simulation<never>,
   sessions: sessionSimulation as Simulation<never>,

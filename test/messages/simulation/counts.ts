@@ -116,3 +116,27 @@ export const relayQuotas: Readonly<Record<string, number>> = {
   held: 9_000,
   dead: 180,
 }
+
+/** The same for the ways of the inbox that do not commit the mark with the effect. */
+export const waysQuotas: Readonly<Record<string, number>> = {
+  published: 6_990,
+  effects: 8_330,
+  duplicates: 5_580,
+  busy: 4_320,
+  failed: 3_700,
+  parked: 230,
+  crashes: 940,
+  pauses: 770,
+  takeovers: 350,
+  zombies: 3_120,
+  rewinds: 490,
+  lostRequests: 430,
+  lostAcknowledgements: 1_850,
+  lateRequests: 19,
+  unknownCommits: 110,
+  conflicts: 66,
+  hangs: 320,
+  again: 2_490,
+  withoutEffect: 540,
+  deadLetters: 73,
+}

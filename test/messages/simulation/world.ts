@@ -10,6 +10,7 @@ import { noInboxCounts } from './counts.ts'
 
 /** What a schedule can be accused of. A seeded bug names the assertion that must find it. */
 export const messageAssertions = [
+  'acknowledged-first',
   'acknowledged-is-done',
   'attempt-counted-first',
   'dead-letter-first',

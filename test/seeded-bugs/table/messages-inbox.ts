@@ -280,4 +280,45 @@ export const inboxBugs: readonly SeededBug[] = [
       caughtBy: byMessages('in-order'),
     },
   ]),
+  ...bugsIn('src/messages/inbox/by-claim.ts', 'messages', [
+    {
+      id: 'inbox by claim: every delivery has a key of its own',
+      find: 'const key = { scope: settings.scope, id }',
+      replace: 'const key = { scope: settings.scope, id: `${id} ${settings.random.fraction()}` }',
+      caughtBy: byMessages('one-effect', 'ways'),
+    },
+    {
+      id: 'inbox by claim: a message that runs elsewhere is acknowledged as a duplicate',
+      find: "    case 'IN_FLIGHT':\n      return busy()\n",
+      replace: "    case 'IN_FLIGHT':\n      return { is: 'duplicate' }\n",
+      caughtBy: byMessages('acknowledged-is-done', 'ways'),
+    },
+    {
+      id: 'inbox by claim: a message that was tried too often is acknowledged before it is handed to the dead-letter function',
+      find: "    await settings.deadLetter?.(message.message, { code: 'ATTEMPTS', detail })\n    throw",
+      replace: '    throw',
+      caughtBy: byMessages('acknowledged-is-done', 'ways'),
+    },
+  ]),
+  ...bugsIn('src/messages/inbox/delivery.ts', 'messages', [
+    {
+      id: 'inbox: at-most-once runs what is marked already',
+      find: "const fresh = reads.filter((_read, position) => marked[position]!.is === 'handled')",
+      replace: "const fresh = reads.filter((_read, position) => marked[position]!.is !== 'busy')",
+      caughtBy: byMessages('one-effect', 'ways'),
+    },
+    {
+      id: 'inbox: at-most-once does not wait for the acknowledgement',
+      find: '    await acknowledge(positions)\n    await run(tx, fresh)\n',
+      replace: '    void acknowledge(positions).catch(() => {})\n    await run(tx, fresh)\n',
+      caughtBy: byMessages('acknowledged-first', 'ways'),
+    },
+    {
+      id: 'inbox: at-least-once acknowledges what failed',
+      find: "reads.map(() => ({ is: 'failed', error, attempts: 1, retryAfterMs: backoffs.message.firstMs }))",
+      replace:
+        "reads.map(() => ({ is: 'failed', error, attempts: 1, retryAfterMs: 0 })).map(() => ({ is: 'handled' }))",
+      caughtBy: byMessages('acknowledged-is-done', 'ways'),
+    },
+  ]),
 ]
