@@ -97,8 +97,13 @@ async function endpoints(args: readonly string[]): Promise<number> {
       ...(state !== undefined && { state: state as WebhookEndpoint['state'] }),
     }
     // One more than requested shows whether there are more.
-    const found = await webhooksByHand(store).endpoints.list({ ...filter, limit: limit + 1 })
-    const shown = found.slice(0, limit)
+    const webhooks = webhooksByHand(store)
+    const found = await webhooks.endpoints.list({ ...filter, limit: limit + 1 })
+    const shown: ListedEndpoint[] = []
+    for (const endpoint of found.slice(0, limit)) {
+      const pending = { endpoint: endpoint.id, state: 'pending', limit: waitingMax } as const
+      shown.push({ ...endpoint, waiting: await webhooks.deliveries.count(pending) })
+    }
     if (json) console.log(JSON.stringify({ endpoints: shown, more: found.length > limit }, undefined, 2))
     else printEndpoints(shown, found.length > limit)
     return 0
@@ -226,18 +231,27 @@ function printTable(head: readonly string[], rows: readonly (readonly string[])[
   for (const line of lines) console.log(line)
 }
 
-function printEndpoints(found: readonly WebhookEndpoint[], isMore: boolean): void {
+interface ListedEndpoint extends WebhookEndpoint {
+  /** Pending deliveries, counted up to `waitingMax`. */
+  readonly waiting: number
+}
+
+// Enough to tell an endpoint that is behind from one that is not.
+const waitingMax = 1_000
+
+function printEndpoints(found: readonly ListedEndpoint[], isMore: boolean): void {
   if (found.length === 0) return console.log('No such endpoint.')
   const nowMs = systemClock.now()
-  const rows = found.map(({ id, topic, url, types, state, disabledReason, failingSinceMs }) => [
+  const rows = found.map(({ id, topic, url, types, state, disabledReason, failingSinceMs, waiting }) => [
     id,
     topic,
     url,
     types.join(',') || 'all',
     state === 'active' ? state : `${state}: ${disabledReason ?? '-'}`,
     failingSinceMs === undefined ? '-' : moment(failingSinceMs, nowMs),
+    waiting < waitingMax ? String(waiting) : `${waitingMax} or more`,
   ])
-  printTable(['ID', 'TOPIC', 'URL', 'TYPES', 'STATE', 'FAILING SINCE'], rows)
+  printTable(['ID', 'TOPIC', 'URL', 'TYPES', 'STATE', 'FAILING SINCE', 'WAITING'], rows)
   if (isMore) console.log('\nThere are more: --limit, --topic and --state choose.')
 }
 

@@ -15,7 +15,7 @@
 //   so no store had to change. Costs: the attempt number grows by two.
 // - A redrive is audited as a forget with the reason `redrive: …`, and a discard with `discard: …`: a message has no entry, so its key is
 //   claimed for a moment. Costs: a process that dies between the two calls blocks the next redrive of the message for a minute.
-// - Messages are read when a person opens their tab. Costs: their numbers are as old as the page says.
+// - Messages, sessions and webhooks are read when a person opens their tab. Costs: their numbers are as old as the page says.
 // - A SQLite file that the program creates is 0600. Costs: a service under another user on the same file needs a chmod.
 // - The demo's gateway runs `onTakeover: 'refuse'`: a service that knows no keys and is killed after the charge ends in doubt,
 //   with one charge, never two. Costs: that customer gets "in doubt".
@@ -31,10 +31,22 @@ import { OnceError } from '../core/errors.ts'
 import type { ErrorCode } from '../core/errors.ts'
 import type { Key } from '../core/key.ts'
 import type { Once } from '../core/once.ts'
-import { aFunction, aString, checkOptions, oneOf, optional, positiveMs, withMethods } from '../core/options.ts'
+import {
+  aFunction,
+  aString,
+  checkOptions,
+  oneOf,
+  optional,
+  positiveInteger,
+  positiveMs,
+  withMethods,
+} from '../core/options.ts'
 import type { Inspectable, Store } from '../core/store.ts'
 import {
   changeBytesMax,
+  deliveryFilter,
+  deliveryName,
+  endpointFilter,
   filterOf,
   foundAs,
   foundText,
@@ -43,6 +55,7 @@ import {
   parkedFilter,
   readChange,
   resolveBytesMax,
+  sessionFilter,
 } from './admin/asked.ts'
 import type { FoundAs, GivenRules } from './admin/asked.ts'
 import { entriesOf } from './admin/entries.ts'
@@ -55,7 +68,11 @@ import type { MessagesView, ParkedName } from './admin/messages.ts'
 import { overviewOf } from './admin/overview.ts'
 import type { AdminSection } from './admin/overview.ts'
 import { readPages } from './admin/pages.ts'
+import { sessionsOf } from './admin/sessions.ts'
+import type { SeenSession, SessionsView } from './admin/sessions.ts'
 import { startStream } from './admin/stream.ts'
+import { webhooksOf } from './admin/webhooks.ts'
+import type { DeliveryName, WebhooksView } from './admin/webhooks.ts'
 
 export { entriesOf } from './admin/entries.ts'
 export type { Entries } from './admin/entries.ts'
@@ -116,8 +133,15 @@ export async function startAdmin(options: AdminOptions): Promise<Admin> {
   const entries = entriesOf(options.once, options.store, journal)
   const picture = overviewOf({ ...options, clock: systemClock, entries, journal })
   const stream = startStream({ clock: systemClock, picture })
-  const messages = messagesOf(options.once, options.store)
-  const routes = { ...plainRoutes(options), ...entryRoutes(entries), ...messageRoutes(messages), ...pageRoutes() }
+  const { once, store } = options
+  const routes = {
+    ...plainRoutes(options),
+    ...entryRoutes(entries),
+    ...messageRoutes(messagesOf(once, store)),
+    ...sessionRoutes(sessionsOf(once, store)),
+    ...webhookRoutes(webhooksOf(once, store)),
+    ...pageRoutes(),
+  }
   const live: Route = {
     method: 'GET',
     needs: 'reading',
@@ -301,6 +325,36 @@ function messageRoutes(messages: MessagesView): Record<string, Route> {
     '/api/discard-letter': changing<{ id: string }>({ id: aString }, ({ reason, id }) =>
       messages.discardLetter(id, reason),
     ),
+  }
+}
+
+function sessionRoutes(sessions: SessionsView): Record<string, Route> {
+  return {
+    '/api/sessions': reading('reading', (parameters) => sessions.page(sessionFilter(parameters))),
+    '/api/session': reading('reading', (parameters) =>
+      sessions.one({ scope: parameters.get('scope') ?? '', session: parameters.get('session') ?? '' }),
+    ),
+    '/api/close-session': changing<SeenSession>(
+      { scope: aString, session: aString, epoch: positiveInteger },
+      ({ reason, ...seen }) => sessions.close(seen, reason),
+    ),
+  }
+}
+
+function webhookRoutes(webhooks: WebhooksView): Record<string, Route> {
+  const switching = (to: 'disable' | 'enable'): Route =>
+    changing<{ id: string }>({ id: aString }, ({ reason, id }) => webhooks.switch(id, to, reason))
+  return {
+    '/api/webhook-endpoints': reading('reading', (parameters) => webhooks.endpoints(endpointFilter(parameters))),
+    '/api/webhook-endpoint': reading('reading', (parameters) => webhooks.endpoint(parameters.get('id') ?? '')),
+    '/api/webhook-deliveries': reading('reading', (parameters) => webhooks.deliveries(deliveryFilter(parameters))),
+    '/api/webhook-delivery': reading('reading', (parameters) => webhooks.delivery(deliveryName(parameters))),
+    '/api/webhook-sent': reading('change', (parameters) => webhooks.reveal(deliveryName(parameters))),
+    '/api/replay-delivery': changing<DeliveryName>({ id: aString, endpoint: aString }, ({ reason, ...name }) =>
+      webhooks.replay(name, reason),
+    ),
+    '/api/disable-endpoint': switching('disable'),
+    '/api/enable-endpoint': switching('enable'),
   }
 }
 

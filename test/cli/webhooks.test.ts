@@ -36,7 +36,7 @@ test('failed, listed, shown, replayed, its endpoint disabled and enabled', async
   await webhooks.runOnce()
 
   const endpoints = await inStore('endpoints', '--topic', 'acme')
-  expect(endpoints.out).toMatch(new RegExp(`${to} +acme +${hooks.url}/ +order\\.\\* +active`))
+  expect(endpoints.out).toMatch(new RegExp(`${to} +acme +${hooks.url}/ +order\\.\\* +active +\\S.* +0\n`))
   expect(endpoints.out + (await inStore('endpoints', '--json')).out).not.toContain(secret)
   expect((await inStore('list', '--state', 'failed')).out).toMatch(/event-1 +\S+ +acme +order\.paid +failed +1 +500/)
   expect(await inStore('list', '--from', '2100-01-01')).toMatchObject({ code: 0, out: 'No such delivery.\n' })

@@ -1,12 +1,10 @@
 // What the dashboard asks about messages, on every SQL database.
-import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { expect } from 'vitest'
 import { key } from '../../src/core/key.ts'
 import type { Inspectable, Store } from '../../src/core/store.ts'
-import { startAdmin } from '../../src/gateway/admin.ts'
-import { createOnce } from '../../src/index.ts'
 import { createRelay, type DeadLetter, functionPublisher } from '../../src/messages/outbox.ts'
-import { type DashboardSubject, scope, secret, token, withToken } from './dashboard-subject.ts'
+import { adminOver, expectNothingKept } from '../admin/asked.ts'
+import { type DashboardSubject, scope, secret, withToken } from './dashboard-subject.ts'
 import { message } from './inbox-subject.ts'
 
 type Case = (subject: DashboardSubject) => Promise<void>
@@ -229,28 +227,9 @@ export const dashboardCases: Readonly<Record<string, Case>> = {
 
 // On a store that has none, or no tables for them.
 export async function expectNoMessages(store: Store & Inspectable, words: string): Promise<void> {
-  const once = createOnce({ store, scope: 'shop', sweepEveryMs: false })
-  const listen = { host: '127.0.0.1', port: 0 }
-  const metrics = { text: () => '' }
-  const admin = await startAdmin({ once, store, metrics, listen, token, notReady: () => undefined })
-  const told: unknown[] = []
-  const hear = (event: unknown): void => void told.push(event)
-  for (const name of ['store-failed', 'store-unfit']) subscribe(`onceonly:${name}`, hear)
-  process.on('warning', hear)
-  try {
-    for (const path of ['/api/parked', '/api/outbox']) {
-      const response = await fetch(`${admin.url}${path}`)
-      expect([response.status, await response.json()]).toEqual([200, { missing: expect.stringContaining(words) }])
-    }
-    const query = new URLSearchParams({ scope, id: 'order-1', fingerprint: 'x' })
-    for (const path of ['/api/parked-message', '/api/dead-letter'])
-      expect((await fetch(`${admin.url}${path}?${query}`, { headers: withToken })).status).toBe(501)
-    await new Promise(setImmediate)
-    expect(told).toEqual([])
-  } finally {
-    for (const name of ['store-failed', 'store-unfit']) unsubscribe(`onceonly:${name}`, hear)
-    process.off('warning', hear)
-    await admin.close()
-    await once.close()
-  }
+  await expectNothingKept(store, ['/api/parked', '/api/outbox'], words)
+  await using admin = await adminOver(store)
+  const query = { scope, id: 'order-1', fingerprint: 'x' }
+  for (const path of ['/api/parked-message', '/api/dead-letter'])
+    expect((await admin.get(path, query, withToken)).status).toBe(501)
 }

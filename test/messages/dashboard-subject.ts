@@ -1,20 +1,14 @@
 // The admin server over an inbox and an outbox, asked over HTTP as its page does.
-import { startAdmin } from '../../src/gateway/admin.ts'
 import { createOnce } from '../../src/index.ts'
 import { createInbox, type Inbox } from '../../src/messages/inbox.ts'
 import { createRelay, functionPublisher, type FailurePolicy, type OutboxEvent } from '../../src/messages/outbox.ts'
+import { adminOver, type AskedAdmin } from '../admin/asked.ts'
 import type { MessagesGround, SqlOnce, SqlStore } from './grounds.ts'
 import { message } from './inbox-subject.ts'
 import { emptyOutbox, type OpenOutbox, openOutbox } from './outbox-ground.ts'
 
-export const token = 'a token of enough characters'
 export const secret = 'card 4242 4242 4242 4242'
 export const scope = 'shop/inbox/mailer'
-
-export interface Answered {
-  readonly status: number
-  readonly text: string
-}
 
 export interface Parked {
   readonly id: string
@@ -22,12 +16,9 @@ export interface Parked {
   readonly isRedriven: boolean
 }
 
-export interface DashboardSubject extends AsyncDisposable {
-  readonly url: string
+export interface DashboardSubject extends AskedAdmin {
   readonly open: OpenOutbox
   readonly inbox: Inbox
-  get(path: string, query?: Record<string, string>, headers?: Record<string, string>): Promise<Answered>
-  post(path: string, body: object, headers?: Record<string, string>): Promise<Answered>
   // The rows of a page of parked messages.
   parked(query?: Record<string, string>): Promise<{ rows: Parked[]; more: boolean }>
   // A message that its handler refuses, with a secret.
@@ -36,7 +27,7 @@ export interface DashboardSubject extends AsyncDisposable {
   refuse(onFailure: FailurePolicy, ...events: Partial<OutboxEvent>[]): Promise<string[]>
 }
 
-export const withToken = { authorization: `Bearer ${token}` }
+export { token, withToken } from '../admin/asked.ts'
 
 // The store that the admin server is given can be another than the one of the consumer.
 export async function dashboardSubject(
@@ -51,34 +42,13 @@ export async function dashboardSubject(
   await emptyOutbox(ground)
   for (const table of ['onceonly_inbox', 'onceonly_inbox_parked', 'onceonly_audit'])
     await ground.ask(`delete from ${table}`)
-  const admin = await startAdmin({
-    once,
-    store: given(open.store),
-    metrics: { text: () => '' },
-    listen: { host: '127.0.0.1', port: 0 },
-    token,
-    notReady: () => undefined,
-  })
-  const answered = async (response: Response): Promise<Answered> => ({
-    status: response.status,
-    text: await response.text(),
-  })
-  const get: DashboardSubject['get'] = async (path, query = {}, headers = {}) =>
-    answered(await fetch(`${admin.url}${path}?${new URLSearchParams(query)}`, { headers }))
+  const admin = await adminOver(given(open.store))
   return {
-    url: admin.url,
+    ...admin,
     open,
     inbox,
-    get,
-    post: async (path, body, headers = withToken) =>
-      answered(
-        await fetch(`${admin.url}${path}`, {
-          method: 'POST',
-          headers: { 'content-type': 'application/json', ...headers },
-          body: JSON.stringify(body),
-        }),
-      ),
-    parked: async (query) => JSON.parse((await get('/api/parked', query)).text) as { rows: Parked[]; more: boolean },
+    parked: async (query) =>
+      JSON.parse((await admin.get('/api/parked', query)).text) as { rows: Parked[]; more: boolean },
     async park(id, text = `{"paid with":"${secret}"}`) {
       await inbox.handle(message(id, { text }), () => {
         throw new Error(secret)
@@ -98,7 +68,7 @@ export async function dashboardSubject(
       return ids
     },
     async [Symbol.asyncDispose]() {
-      await admin.close()
+      await admin[Symbol.asyncDispose]()
       await once.close()
       await open[Symbol.asyncDispose]()
     },

@@ -7,6 +7,7 @@ import { clientBugs } from './table/client.ts'
 import { coreBugs, transactionBugs } from './table/core.ts'
 import { memoryBugs, sqliteBugs } from './table/embedded-stores.ts'
 import { dashboardBugs, gatewayBugs, messagesViewBugs, programBugs } from './table/gateway.ts'
+import { operatorBugs } from './table/operators.ts'
 import { httpBugs } from './table/http.ts'
 import { decodingBugs } from './table/messages-decoding.ts'
 import { kafkaBugs } from './table/messages-kafka.ts'
@@ -49,6 +50,7 @@ export const seededBugs: readonly SeededBug[] = [
   ...gatewayBugs,
   ...dashboardBugs,
   ...messagesViewBugs,
+  ...operatorBugs,
   ...programBugs,
   ...rabbitmqBugs,
   ...natsBugs,

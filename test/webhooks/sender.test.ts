@@ -327,6 +327,8 @@ for (const { name, server, start } of grounds) {
       expect(await webhooks.deliveries.replay({ topic: 'acme', fromMs: Number(from) })).toBe(2)
       expect(await webhooks.runOnce()).toEqual({ ...nothing, delivered: 2 })
       expect(await webhooks.deliveries.list({ state: 'failed' })).toMatchObject([{ topic: 'other' }])
+      const counts = [{}, { endpoint: to, state: 'delivered' }, { topic: 'acme', limit: 2 }, { id: 'none' }] as const
+      expect(await Promise.all(counts.map((filter) => webhooks.deliveries.count(filter)))).toEqual([4, 3, 2, 0])
       expect(await webhooks.deliveries.attempts(lost1.id, to)).toMatchObject([
         { status: 500 },
         { number: 2, status: 200 },

@@ -7,8 +7,11 @@ import { aString, checkOptions, oneOf, optional } from '../../core/options.ts'
 import type { EntryState } from '../../core/store.ts'
 import type { ParkedFilter } from '../../messages/inbox.ts'
 import type { DeadLetterFilter } from '../../messages/outbox.ts'
+import type { ScopedFilter } from '../../sessions/sessions.ts'
+import type { DeliveryFilter, EndpointFilter } from '../../webhooks.ts'
 import type { FoundText } from '../found-outcome.ts'
 import { entryStates } from './entries.ts'
+import type { DeliveryName } from './webhooks.ts'
 
 export function keyOf(parameters: URLSearchParams): Key {
   return { scope: parameters.get('scope') ?? '', id: parameters.get('id') ?? '' }
@@ -49,6 +52,37 @@ export function letterFilter(parameters: URLSearchParams): Omit<DeadLetterFilter
   const wrong = aHeldState(given.state)
   if (wrong) throw invalidArgument(`expected state to be ${wrong}`)
   return given as Omit<DeadLetterFilter, 'limit' | 'after'>
+}
+
+export function sessionFilter(parameters: URLSearchParams): Omit<ScopedFilter, 'limit'> {
+  const { afterScope, afterSession } = givenIn(parameters, ['afterScope', 'afterSession'])
+  const after = { scope: afterScope ?? '', session: afterSession ?? '' }
+  return { ...givenIn(parameters, ['scope', 'begins']), ...(afterSession !== undefined && { after }) }
+}
+
+const anEndpointState = optional(oneOf('active', 'disabled'))
+
+export function endpointFilter(parameters: URLSearchParams): Omit<EndpointFilter, 'limit'> {
+  const given = givenIn(parameters, ['topic', 'state', 'after'])
+  const wrong = anEndpointState(given.state)
+  if (wrong) throw invalidArgument(`expected state to be ${wrong}`)
+  return given as Omit<EndpointFilter, 'limit'>
+}
+
+const aDeliveryState = optional(oneOf('pending', 'delivered', 'failed'))
+
+export function deliveryFilter(
+  parameters: URLSearchParams,
+): Pick<DeliveryFilter, 'id' | 'endpoint' | 'topic' | 'state' | 'after'> {
+  const { after, ...given } = givenIn(parameters, ['id', 'endpoint', 'topic', 'state', 'after'])
+  const wrong = aDeliveryState(given.state)
+  if (wrong) throw invalidArgument(`expected state to be ${wrong}`)
+  if (after !== undefined && !/^[1-9]\d{0,14}$/.test(after)) throw invalidArgument('expected after to be a position')
+  return { ...(given as Pick<DeliveryFilter, 'id'>), ...(after !== undefined && { after: Number(after) }) }
+}
+
+export function deliveryName(parameters: URLSearchParams): DeliveryName {
+  return { id: parameters.get('id') ?? '', endpoint: parameters.get('endpoint') ?? '' }
 }
 
 /** A field of a form that was left empty chooses nothing. */

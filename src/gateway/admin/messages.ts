@@ -2,24 +2,16 @@
 // not publish. What a message says and why it failed is given out by the two reveals alone, as a service may have put anything into
 // them. A store that has no such tables is no failure: the view says so, and nothing is logged.
 
-import { databaseOf } from '../../clients/sql-database.ts'
-import { systemClock } from '../../core/clock.ts'
-import { invalidArgument, OnceError } from '../../core/errors.ts'
-import { checkKey } from '../../core/key.ts'
+import { invalidArgument } from '../../core/errors.ts'
 import type { Once } from '../../core/once.ts'
-import type { Inspectable, Store } from '../../core/store.ts'
-import { callStore } from '../../core/timed-call.ts'
 import { inboxByHand } from '../../messages/inbox.ts'
 import type { ParkedFilter, ParkedMessage } from '../../messages/inbox.ts'
 import { outboxByHand } from '../../messages/outbox.ts'
 import type { DeadLetter, DeadLetterFilter, RelayStatus } from '../../messages/outbox.ts'
 import { shownText } from '../../messages/stored-text.ts'
+import { askingOf, checkFilter, pageOf, thereOf } from './asking.ts'
+import type { InspectedStore, NothingKept } from './asking.ts'
 import { checkReason, cut, pageRows } from './entries.ts'
-
-/** Why this store has no messages to show. */
-export interface NoMessages {
-  readonly missing: string
-}
 
 export interface ParkedRow extends Omit<ParkedMessage, 'message' | 'detail'> {
   readonly bytes: number
@@ -42,26 +34,23 @@ export interface OutboxPage {
 export type ParkedName = Required<Pick<ParkedFilter, 'scope' | 'id' | 'fingerprint'>>
 
 export interface MessagesView {
-  parked(filter: Omit<ParkedFilter, 'limit'>): Promise<ParkedPage | NoMessages>
+  parked(filter: Omit<ParkedFilter, 'limit'>): Promise<ParkedPage | NothingKept>
   /** What the message says, and why its handler failed. */
   revealParked(name: ParkedName): Promise<{ detail: string; text: string; cut: boolean } | undefined>
   redriveParked(name: ParkedName, reason: string): Promise<void>
   discardParked(name: ParkedName, reason: string): Promise<void>
-  outbox(filter: Omit<DeadLetterFilter, 'limit' | 'after'>): Promise<OutboxPage | NoMessages>
+  outbox(filter: Omit<DeadLetterFilter, 'limit' | 'after'>): Promise<OutboxPage | NothingKept>
   /** Why the broker refused it. A parked or a dead row unless `state` is given. */
   revealLetter(filter: Pick<DeadLetterFilter, 'id' | 'state'>): Promise<{ detail: string } | undefined>
   redriveLetter(id: string, reason: string): Promise<void>
   discardLetter(id: string, reason: string): Promise<void>
 }
 
-type InspectedStore = Store & Partial<Inspectable>
-
 export function messagesOf(once: Once, store: InspectedStore): MessagesView {
-  const calls = { clock: systemClock, storeName: store.name, timeoutMs: once.settings.storeTimeoutMs }
-  const ask = <T>(question: () => Promise<T>): Promise<T> => callStore(calls, 'inspect', undefined, question)
-  // Inside of the call, which would report missing tables as a failure of the store.
-  const where = async <T>(question: () => Promise<T>): Promise<T | NoMessages> =>
-    databaseOf(store) ? ask(() => question().catch(missingTables)) : noDatabase(store)
+  const { ask, where } = askingOf(once, store, {
+    none: `The ${store.name} store keeps no messages. Inbox and outbox keep them on PostgreSQL, MySQL and SQLite.`,
+    tables: 'This store has no tables for messages. onceonly migrate --messages --store URL creates them.',
+  })
   const parkedAt = async (name: ParkedName): Promise<ParkedMessage | undefined> => {
     checkFilter(name)
     const [found] = thereOf(await where(() => inboxByHand(store).parked({ ...name, limit: 1 })))
@@ -121,32 +110,9 @@ export function messagesOf(once: Once, store: InspectedStore): MessagesView {
   }
 }
 
-function noDatabase({ name }: Store): NoMessages {
-  return { missing: `The ${name} store keeps no messages. Inbox and outbox keep them on PostgreSQL, MySQL and SQLite.` }
-}
-
-function missingTables(error: unknown): NoMessages {
-  if (!(error instanceof OnceError) || error.code !== 'SCHEMA_MISSING') throw error
-  return { missing: 'This store has no tables for messages. onceonly migrate --messages --store URL creates them.' }
-}
-
 /** Another person, or a relay, was faster. */
 function refuseUnchanged(changed: number): void {
   if (changed === 0) throw invalidArgument('It is not parked any more: nothing was changed.')
-}
-
-function thereOf<T extends object>(found: T | NoMessages): T {
-  if ('missing' in found) throw new OnceError('UNSUPPORTED', { message: found.missing as string })
-  return found
-}
-
-/** What came from a page goes to the database as a value. Of a form that no key has, it can name nothing, and databases refuse it. */
-function checkFilter(filter: Readonly<Record<string, string>>): void {
-  for (const id of Object.values(filter)) checkKey({ scope: 'any', id })
-}
-
-function pageOf<Found, Row>(found: readonly Found[], row: (each: Found) => Row): { rows: Row[]; more: boolean } {
-  return { rows: found.slice(0, pageRows).map(row), more: found.length > pageRows }
 }
 
 function parkedRow({ message, detail: _detail, ...rest }: ParkedMessage): ParkedRow {

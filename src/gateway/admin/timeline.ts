@@ -3,6 +3,7 @@
 
 import type { AuditRecord, Entry } from '../../core/store.ts'
 import type { EventName } from '../../core/events.ts'
+import type { RecordedChange } from '../../core/once.ts'
 import type { OperationStatus, StepStatus } from '../../core/operations.ts'
 import type { SeenEvent } from './journal.ts'
 
@@ -72,7 +73,7 @@ export function timelineOf(
   const manual = audit.map(({ atMs, action, reason, before }): Moment => ({
     atMs,
     what: manualWords(action, reason),
-    detail: `It was ${messageWords(action, reason) ? 'parked' : before}. Reason: ${reason}`,
+    detail: `${beforeWords(action, reason, before)}Reason: ${reason}`,
     witness: 'audit',
   }))
   const stored = entry ? storedMoments(entry, new Set(seen.map(({ name }) => name)), state) : []
@@ -82,14 +83,29 @@ export function timelineOf(
 function manualWords(action: AuditRecord['action'], reason: string): string {
   // As operation-by-hand.ts writes it.
   if (action === 'release' && reason.startsWith('resume: ')) return 'resumed manually'
-  return `${messageWords(action, reason) ?? pastWords[action]} manually`
+  return `${recordedWords(action, reason) ?? pastWords[action]} manually`
 }
 
 /** As core/once/on-record.ts writes it. */
-function messageWords(action: AuditRecord['action'], reason: string): string | undefined {
+function recordedWords(action: AuditRecord['action'], reason: string): string | undefined {
   if (action !== 'forget') return undefined
-  if (reason.startsWith('redrive: ')) return 'redriven'
-  return reason.startsWith('discard: ') ? 'discarded' : undefined
+  return Object.entries(recorded).find(([what]) => reason.startsWith(`${what}: `))?.[1]
+}
+
+const recorded: Readonly<Record<RecordedChange, string>> = {
+  redrive: 'redriven',
+  discard: 'discarded',
+  replay: 'replayed',
+  disable: 'disabled',
+  enable: 'enabled',
+  close: 'closed',
+}
+
+/** What has no entry was in no state of one. */
+function beforeWords(action: AuditRecord['action'], reason: string, before: AuditRecord['before']): string {
+  const what = recordedWords(action, reason)
+  if (what === undefined) return `It was ${before}. `
+  return what === recorded.redrive || what === recorded.discard ? 'It was parked. ' : ''
 }
 
 const pastWords: Readonly<Record<AuditRecord['action'], string>> = {

@@ -4,6 +4,8 @@
 import { showMessages, startMessages } from './messages.js'
 import { ago, byId, bytes, facts, follow, make, setText, timelineList, timeElement } from './page.js'
 import { drawPlot } from './plot.js'
+import { showSessions, startSessions } from './sessions.js'
+import { showWebhooks, startWebhooks } from './webhooks.js'
 
 let token
 let filter = {}
@@ -412,7 +414,7 @@ async function unlock(event) {
     byId('unlock').hidden = true
     addScopes(await ask('/api/scopes'))
     await refresh()
-    if (!byId('view-messages').hidden) await showMessages()
+    await showOf[openedView()]?.()
   } catch (error) {
     token = before
     complain('token-problem', error)
@@ -421,8 +423,19 @@ async function unlock(event) {
 
 // ── views ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-startMessages({ ask, askReason, isUnlocked: () => token !== undefined })
-const views = ['keys', 'messages']
+for (const start of [startMessages, startSessions, startWebhooks]) {
+  start({ ask, askReason, isUnlocked: () => token !== undefined })
+}
+const views = ['keys', 'messages', 'sessions', 'webhooks']
+const showOf = { messages: showMessages, sessions: showSessions, webhooks: showWebhooks }
+const skipsTo = {
+  keys: ['#entries', 'Skip to the entries'],
+  messages: ['#inbox', 'Skip to the messages'],
+  sessions: ['#sessions', 'Skip to the sessions'],
+  webhooks: ['#endpoints', 'Skip to the webhooks'],
+}
+
+const openedView = () => views.find((name) => !byId(`view-${name}`).hidden)
 
 function showView(name) {
   for (const each of views) {
@@ -431,23 +444,25 @@ function showView(name) {
     tab.tabIndex = each === name ? 0 : -1
     byId(`view-${each}`).hidden = each !== name
   }
-  byId('skip').href = name === 'keys' ? '#entries' : '#inbox'
-  setText(byId('skip'), name === 'keys' ? 'Skip to the entries' : 'Skip to the messages')
+  const [target, words] = skipsTo[name]
+  byId('skip').href = target
+  setText(byId('skip'), words)
 }
 
-/** Messages are looked at when a person opens them, and not before. */
+/** What a view shows is fetched when a person opens it, and not before. */
 function openView(name) {
   showView(name)
-  location.hash = name === 'messages' ? 'view=messages' : shown ? new URLSearchParams(shown).toString() : ''
-  if (name === 'messages') void showMessages()
+  location.hash = name !== 'keys' ? `view=${name}` : shown ? new URLSearchParams(shown).toString() : ''
+  void showOf[name]?.()
 }
 
 function moveTab(event) {
-  if (event.key !== 'ArrowLeft' && event.key !== 'ArrowRight') return
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key]
+  if (step === undefined) return
   event.preventDefault()
-  const other = views.find((name) => byId(`view-${name}`).hidden)
-  openView(other)
-  byId(`tab-${other}`).focus()
+  const next = views.at((views.indexOf(openedView()) + step) % views.length)
+  openView(next)
+  byId(`tab-${next}`).focus()
 }
 
 // ── together ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -511,7 +526,7 @@ byId('unlock').hidden = !changeable
 void ask('/api/scopes').then(addScopes, () => {})
 readFilter()
 const linked = new URLSearchParams(location.hash.slice(1))
-if (linked.get('view') === 'messages') openView('messages')
+if (Object.hasOwn(showOf, linked.get('view') ?? '')) openView(linked.get('view'))
 else if (linked.has('id')) void showKey({ scope: linked.get('scope') ?? '', id: linked.get('id') })
 void follow('/api/live', {
   headers,

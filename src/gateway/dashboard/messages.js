@@ -1,7 +1,20 @@
 // Messages that wait for a person: what inboxes have parked, how far behind the relays are, and what they could not publish. Nothing is
 // fetched until a person opens the view, and then again when one asks for it. What a message says is fetched with the token alone.
 
-import { ago, byId, bytes, duration, facts, make, setText, timelineList, timeElement, timeOfDay } from './page.js'
+import {
+  changeButtons,
+  checked,
+  fetched,
+  fill,
+  fillCard,
+  link,
+  momentsOf,
+  onSearch,
+  query,
+  revealInto,
+  setPager,
+} from './lists.js'
+import { ago, byId, bytes, duration, facts, make, setText, timeElement, timeOfDay } from './page.js'
 
 const codeWords = { ATTEMPTS: 'tried too often', TOO_OLD: 'too old', MISMATCH: 'another body', NO_ID: 'no id' }
 
@@ -11,43 +24,23 @@ let after
 let shown
 let showAgain
 
-const query = (given) => new URLSearchParams(Object.entries(given).filter(([, value]) => value))
-const checked = (name) => document.querySelector(`input[name=${name}]:checked`).value
-
 // ── lists ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 async function showParked() {
   const filter = { scope: byId('inbox-scope').value, id: byId('inbox-id').value, code: checked('code') }
-  const page = await fetched(`/api/parked?${query({ ...filter, ...after })}`)
+  const page = await fetched(dashboard, `/api/parked?${query({ ...filter, ...after })}`)
   fill('inbox', page, 'No message is parked.', parkedRow)
-  byId('inbox-next').disabled = !page.more
-  byId('inbox-first').disabled = after === undefined
-  setText(byId('inbox-page'), `${page.rows.length} shown${page.more ? ', more follow' : ''}`)
+  setPager('inbox', page, after === undefined)
 }
 
 async function showOutbox() {
   const filter = { topic: byId('outbox-topic').value, key: byId('outbox-key').value, state: checked('held') }
-  const page = await fetched(`/api/outbox?${query(filter)}`)
+  const page = await fetched(dashboard, `/api/outbox?${query(filter)}`)
   fill('outbox', page, 'There is no such row.', letterRow)
   byId('outbox-status').replaceChildren(...(page.status ? facts(statusPairs(page.status)) : []))
   if (!page.more) return
   byId('outbox-none').hidden = false
   setText(byId('outbox-none'), 'There are more. Search for a topic or a key, or type onceonly outbox list.')
-}
-
-/** A store that has no messages says why, in `missing`. */
-async function fetched(path) {
-  try {
-    return { rows: [], more: false, ...(await dashboard.ask(path)) }
-  } catch (error) {
-    return { rows: [], more: false, missing: error.message }
-  }
-}
-
-function fill(place, { rows, missing }, none, row) {
-  byId(`${place}-rows`).replaceChildren(...rows.map(row))
-  byId(`${place}-none`).hidden = rows.length > 0
-  setText(byId(`${place}-none`), missing ?? none)
 }
 
 function parkedRow(parked) {
@@ -59,7 +52,7 @@ function parkedRow(parked) {
     make(
       'td',
       {},
-      link(id, () => showMessage(parked)),
+      link(id, 'message', () => showMessage(parked)),
       make('span', { className: 'scope' }, scope),
     ),
     make('td', { className: 'state' }, badge, isRedriven ? make('span', { className: 'scope' }, 'redriven') : ''),
@@ -77,7 +70,7 @@ function letterRow(letter) {
     make(
       'td',
       {},
-      link(id, () => showLetter(letter)),
+      link(id, 'message', () => showLetter(letter)),
       make('span', { className: 'scope' }, `${topic}, ${type}`),
     ),
     make('td', { className: 'state' }, stateBadge(state)),
@@ -89,11 +82,6 @@ function letterRow(letter) {
 
 function stateBadge(state) {
   return make('span', { className: `badge ${{ parked: 'parked', dead: 'bad' }[state] ?? ''}` }, state)
-}
-
-function link(words, open) {
-  const opened = () => void open().then(() => byId('message').focus())
-  return make('button', { type: 'button', className: 'link mono', onclick: opened }, words)
 }
 
 // ── one message ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,38 +150,24 @@ async function showLetter(letter) {
 async function showOne(key, pairs, { redrive, discard }, revealed) {
   shown = key
   setText(byId('message-title'), key.id)
-  const place = make('div', { className: 'actions' })
-  if (dashboard.isUnlocked()) {
-    for (const [confirm, change] of [
-      ['Redrive', redrive],
-      ['Discard', discard],
-    ]) {
-      if (!change) continue
-      const onclick = () => dashboard.askReason({ ...change, name: key.id, confirm })
-      const className = `danger ${confirm.toLowerCase()}`
-      place.append(make('button', { type: 'button', className, onclick }, `${confirm}…`))
-    }
-    const open = () => void reveal(revealed, place)
-    if (revealed) place.append(make('button', { type: 'button', onclick: open }, 'Show what it says'))
+  const changes = [
+    ['Redrive', redrive],
+    ['Discard', discard],
+  ].filter(([, change]) => change)
+  const place = changeButtons(dashboard, key.id, changes)
+  if (revealed && dashboard.isUnlocked()) {
+    const onclick = () => void reveal(revealed, place)
+    place.append(make('button', { type: 'button', onclick }, 'Show what it says'))
   }
-  const life = await dashboard.ask(`/api/entry?${query(key)}`).catch(() => ({ timeline: [] }))
-  if (shown !== key) return
-  // Of the key there is no entry. What is left of its life is what people did, and what this process has seen.
-  const moments = life.timeline.filter(({ witness }) => witness !== 'store')
-  byId('message-body').replaceChildren(
-    make('dl', { className: 'facts' }, ...facts(pairs)),
-    make('h3', { className: 'visually-hidden' }, 'Timeline'),
-    timelineList(moments),
-    place,
-  )
+  const moments = await momentsOf(dashboard, key)
+  if (shown === key) fillCard('message', pairs, moments, place)
 }
 
 async function reveal(path, place) {
   try {
     const { detail = 'It is gone.', text, cut } = await dashboard.ask(path)
-    const show = (label, words) => place.append(make('pre', { tabIndex: 0, 'aria-label': label }, words))
-    show('Why it failed', detail === '' ? 'It waits behind another row.' : detail)
-    if (text !== undefined) show('The message', cut ? `${text}\n… cut` : text)
+    revealInto(place, 'Why it failed', detail === '' ? 'It waits behind another row.' : detail)
+    if (text !== undefined) revealInto(place, 'The message', cut ? `${text}\n… cut` : text)
   } catch (error) {
     place.append(make('p', { className: 'problem' }, error.message))
   }
@@ -220,8 +194,7 @@ export async function showMessages() {
   setText(byId('messages-at'), `As of ${timeOfDay(Date.now())}`)
 }
 
-function firstPage(event) {
-  event?.preventDefault()
+function firstPage() {
   after = undefined
   void showParked()
 }
@@ -236,15 +209,10 @@ function nextPage() {
 
 export function startMessages(given) {
   dashboard = given
-  byId('inbox-codes').addEventListener('change', firstPage)
-  byId('inbox-filters').addEventListener('submit', firstPage)
+  onSearch('inbox', 'inbox-codes', firstPage)
+  onSearch('outbox', 'outbox-states', () => void showOutbox())
   byId('inbox-first').addEventListener('click', firstPage)
   byId('inbox-next').addEventListener('click', nextPage)
-  byId('outbox-states').addEventListener('change', () => void showOutbox())
-  byId('outbox-filters').addEventListener('submit', (event) => {
-    event.preventDefault()
-    void showOutbox()
-  })
   byId('messages-again').addEventListener('click', () => void showMessages())
 }
 

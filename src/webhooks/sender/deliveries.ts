@@ -63,6 +63,8 @@ export interface DeliveryFilter {
 
 export interface DeliveryCalls {
   list(filter?: DeliveryFilter): Promise<readonly WebhookDelivery[]>
+  /** How many there are, counted up to `limit`. */
+  count(filter?: DeliveryFilter): Promise<number>
   /** What became of each attempt, and the body that is sent. */
   attempts(id: string, endpoint: string): Promise<readonly WebhookAttempt[]>
   body(id: string): Promise<Uint8Array | undefined>
@@ -111,6 +113,13 @@ where position in (${join(positions.map(integer), ', ')})`)
     async list(filter = {}) {
       checkGiven('webhooks.deliveries.list', filter, filterRules)
       return list(filter)
+    },
+    async count(filter = {}) {
+      checkGiven('webhooks.deliveries.count', filter, filterRules)
+      const [found] = await database.query(sql`select ${jsonRow(database, 'count(*)')} from (
+select d.position from ${deliveries} d join ${events} v on v.id = d.event_id
+where ${wanted(tables, filter)} limit ${integer(filter.limit ?? limitUsual)}) counted`)
+      return (JSON.parse(found!) as [number])[0]
     },
     attempts: (id, endpoint) => readAttempts(tables, id, endpoint),
     async body(id) {

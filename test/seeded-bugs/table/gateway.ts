@@ -396,10 +396,12 @@ export const messagesViewBugs: readonly SeededBug[] = [
       replace: 'inboxByHand(store).redrive({ scope: name.scope, id: name.id }, reason)',
       caughtBy: byTest(inMessages, 'of two messages that have one id, the one that a person looked at is redriven'),
     },
+  ]),
+  ...bugsIn('src/gateway/admin/asking.ts', 'dashboard', [
     {
       id: 'a store without tables for messages is reported as broken',
-      find: 'ask(() => question().catch(missingTables))',
-      replace: 'ask(question).catch(missingTables)',
+      find: 'ask(() => (async () => question())().catch(orNothing))',
+      replace: 'ask(async () => question()).catch(orNothing)',
       caughtBy: byTest(inMessages, 'the view says so, and nothing is logged'),
     },
   ]),
