@@ -64,8 +64,10 @@ const beginningOf = ({ prefix }: RedisServers, scope: string): string =>
 const keyOf = (place: RedisServers, { scope, session }: SessionName): string => `${beginningOf(place, scope)}${session}`
 
 function nameIn({ prefix }: RedisServers, key: string): SessionName {
-  const [scope, ...rest] = key.slice(`${prefix}:session:`.length).split('/') as [string, ...string[]]
-  return { scope: scope.replaceAll('%2F', '/').replaceAll('%25', '%'), session: rest.join('/') }
+  const from = prefix.length + ':session:'.length
+  const slash = key.indexOf('/', from)
+  const scope = key.slice(from, slash)
+  return { scope: scope.replaceAll('%2F', '/').replaceAll('%25', '%'), session: key.slice(slash + 1) }
 }
 
 /** The sessions of all services. It looks through every name that there is, and remembers no more than it gives. */
@@ -74,13 +76,14 @@ export async function listOnRedis(place: RedisServers, filter: ScopedFilter): Pr
   const found: ScopedSession[] = []
   let after = filter.after
   for (;;) {
-    const names = await firstNames(place, { ...filter, ...(after && { after }), limit: limit - found.length })
+    const wanted = limit - found.length
+    const names = await firstNames(place, { ...filter, ...(after && { after }), limit: wanted })
     for (const name of names) {
       const reply = await showReply(place, name, [])
       // Its tombstone has ended since.
       if (reply) found.push({ scope: name.scope, ...shownIn(name, reply) })
     }
-    if (names.length === 0 || found.length >= limit) return found
+    if (names.length < wanted || found.length >= limit) return found
     after = names.at(-1)!
   }
 }
@@ -89,14 +92,16 @@ async function firstNames(
   place: RedisServers,
   filter: ScopedFilter & { readonly limit: number },
 ): Promise<readonly SessionName[]> {
-  const { scope, limit } = filter
+  const { scope, begins = '', limit } = filter
+  // What the server can leave out does not come here.
+  const beginning = scope === undefined ? `${place.prefix}:session:` : `${beginningOf(place, scope)}${begins}`
   let first: SessionName[] = []
   // SCAN may return a name twice.
   const trim = (): void => {
     const sorted = first.toSorted(inOrder)
     first = sorted.filter((name, at) => at === 0 || inOrder(name, sorted[at - 1]!) !== 0).slice(0, limit)
   }
-  for await (const key of place.names(scope === undefined ? `${place.prefix}:session:` : beginningOf(place, scope))) {
+  for await (const key of place.names(beginning)) {
     const name = nameIn(place, key)
     if (isWanted(filter, name)) first.push(name)
     // A sort for each thousand, and not for each name.
