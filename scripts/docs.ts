@@ -27,11 +27,13 @@ export function httpOptionRows(): string {
   return [head, ...rows].join('\n')
 }
 
-function httpRow(name: string, { fallback, required, describe }: HttpOption): string {
+function httpRow(name: string, { fallback, required, gateway, describe }: HttpOption): string {
   const standard = required
     ? 'none, it must be set'
     : fallback === undefined
-      ? 'that of `createOnce`'
+      ? gateway
+        ? 'that of `createOnce`'
+        : 'none'
       : literal(fallback)
   return `| \`${name}\` | ${standard} | ${describe} |`
 }

@@ -26,7 +26,8 @@ export function tenantScope(service: string, tenant: string, route?: string): st
   return `${service}/${escapePart(tenant)}${route === undefined ? '' : `/${escapePart(route)}`}`
 }
 
-function escapePart(part: string): string {
+/** Never contains a slash or a #. */
+export function escapePart(part: string): string {
   return /^[A-Za-z0-9_.~-]*$/.test(part) ? part : encodeURIComponent(part)
 }
 

@@ -40,9 +40,8 @@
 
 import { systemRandom } from '../core/clock.ts'
 import { createOp } from '../core/call.ts'
-import type { Op } from '../core/call.ts'
-import { FinalError, invalidArgument, OnceError } from '../core/errors.ts'
-import type { ErrorCode } from '../core/errors.ts'
+import type { Op, Result } from '../core/call.ts'
+import { FinalError, OnceError } from '../core/errors.ts'
 import { publish } from '../core/events.ts'
 import type { Key } from '../core/key.ts'
 import type { Once } from '../core/once.ts'
@@ -52,15 +51,17 @@ import { isUnfit } from '../core/timed-call.ts'
 import { claimedSha256 } from './exchange/content-digest.ts'
 import { createContext } from './exchange/context.ts'
 import type { IdempotencyContext } from './exchange/context.ts'
-import { readKey } from './exchange/key-header.ts'
+import { failureRules, problemOf } from './exchange/failures.ts'
+import { inStore, lacksTenant, readKeyOf } from './exchange/named-request.ts'
 import { readHttpOptions } from './exchange/options.ts'
 import type { FingerprintedRequest, HttpOptions, HttpSettings } from './exchange/options.ts'
 import { problem } from './exchange/problem.ts'
 import type { ProblemDetails, ProblemName } from './exchange/problem.ts'
-import { requestFingerprint, splitTarget } from './exchange/request-fingerprint.ts'
+import { requestFingerprint } from './exchange/request-fingerprint.ts'
 import { createRules } from './exchange/rules.ts'
 import type { AlsoPublished } from './exchange/rules.ts'
-import { scopedKey } from './exchange/scoped-key.ts'
+import { callSession, isNumbered, readNumbered, registrationBytesMax, sessionCall } from './exchange/sessions.ts'
+import type { HttpSessions, Numbered, SessionCall } from './exchange/sessions.ts'
 import { decodeStored } from './exchange/stored-response.ts'
 import type { Answer, HeaderLine } from './exchange/stored-response.ts'
 import { bytesOfFinal, tellOnce } from './exchange/verdict.ts'
@@ -80,6 +81,8 @@ export type { ProblemKind } from './exchange/problem.ts'
 export { normalEscape, splitTarget } from './exchange/request-fingerprint.ts'
 export type { AlsoPublished } from './exchange/rules.ts'
 export { scopedKey } from './exchange/scoped-key.ts'
+export { numberedBy, sessionHeaders, sessionsPath } from './exchange/sessions.ts'
+export type { HttpSessions } from './exchange/sessions.ts'
 export {
   decodeStored,
   encodeAnswer,
@@ -92,7 +95,7 @@ export {
 export type { Answer, HeaderLine } from './exchange/stored-response.ts'
 export { internalError } from './exchange/verdict.ts'
 
-/** A request with a key (or one that should have had it), as an adapter shows it. */
+/** A request with a key or a number (or one that should have had it), as an adapter shows it. */
 export interface AskedRequest<Asked> extends FingerprintedRequest {
   /** The framework's own request, for the user's functions. */
   readonly request: Asked
@@ -142,8 +145,10 @@ export interface Exchange<Asked, Tx = unknown> {
    * may be up again by the first request.
    */
   checkStore(): Promise<void>
-  /** Everything else passes untouched. */
-  concerns(method: string, hasKey: boolean): boolean
+  /** Everything else passes untouched. `isNamed`: it has a key, or one of the headers `numberedBy`. */
+  concerns(method: string, isNamed: boolean): boolean
+  /** The request registers, renews or closes a session, and is for `handle`, too. */
+  managesSession(method: string, target: string): boolean
   /** The published rules, if the request asks for them. */
   rules(method: string, target: string, accept?: string): Answer | undefined
   /** `run` starts the handler and resolves when it has answered. It never rejects. */
@@ -155,6 +160,8 @@ interface ExchangeSetup<Asked> {
   readonly once: Once
   readonly settings: HttpSettings<Asked>
   readonly window: HeaderLine
+  /** The same for requests of sessions. Undefined when it is that itself. */
+  readonly forSessions?: ExchangeSetup<Asked>
 }
 
 export function createExchange<Asked, Tx = unknown>(
@@ -163,39 +170,50 @@ export function createExchange<Asked, Tx = unknown>(
   also: AlsoPublished = {},
 ): Exchange<Asked, Tx> {
   const settings = readHttpOptions(once, options)
-  const setup: ExchangeSetup<Asked> = { once, settings, window: ['Idempotency-Window', String(settings.windowSeconds)] }
+  const { sessions } = settings
+  const keyed: ExchangeSetup<Asked> = { once, settings, window: windowHeader(settings.windowSeconds) }
+  // An answer is kept until it is acknowledged, or its session has been silent for its lease.
+  const windowSeconds = sessions ? Math.floor(sessions.leaseMs / 1000) : settings.windowSeconds
+  const setup = { ...keyed, forSessions: { once, settings, window: windowHeader(windowSeconds) } }
   return {
     settings,
-    checkStore: () => checkStore(once),
-    concerns: (method, hasKey) => (hasKey || settings.required) && settings.methods.has(method),
+    checkStore: () => checkStore(once, sessions),
+    concerns: (method, isNamed) => (isNamed || settings.required) && settings.methods.has(method),
+    managesSession: (method, target) => sessions !== undefined && sessionCall(method, target) !== undefined,
     rules: createRules(settings, also),
     handle: (asked, run) => handleRequest(setup, asked, run as RunHandler),
   }
 }
 
-export async function checkStore(once: Once): Promise<void> {
-  await once.ready().catch((error: unknown) => {
+function windowHeader(seconds: number): HeaderLine {
+  return ['Idempotency-Window', String(seconds)]
+}
+
+export async function checkStore(once: Once, sessions?: HttpSessions): Promise<void> {
+  const ifUnfit = (error: unknown): void => {
     if (isUnfit(error)) throw error
-  })
+  }
+  await once.ready().catch(ifUnfit)
+  await sessions?.show('any').catch(ifUnfit)
 }
 
 async function handleRequest<Asked>(
-  setup: ExchangeSetup<Asked>,
+  keyed: ExchangeSetup<Asked>,
   asked: AskedRequest<Asked>,
   run: RunHandler,
 ): Promise<Delivery> {
-  const { once, settings } = setup
-  if (asked.keyLines.length === 0) return refuse(setup, 'keyMissing')
-  const reading = readKey(asked.keyLines, settings)
-  if ('refused' in reading) {
-    return refuse(setup, 'keyInvalid', { detail: `The header was refused because ${reading.refused}.` })
-  }
+  const { sessions } = keyed.settings
+  const call = sessions && sessionCall(asked.method, asked.target)
+  if (call) return await manageSession(keyed.forSessions!, sessions, call, asked)
+  // Where no sessions are offered, a key protects its request whatever else the request carries.
+  const inSession = (sessions !== undefined || asked.keyLines.length === 0) && isNumbered(asked.header)
+  const setup = inSession ? keyed.forSessions! : keyed
+  const { settings } = setup
+  const named = inSession ? readNumbered(settings, asked) : readKeyOf(settings, asked)
+  if ('problem' in named) return refuse(setup, named.problem, named.details)
   const tenant = settings.tenant === 'shared' ? undefined : await settings.tenant(asked.request)
-  if (settings.tenant !== 'shared' && !tenant) return refuse(setup, 'scopeMissing')
-  if (tenant && typeof tenant !== 'string') throw tenantIsNoText(tenant)
-  const route = settings.keysPer === 'route' ? `${asked.method} ${splitTarget(asked.target).path}` : undefined
-  const owner = { service: once.scope, tenant: tenant || undefined, route }
-  const key = scopedKey(owner, reading.key, settings.hashKeys ? 'hashed' : 'plain')
+  if (lacksTenant(settings, tenant)) return refuse(setup, 'scopeMissing')
+  const { key, numbered } = inStore(setup, asked, named, tenant || undefined)
   asked.onKey?.(key)
   const limits = { bytesMax: settings.bodyBytesMax, sha256: claimedSha256(asked.header('content-digest')) }
   const coming = asked.body(limits)
@@ -205,6 +223,7 @@ async function handleRequest<Asked>(
   const fingerprint = requestFingerprint(settings, asked, body)
   const attempt: RequestAttempt = {
     key,
+    numbered,
     body,
     run,
     choice: { verdict: undefined },
@@ -214,6 +233,33 @@ async function handleRequest<Asked>(
   }
   // `return await`: adopting the promise of another function costs more than awaiting it.
   return await ask(setup, attempt, { ...settings.call, fingerprint, onThrow: 'release' })
+}
+
+/** Registers, renews or closes a session. */
+async function manageSession<Asked>(
+  setup: ExchangeSetup<Asked>,
+  sessions: HttpSessions,
+  call: SessionCall,
+  asked: AskedRequest<Asked>,
+): Promise<Delivery> {
+  const { settings } = setup
+  const tenant = settings.tenant === 'shared' ? undefined : await settings.tenant(asked.request)
+  if (lacksTenant(settings, tenant)) return refuse(setup, 'scopeMissing')
+  const body = await asked.body({ bytesMax: registrationBytesMax, sha256: undefined })
+  if (body.is !== 'bytes' || body.bytes.length > registrationBytesMax) {
+    return refuse(setup, 'sessionInvalid', { detail: `The body is larger than ${registrationBytesMax} bytes.` })
+  }
+  try {
+    const from = { tenant: tenant || undefined, body: body.bytes, header: asked.header }
+    const answer = await callSession({ sessions, hashKeys: settings.hashKeys }, call, from)
+    if ('problem' in answer) return refuse(setup, answer.problem, answer.details)
+    return { is: 'answer', answer }
+  } catch (error) {
+    if (!(error instanceof OnceError)) return { is: 'thrown', error }
+    const { code, retryAfterMs, retryable } = error
+    const rule = failureRules[code]
+    return rule ? refuse(setup, rule.problem, { retryAfterMs, retryable }) : { is: 'thrown', error }
+  }
 }
 
 /** Whether the store has transactions was checked when the options were read. */
@@ -229,14 +275,28 @@ async function ask<Asked>(
   const { once, settings } = setup
   const { key, body } = attempt
   try {
-    const result = settings.transaction
-      ? await transacting(once).transaction(key, (tx, op) => tellOnce(settings, attempt, op, tx), options)
-      : await once.run(key, (op) => tellOnce(settings, attempt, op, undefined), options)
+    const result = attempt.numbered
+      ? await applyNumbered(settings, attempt, attempt.numbered, options.fingerprint as string)
+      : settings.transaction
+        ? await transacting(once).transaction(key, (tx, op) => tellOnce(settings, attempt, op, tx), options)
+        : await once.run(key, (op) => tellOnce(settings, attempt, op, undefined), options)
     return result.replayed ? await replay(setup, body, result.value) : forward(setup, attempt)
   } catch (error) {
     if (attempt.produced && error === attempt.thrown) return forward(setup, attempt)
     return afterFailure(setup, attempt, error)
   }
+}
+
+/** The transaction of a session is the handler's only if it asked for one. */
+function applyNumbered(
+  settings: HttpSettings<never>,
+  attempt: RequestAttempt,
+  numbered: Numbered,
+  fingerprint: string,
+): Promise<Result<Uint8Array>> {
+  return settings.sessions!.apply({ ...numbered, fingerprint }, (tx, op) =>
+    tellOnce(settings, attempt, op, settings.transaction ? tx : undefined),
+  )
 }
 
 /** Delivers the handler's own answer, or the answer in its place, after the store has settled the key. */
@@ -271,34 +331,6 @@ async function replay<Asked>(setup: ExchangeSetup<Asked>, body: Body, value: unk
   return answerWith(setup, stored.answer, marks)
 }
 
-/** The answer when `once` refused, or could not keep what the handler produced. */
-interface FailureRule {
-  readonly problem: ProblemName
-  /** Instead of `problem`, when `once` knows that nothing of the handler's writes was kept. `thrown`: the program must be changed. */
-  readonly rolledBack?: ProblemName | 'thrown'
-  /** With `onStoreDown: 'run'`, and no transaction: run the handler, or forward what it produced, and say so in a header. */
-  readonly unprotected?: 'run' | 'forward'
-  /** Without a transaction: forward what the handler produced. The next request gets the problem `notStored`. */
-  readonly forward?: true
-}
-
-/** A code that is not listed here is an error of the program, and is thrown on. */
-const failureRules: Readonly<Partial<Record<ErrorCode, FailureRule>>> = {
-  IN_FLIGHT: { problem: 'inProgress' },
-  MISMATCH: { problem: 'keyReused' },
-  EXPIRED: { problem: 'keyExpired' },
-  IN_DOUBT: { problem: 'inDoubt' },
-  // The retry gets the winner's answer.
-  CLAIM_LOST: { problem: 'inProgress' },
-  DEADLINE_PASSED: { problem: 'outcomeUnknown', rolledBack: 'deadlinePassed' },
-  STORE_UNAVAILABLE: { problem: 'storeUnavailable', unprotected: 'run' },
-  STORE_UNSAFE: { problem: 'storeUnavailable' },
-  SCHEMA_MISSING: { problem: 'storeUnavailable' },
-  TRANSACTION_CONFLICT: { problem: 'transactionConflict' },
-  OUTCOME_UNKNOWN: { problem: 'outcomeUnknown', unprotected: 'forward' },
-  OUTCOME_UNREADABLE: { problem: 'outcomeUnreadable' },
-  OUTCOME_NOT_STORED: { problem: 'notStored', rolledBack: 'thrown', forward: true },
-}
 const unprotected: HeaderLine = ['Idempotency-Status', 'unprotected']
 
 async function afterFailure<Asked>(
@@ -322,21 +354,14 @@ async function afterFailure<Asked>(
     return forward(setup, attempt, [unprotected])
   }
   // The user chose answers over protection. The answer is there, only its record is missing.
-  if (failOpen === 'forward' && attempt.produced) {
+  if (failOpen && attempt.produced) {
     publish('unprotected', attempt.key, { code: error.code })
     return forward(setup, attempt, [unprotected])
   }
   if (rule.forward && !transaction && attempt.produced) return forward(setup, attempt)
-  const name = error.executed === 'no' ? (rule.rolledBack ?? rule.problem) : rule.problem
+  const name = problemOf(rule, attempt, error.executed === 'no', transaction)
   if (name === 'thrown') return { is: 'thrown', error }
   return refuse(setup, name, { retryAfterMs: error.retryAfterMs, retryable: error.retryable })
-}
-
-// Not the problem of a missing tenant: it would ask every client for credentials and hide the cause from the operator.
-function tenantIsNoText(tenant: unknown): OnceError {
-  return invalidArgument(
-    `idempotency: expected tenant to return a string, got a ${typeof tenant}. Nothing was run. Return String(id) for a number.`,
-  )
 }
 
 /** The handler's `Op` when nothing could be claimed: derived keys are the same as ever, the fence is below every other. */
@@ -346,7 +371,7 @@ function unclaimed(key: Key): Op {
 }
 
 function refuse<Asked>(setup: ExchangeSetup<Asked>, name: ProblemName, details?: ProblemDetails): Delivery {
-  return answerWith(setup, problem(setup.settings, name, details))
+  return answerWith(setup, problem(setup.settings, name, { ...details, isNumbered: !setup.forSessions }))
 }
 
 function answerWith<Asked>(setup: ExchangeSetup<Asked>, answer: Answer, more: readonly HeaderLine[] = []): Delivery {

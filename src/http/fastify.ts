@@ -6,7 +6,7 @@
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http'
 import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify'
 import type { Store } from '../core/store.ts'
-import { claimedSha256, contextOf, createExchange, rulesPath } from './exchange.ts'
+import { claimedSha256, contextOf, createExchange, numberedBy, rulesPath, sessionsPath } from './exchange.ts'
 import type {
   Body,
   ContextWith,
@@ -70,7 +70,7 @@ export function idempotency<S extends Store, InTransaction extends boolean = fal
   const exchange = createExchange(once, options)
   const exchanges = new Map<unknown, Exchange<FastifyRequest>>([[undefined, exchange]])
   let someRequired = exchange.settings.required
-  const keyHeaders = new Set([exchange.settings.keyHeader])
+  const keyHeaders = new Set([exchange.settings.keyHeader, ...numberedBy])
 
   function exchangeOf(own: Partial<HttpOptions<FastifyRequest>> | false | undefined) {
     let found = exchanges.get(own)
@@ -83,11 +83,11 @@ export function idempotency<S extends Store, InTransaction extends boolean = fal
   function preParsing(request: FastifyRequest, reply: FastifyReply, _payload: unknown, done: Done): void {
     const { raw } = request
     // Looking up a route's config costs more than all the rest: most requests end here.
-    if (!someRequired && !hasKey(raw, keyHeaders)) return done()
+    if (!someRequired && !hasKey(raw, keyHeaders) && !managesSession(exchange, request)) return done()
     const found = exchangeOf(request.routeOptions.config.idempotency)
     // A route may be reached through two of us: the first one takes the request.
-    if (!found || !concernsNode(found, raw) || (raw as Marked)[taken]) return done()
-    const tap = tapNodeBody(raw, found.settings.bodyBytesMax)
+    if (!found || !concernsNode(found, raw, request.originalUrl) || (raw as Marked)[taken]) return done()
+    const tap = managesSession(found, request) ? undefined : tapNodeBody(raw, found.settings.bodyBytesMax)
     if (!tap) return void keepBody(found, request, reply, done)
     ;(raw as Marked)[taken] = { exchange: found, body: tap }
     done()
@@ -101,6 +101,7 @@ export function idempotency<S extends Store, InTransaction extends boolean = fal
       if (body.is === 'too-large' || body.is === 'digest-mismatch')
         return await handle({ exchange: found, body }, request, reply, done)
       ;(request.raw as Marked)[taken] = { exchange: found, body }
+      if (managesSession(found, request)) passParsers(request.raw)
       done()
     } catch (error) {
       if (error instanceof ClientGone) reply.hijack()
@@ -121,6 +122,7 @@ export function idempotency<S extends Store, InTransaction extends boolean = fal
     instance.addHook('preParsing', preParsing).addHook('preHandler', preHandler)
     instance.addHook('onReady', () => exchange.checkStore())
     if (instance.prefix === '') publishRules(instance, exchange)
+    if (instance.prefix === '' && exchange.settings.sessions) publishSessions(instance)
     done()
   }
   // Without it Fastify would give the hooks their own context, with no routes in it.
@@ -128,6 +130,10 @@ export function idempotency<S extends Store, InTransaction extends boolean = fal
     [Symbol.for('skip-override')]: true,
     of: (request: FastifyRequest) => contextOf<S, InTransaction>(request.idempotency, exchange.settings),
   })
+}
+
+function managesSession(exchange: Exchange<FastifyRequest>, { method, originalUrl }: FastifyRequest): boolean {
+  return exchange.managesSession(method, originalUrl)
 }
 
 function hasKey({ headers }: IncomingMessage, names: ReadonlySet<string>): boolean {
@@ -149,6 +155,25 @@ function handle({ exchange, body }: Taken, request: FastifyRequest, reply: Fasti
       goOn()
     },
   }).catch(goOn)
+}
+
+/** Fastify parses no body that these do not announce. Any parser, or none, may be there, and the exchange reads the body itself. */
+function passParsers({ headers }: IncomingMessage): void {
+  headers['content-length'] = '0'
+  delete headers['content-type']
+  delete headers['transfer-encoding']
+}
+
+/** On the instance itself, so that its hooks authenticate these routes as all others, whenever they are added. */
+function publishSessions(instance: FastifyInstance): void {
+  // preHandler answers.
+  const handler = (_request: FastifyRequest, reply: FastifyReply): void => reply.callNotFound()
+  const routes = [
+    { method: 'POST', url: sessionsPath },
+    { method: ['PUT', 'DELETE'], url: `${sessionsPath}/:session` },
+  ]
+  for (const route of routes)
+    if (!instance.hasRoute({ ...route, method: [route.method].flat()[0]! })) instance.route({ ...route, handler })
 }
 
 function publishRules(instance: FastifyInstance, exchange: Exchange<FastifyRequest>): void {

@@ -7,7 +7,7 @@ import type { CallHandler, ExecutionContext, NestInterceptor } from '@nestjs/com
 import type { Store } from '../core/store.ts'
 import { contextOf, createExchange } from './exchange.ts'
 import type { ContextWith, HttpOptions, IdempotencyContext, OnceOn, TransactionsOf } from './exchange.ts'
-import { serveNode, serveRules } from './on-node.ts'
+import { serveNode, servePublished } from './on-node.ts'
 
 export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
@@ -36,8 +36,11 @@ export interface IdempotencyInterceptor<S = Store, InTransaction extends boolean
    * store. With `useGlobalInterceptors`, call `await once.ready()` before `listen`.
    */
   onModuleInit(): Promise<void>
-  /** Publishes the rules where no controller would: `app.use(interceptor.rules)`. */
-  rules(req: IncomingMessage, res: ServerResponse, next: () => void): void
+  /**
+   * Publishes the rules where no controller would, and serves the registration of sessions: `app.use(interceptor.rules)`. Guards do not run
+   * for it, so mount it behind middleware that authenticates.
+   */
+  rules(req: IncomingMessage, res: ServerResponse, next: (error?: unknown) => void): void
   /** The context of a request that passed this interceptor. `tx` has the type of the store's transactions. */
   of(request: { readonly idempotency?: IdempotencyContext }): ContextWith<S, InTransaction>
 }
@@ -91,8 +94,12 @@ export function idempotency<Asked = NestRequest, S extends Store = Store, InTran
   return {
     intercept,
     onModuleInit: () => exchange.checkStore(),
-    rules(req: IncomingMessage & { originalUrl?: string }, res, next) {
-      if (!serveRules(exchange, { req, res, target: req.originalUrl ?? req.url ?? '' })) next()
+    rules(req: IncomingMessage & { originalUrl?: string; rawBody?: unknown }, res, next) {
+      const request = req as unknown as Asked & NestRequest
+      const { originalUrl: target = req.url ?? '', rawBody } = req
+      const served = servePublished(exchange, { request, req, res, target, rawBody, proceed: () => next() })
+      if (served instanceof Promise) served.catch(next)
+      else if (!served) next()
     },
     of: (request) => contextOf<S, InTransaction>(request.idempotency, exchange.settings),
   }

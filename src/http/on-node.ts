@@ -3,7 +3,7 @@
 
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import { OnceError } from '../core/errors.ts'
-import { internalError } from './exchange.ts'
+import { internalError, numberedBy } from './exchange.ts'
 import type { AskedRequest, Body, Delivery, Exchange, IdempotencyContext, Produced } from './exchange.ts'
 import { holdConnection } from './on-node/connection.ts'
 import type { HeldConnection } from './on-node/connection.ts'
@@ -45,12 +45,18 @@ export function serveNode<Asked, Passed>(
   stage: NodeStage<Asked>,
   otherwise: () => Passed,
 ): Promise<void> | Passed {
-  if (concernsNode(exchange, stage.req)) return exchangeOnNode(exchange, stage)
+  if (concernsNode(exchange, stage.req, stage.target)) return exchangeOnNode(exchange, stage)
   return serveRules(exchange, stage) ? Promise.resolve() : otherwise()
 }
 
+/** What is served at the paths of the exchange itself, for an adapter that sees no request to them: rules and sessions. */
+export function servePublished<Asked>(exchange: Exchange<Asked>, stage: NodeStage<Asked>): Promise<void> | boolean {
+  if (exchange.managesSession(stage.req.method ?? '', stage.target)) return exchangeOnNode(exchange, stage)
+  return serveRules(exchange, stage)
+}
+
 /** Sends the published rules if the request asks for them. */
-export function serveRules<Asked>(
+function serveRules<Asked>(
   exchange: Exchange<Asked>,
   { req, res, target, beforeAnswer }: Pick<NodeStage<Asked>, 'req' | 'res' | 'target' | 'beforeAnswer'>,
 ): boolean {
@@ -61,12 +67,12 @@ export function serveRules<Asked>(
   return true
 }
 
-/** False for the requests that pass untouched. Costs two look-ups. */
-export function concernsNode(exchange: Exchange<never>, req: IncomingMessage): boolean {
-  return (
-    exchange.concerns(req.method ?? '', req.headers[exchange.settings.keyHeader] !== undefined) &&
-    !(req as Taken)[underway]
-  )
+/** False for the requests that pass untouched. Costs two look-ups for a request with a key, and four without. */
+export function concernsNode(exchange: Exchange<never>, req: IncomingMessage, target: string): boolean {
+  const { method = '', headers } = req
+  const isNamed =
+    headers[exchange.settings.keyHeader] !== undefined || numberedBy[0] in headers || numberedBy[1] in headers
+  return (exchange.concerns(method, isNamed) || exchange.managesSession(method, target)) && !(req as Taken)[underway]
 }
 
 // A mark on the request itself, not a WeakSet of requests: the bookkeeping of such a table was 1 to 2 % of a request.

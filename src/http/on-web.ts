@@ -1,7 +1,7 @@
 // An exchange on the web's Request and Response, for fetch handlers and Hono. The body of the request is read once and handed
 // on in a new Request. The body of the response is read to its end before any of it leaves.
 
-import { checkDigest, DigestError, keptBytes } from './exchange.ts'
+import { checkDigest, DigestError, keptBytes, numberedBy } from './exchange.ts'
 import type {
   Answer,
   AskedRequest,
@@ -29,10 +29,9 @@ export interface WebStage<Asked> {
 type BodyContent = ConstructorParameters<typeof Response>[0]
 
 export function concernsWeb(exchange: Exchange<never>, request: Request): boolean {
-  return (
-    exchange.concerns(request.method, request.headers.get(exchange.settings.keyHeader) !== null) &&
-    !(request as Taken)[underway]
-  )
+  const { method, headers, url } = request
+  const isNamed = headers.has(exchange.settings.keyHeader) || headers.has(numberedBy[0]) || headers.has(numberedBy[1])
+  return (exchange.concerns(method, isNamed) || exchange.managesSession(method, url)) && !(request as Taken)[underway]
 }
 
 const underway = Symbol('onceonly: the exchange is under way')

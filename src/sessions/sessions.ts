@@ -95,6 +95,9 @@ export interface SessionRequest extends ClientSession {
 export interface Sessions<Tx = unknown, Kind extends ValueKind = 'json'> {
   /** 'one-transaction' on a SQL store. Elsewhere 'claim-and-settle': a crash between effect and record runs the effect again. */
   readonly guarantee: 'one-transaction' | 'claim-and-settle'
+  readonly store: Store
+  /** Of the keys that effects run under. */
+  readonly scope: string
   readonly window: number
   readonly leaseMs: number
   /** Creates the tables of sessions. Does nothing on a store without SQL. */
@@ -212,6 +215,8 @@ export function createSessions(options: SessionsOptions): unknown {
   }
   const sessions: Sessions<never, 'codec'> = {
     guarantee: ground.guarantee,
+    store,
+    scope,
     window,
     leaseMs,
     migrate: () => ground.migrate(),

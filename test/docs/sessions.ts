@@ -8,11 +8,12 @@ import { openPrograms } from './programs.ts'
 const text = readFileSync(join(root, 'docs', 'sessions.md'), 'utf8')
 const programs = openPrograms()
 afterAll(() => programs[Symbol.dispose]())
-const [block] = take('docs/sessions.md')
+const blocks = take('docs/sessions.md')
+const prints = [...text.matchAll(/It prints\n\n```\n([^]*?)```/g)].map(([, printed]) => printed!.trim())
 
-test('the server runs as written', async () => {
-  const prints = /It prints\n\n```\n([^]*?)```/.exec(text)![1]!
-  expect(await programs.run('sessions', block!.code)).toBe(prints.trim())
+test('every program runs as written', async () => {
+  const printed = blocks.map(({ code }, at) => programs.run(`sessions-${at}`, code))
+  expect(await Promise.all(printed)).toEqual(prints)
 })
 
 test('the rules are listed in their order, and no other', () => {

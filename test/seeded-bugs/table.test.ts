@@ -17,7 +17,7 @@ const contracts = globSync(
   [
     'src/testing/store-contract/*.ts',
     'test/writes/contract/*.ts',
-    'test/{messages,sessions,webhooks}/*-cases.ts',
+    'test/{http,messages,sessions,webhooks}/*-cases.ts',
     'test/client/*-contract.ts',
   ],
   { cwd: root },

@@ -133,7 +133,7 @@ describe('the table', () => {
   test('every option of the HTTP adapters that needs no function is one of the gateway, also per route', () => {
     const ofExchange = [...Object.values(httpTable), ...Object.values(fingerprintTable)]
     const names = ofExchange.flatMap(({ gateway }) => (gateway ? [gateway.name] : []))
-    expect(names).toHaveLength(ofExchange.length - ['tenant', 'transaction', 'upgrade', 'fingerprint'].length)
+    expect(names).toHaveLength(ofExchange.length - ['tenant', 'transaction', 'upgrade', 'fingerprint', 'sessions'].length)
     for (const name of names) expect(members[name], name).toMatchObject({ perRoute: true })
   })
 

@@ -97,9 +97,10 @@ export function createListener(options: ListenerOptions): (req: IncomingMessage,
 
 function serve(options: ListenerOptions, call: ProxiedCall, path: string): void {
   const { req, res, target } = call
-  const exchange = options.protectionOf(req.method!, path)
+  const manages = options.published.managesSession(req.method!, target)
+  const exchange = manages ? options.published : options.protectionOf(req.method!, path)
   if (exchange === 'ambiguous') return answer(call, gatewayProblem(gatewayProblems.badRequest, options))
-  if (exchange && concernsNode(exchange, req)) {
+  if (exchange && concernsNode(exchange, req, target)) {
     const stage = { request: call, req, res, target, proceed: () => options.upstream.forward(call) }
     return void exchangeOnNode(exchange, stage)
       .catch(() => failed(res))

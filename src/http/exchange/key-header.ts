@@ -39,7 +39,7 @@ function expected(rules: KeyRules): string {
 }
 
 /** Optional white space around a field value is no part of it (RFC 9110, 5.5). */
-function trim(field: string): string {
+export function trim(field: string): string {
   let start = 0
   let end = field.length
   while (start < end && isBlank(field.charCodeAt(start))) start++
@@ -75,7 +75,7 @@ function readString(field: string): string | undefined {
 const parameter =
   /; *[a-z*][a-z0-9_.*-]*(?:=(?:"(?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*"|[A-Za-z*][A-Za-z0-9!#$%&'*+.^_`|~:/-]*|@?-?[0-9]{1,15}(?:\.[0-9]{1,3})?|\?[01]|:[A-Za-z0-9+/=]*:|%"(?:[\x20-\x21\x23-\x24\x26-\x7e]|%[0-9a-f]{2})*"))?/y
 
-function endsWithParameters(rest: string): boolean {
+export function endsWithParameters(rest: string): boolean {
   let at = 0
   while (at < rest.length) {
     parameter.lastIndex = at

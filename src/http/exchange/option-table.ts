@@ -3,7 +3,15 @@
 // docs/gateway.md are made from this table. The interface HttpOptions is written manually, for the person who hovers.
 
 import { keyPartBytesMax } from '../../core/key.ts'
-import { aFunction, nonNegativeMs, oneOf, positiveInteger, positiveMs, versionNumber } from '../../core/options.ts'
+import {
+  aFunction,
+  nonNegativeMs,
+  oneOf,
+  positiveInteger,
+  positiveMs,
+  versionNumber,
+  withMethods,
+} from '../../core/options.ts'
 import type { Rule } from '../../core/options.ts'
 import type { FingerprintOptions, HttpOptions } from './options.ts'
 
@@ -217,6 +225,10 @@ const entries: Readonly<Record<keyof HttpOptions, Entry>> = {
       describe: 'The `type` of a problem is this and its code. Set your own absolute URI.',
     },
   ),
+  sessions: inProgramOnly(withMethods('register', 'apply', 'keepAlive', 'close', 'show'), {
+    describe:
+      'What `createSessions` returned: clients may number their requests instead of sending keys, see "Over HTTP" in docs/sessions.md.',
+  }),
 }
 
 const fingerprintEntries: Readonly<Record<keyof FingerprintOptions, Entry>> = {

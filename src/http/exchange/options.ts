@@ -7,6 +7,7 @@ import type { Once } from '../../core/once.ts'
 import { checkOptions, optional } from '../../core/options.ts'
 import { fingerprintTable, httpTable } from './option-table.ts'
 import type { OptionTable } from './option-table.ts'
+import type { HttpSessions } from './sessions.ts'
 import type { Answer } from './stored-response.ts'
 
 /** `Asked` is the framework's own request: Express `req`, Hono `c`, Koa `ctx`, `Request`, … */
@@ -65,6 +66,8 @@ export interface HttpOptions<Asked = unknown, InTransaction extends boolean = bo
   readonly keyLengthMax?: number
   /** The store is given only a digest of tenant and key. */
   readonly hashKeys?: boolean
+  /** What `createSessions` of `onceonly/sessions` returned: clients may number their requests instead of sending keys. */
+  readonly sessions?: HttpSessions
 }
 
 export type TenantOf<Asked> = (request: Asked) => string | undefined | null | Promise<string | undefined | null>
@@ -102,8 +105,10 @@ export interface HttpSettings<Asked> extends Required<
     | 'fingerprint'
     | 'methods'
     | 'upgrade'
+    | 'sessions'
   >
 > {
+  readonly sessions: HttpSessions | undefined
   readonly upgrade: HttpOptions['upgrade'] | undefined
   readonly methods: ReadonlySet<string>
   /** `header` in lower case. */
@@ -132,7 +137,22 @@ export function readHttpOptions<Asked>(once: Once, options: HttpOptions<Asked>):
   if (options.transaction && !hasTransactions(once.store)) {
     throw invalidArgument(`idempotency: transaction: true needs a store with transactions, got ${once.store.name}`)
   }
+  if (options.sessions) checkSessions(once, options, options.sessions)
   return withDefaults(once, options)
+}
+
+/** What a key would be given, and a number cannot be, is refused at the start. */
+function checkSessions(once: Once, options: HttpOptions<never>, sessions: HttpSessions): void {
+  if (!options.transaction) {
+    if ((options.onTakeover ?? once.settings.onTakeover) !== 'refuse') return
+    throw invalidArgument(
+      "idempotency: sessions run an attempt that crashed again, so onTakeover: 'refuse' cannot hold for them. Use keys, or transaction: true.",
+    )
+  }
+  if (sessions.guarantee === 'one-transaction' && sessions.store === once.store) return
+  throw invalidArgument(
+    `idempotency: transaction: true needs sessions on the store of createOnce, got sessions on ${sessions.store === once.store ? `a ${sessions.store.name} store, which has no transactions for them` : `another ${sessions.store.name} store`}`,
+  )
 }
 
 function rulesOf(table: OptionTable): Parameters<typeof checkOptions>[2] {

@@ -30,6 +30,15 @@ export type ProblemName =
   | 'transactionConflict'
   | 'deadlinePassed'
   | 'outcomeUnreadable'
+  | 'sessionInvalid'
+  | 'sessionAndKey'
+  | 'sessionsNotOffered'
+  | 'sessionExpired'
+  | 'sessionFenced'
+  | 'sessionForgotten'
+  | 'sequenceReused'
+  | 'windowExceeded'
+  | 'sequenceGap'
 
 /** Every answer that the exchange itself makes. docs/http.md lists them, and a test compares the two. */
 export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
@@ -155,6 +164,79 @@ export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
     title: 'The request was processed, and its stored answer cannot be read',
     detail: 'It will not be processed again. Tell the operator of this server.',
   },
+  sessionInvalid: {
+    code: 'idempotency-session-invalid',
+    status: 400,
+    executed: 'no',
+    retryable: false,
+    title: 'The request does not say which request of which session it is',
+    detail:
+      'Send Idempotency-Session, Idempotency-Epoch, Idempotency-Sequence and Idempotency-Acknowledged, each in one header line.',
+  },
+  sessionAndKey: {
+    code: 'idempotency-session-and-key',
+    status: 400,
+    executed: 'no',
+    retryable: false,
+    title: 'The request has both an Idempotency-Key and a session',
+    detail: 'Send either the key, or the headers of the session.',
+  },
+  sessionsNotOffered: {
+    code: 'idempotency-sessions-not-offered',
+    status: 400,
+    executed: 'no',
+    retryable: false,
+    title: 'This server offers no sessions',
+    detail: 'Nothing was processed, as it would not have been protected. Send an idempotency key instead.',
+  },
+  sessionExpired: {
+    code: 'idempotency-session-expired',
+    status: 410,
+    executed: 'unknown',
+    retryable: false,
+    title: 'The session is unknown, closed, or was silent for too long',
+    detail: 'Nothing was processed now. Find out what became of the requests that have no answer, then register again.',
+  },
+  sessionFenced: {
+    code: 'idempotency-session-fenced',
+    status: 409,
+    executed: 'unknown',
+    retryable: false,
+    title: 'The client has registered again since, so this epoch has ended',
+    detail: 'Use the session that was registered last, and give every process a client name of its own.',
+  },
+  sessionForgotten: {
+    code: 'idempotency-session-forgotten',
+    status: 410,
+    executed: 'unknown',
+    retryable: false,
+    title: 'The client has acknowledged this request, and its answer is no longer kept',
+    detail: 'Nothing was processed now. Do not send a request again whose answer you have acknowledged.',
+  },
+  sequenceReused: {
+    code: 'idempotency-sequence-reused',
+    status: 422,
+    executed: 'no',
+    retryable: false,
+    title: 'This Idempotency-Sequence was used with another request',
+    detail: 'A number stands for one request, and its retries must be the same. Use the next number for a new request.',
+  },
+  windowExceeded: {
+    code: 'idempotency-window-exceeded',
+    status: 409,
+    executed: 'no',
+    retryable: true,
+    title: 'Too many requests of this session have no acknowledged answer',
+    detail: 'Acknowledge the answers that have arrived, and send the request again with the same number.',
+  },
+  sequenceGap: {
+    code: 'idempotency-sequence-gap',
+    status: 409,
+    executed: 'no',
+    retryable: true,
+    title: 'An earlier request of this session has not arrived',
+    detail: 'Send the earlier requests first, then this one again with the same number.',
+  },
 }
 
 /** A duplicate that comes back sooner is held by waitMs anyway. A duplicate that comes back much later waits for nothing. */
@@ -165,15 +247,24 @@ export interface ProblemDetails {
   readonly retryAfterMs?: number | undefined
   /** False where no retry can cure it, whatever the kind says. */
   readonly retryable?: boolean
+  /** The request had a number in a session, and no key. */
+  readonly isNumbered?: boolean
+}
+
+/** Stripe has no 422. */
+export function statusOf({ profile }: Pick<HttpSettings<never>, 'profile'>, name: ProblemName): number {
+  const isReused = name === 'keyReused' || name === 'sequenceReused'
+  return profile === 'stripe' && isReused ? 400 : problemKinds[name].status
 }
 
 export function problem(settings: HttpSettings<never>, name: ProblemName, details: ProblemDetails = {}): Answer {
   const is: ProblemKind = problemKinds[name]
   const stripe = settings.profile === 'stripe'
-  const status = stripe && name === 'keyReused' ? 400 : is.status
-  const detail = details.detail ? `${details.detail} ${is.detail}` : is.detail
+  const status = statusOf(settings, name)
+  const own = details.isNumbered ? is.detail.replace(/\bkey\b/g, 'number') : is.detail
+  const detail = details.detail ? `${details.detail} ${own}` : own
   const retryable = is.retryable && details.retryable !== false
-  const title = is.title.replace('Idempotency-Key', settings.header)
+  const title = is.title.replace('Idempotency-Key', details.isNumbered ? 'Idempotency-Sequence' : settings.header)
   return problemAnswer({
     kind: { ...is, status, title, detail, retryable },
     base: settings.problemBase,
@@ -208,11 +299,19 @@ function retryAfter(retryAfterMs = 0): number {
   return Math.min(retryAfterSecondsMax, Math.max(1, Math.ceil(retryAfterMs / 1000)))
 }
 
+const invalidRequests: ReadonlySet<ProblemName> = new Set([
+  'keyMissing',
+  'scopeMissing',
+  'bodyTooLarge',
+  'sessionInvalid',
+  'sessionAndKey',
+  'sessionsNotOffered',
+])
+
 // What stripe-node looks for: it takes an error body without an `error` member for a success.
 function stripeError(name: ProblemName, document: { title: string; detail: string; status: number }): object {
   const message = `${document.title}. ${document.detail}`
   if (name === 'inProgress') return { type: 'invalid_request_error', code: 'idempotency_key_in_use', message }
   if (document.status >= 500) return { type: 'api_error', message }
-  const invalid = name === 'keyMissing' || name === 'scopeMissing' || name === 'bodyTooLarge'
-  return { type: invalid ? 'invalid_request_error' : 'idempotency_error', message }
+  return { type: invalidRequests.has(name) ? 'invalid_request_error' : 'idempotency_error', message }
 }

@@ -2,12 +2,13 @@
 // them, and our own client reads the window so that it stops retrying before the server forgets.
 
 import { unheard } from './context.ts'
-import { problemKinds } from './problem.ts'
-import type { ProblemKind } from './problem.ts'
+import { problemKinds, statusOf } from './problem.ts'
+import type { ProblemKind, ProblemName } from './problem.ts'
 import { rulesPath } from './options.ts'
 import type { HttpSettings } from './options.ts'
 import type { Answer } from './stored-response.ts'
 import { splitTarget } from './request-fingerprint.ts'
+import { sessionsPath } from './sessions.ts'
 
 /** What a server publishes besides the rules of one exchange. */
 export interface AlsoPublished {
@@ -89,6 +90,8 @@ interface RouteRules {
 }
 
 interface Rules extends RouteRules {
+  /** Only where sessions are offered. */
+  readonly sessions?: { readonly path: string; readonly window: number; readonly leaseMs: number }
   /** Only where routes have their own rules. The first that fits decides. */
   readonly routes?: readonly ({ readonly path: string } & (RouteRules | { readonly protected: false }))[]
   readonly errors: readonly {
@@ -111,13 +114,16 @@ const policies = {
 } as const
 
 function rulesOf(settings: HttpSettings<never>, { problems = [], routes = [] }: AlsoPublished): Rules {
-  const own = Object.entries(problemKinds).map(([name, kind]) => {
-    const status = settings.profile === 'stripe' && name === 'keyReused' ? 400 : kind.status
-    return { ...kind, status, base: settings.problemBase }
-  })
+  const own = Object.entries(problemKinds).map(([name, kind]) => ({
+    ...kind,
+    status: statusOf(settings, name as ProblemName),
+    base: settings.problemBase,
+  }))
+  const { sessions } = settings
   const others = problems.map((kind) => ({ ...kind, base: `${rulesPath}/problems` }))
   return {
     ...routeRules(settings),
+    ...(sessions && { sessions: { path: sessionsPath, window: sessions.window, leaseMs: sessions.leaseMs } }),
     ...(routes.length > 0 && { routes: routes.map(publishedRoute) }),
     errors: [...own, ...others].map(({ base, code, status, title, detail, retryable }) => ({
       type: `${base}/${code}`,
@@ -243,6 +249,7 @@ function page(rules: Rules): string {
       'Limits',
       `request bodies up to ${rules.bodyBytesMax} bytes (larger ones with a Content-Digest of sha-256), stored answers up to ${rules.storedBytesMax} bytes`,
     ],
+    ...(rules.sessions ? [['Sessions', sessionsFact(rules.sessions)] as const] : []),
   ]
   return `<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>${escape(rules.header)}</title>
@@ -255,6 +262,10 @@ ${rows.join('\n')}
 </table>
 </html>
 `
+}
+
+function sessionsFact({ path, window, leaseMs }: NonNullable<Rules['sessions']>): string {
+  return `register with POST ${path}; up to ${window} requests without an acknowledged answer; a session ends after ${leaseMs} ms of silence`
 }
 
 function escape(text: string): string {

@@ -1,8 +1,8 @@
-// The key in the store: the tenant goes into the scope, and the id is what the client sent. Neither can be mistaken for the
-// other, nor one tenant for another, whatever characters their names have.
+// The key in the store: the tenant goes into the scope, and the id is what the client sent. A session has its tenant in its name. Neither
+// can be mistaken for the other, nor one tenant for another, whatever characters their names have.
 
 import { hash } from 'node:crypto'
-import { tenantScope } from '../../core/doubt.ts'
+import { escapePart, tenantScope } from '../../core/doubt.ts'
 import { keyPartBytesMax } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 
@@ -30,6 +30,18 @@ export function scopedKey(owner: KeyOwner, id: string, how: 'plain' | 'hashed'):
   const whose = `#${digest([service, tenant, route ?? ''])}`
   const scope = Buffer.byteLength(service) + 1 + whose.length <= keyPartBytesMax ? `${service}/${whose}` : whose
   return { scope, id: how === 'hashed' ? digest([scope, id]) : id }
+}
+
+/** What createSessions takes as the id of a client. */
+const sessionBytesMax = 200
+
+/** `acme/till-7`, and `/till-7` where all callers share one space. What is too long or not to be seen is a digest. */
+export function scopedSession(tenant = '', session: string, how: 'plain' | 'hashed'): string {
+  if (how === 'plain' && tenant.isWellFormed()) {
+    const name = `${escapePart(tenant)}/${session}`
+    if (Buffer.byteLength(name) <= sessionBytesMax) return name
+  }
+  return `#${digest([tenant, session])}`
 }
 
 // JSON frames the parts. 43 characters are all 256 bits.

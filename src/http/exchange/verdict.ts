@@ -10,6 +10,7 @@ import { createContext, verdictFor } from './context.ts'
 import type { HandlerChoice, IdempotencyContext } from './context.ts'
 import type { HttpSettings } from './options.ts'
 import { problem } from './problem.ts'
+import type { Numbered } from './sessions.ts'
 import { encodeAnswer, encodeNotStored } from './stored-response.ts'
 import type { Answer } from './stored-response.ts'
 
@@ -18,6 +19,8 @@ export type RunHandler = (context: IdempotencyContext) => Promise<Produced>
 /** One request under its key: what the handler produced, and what that means for the key. */
 export interface RequestAttempt {
   readonly key: Key
+  /** The request has a number in a session, by this name in the store. */
+  readonly numbered: Numbered | undefined
   readonly body: Body
   readonly run: RunHandler
   readonly choice: HandlerChoice
@@ -57,7 +60,10 @@ export async function tellOnce(
 async function perform(settings: HttpSettings<never>, attempt: RequestAttempt, op: Op, tx: unknown): Promise<Verdict> {
   // A transaction that lost against others would run the whole handler again, but a request can be handled only once.
   if (attempt.produced) {
-    attempt.instead = problem(settings, 'transactionConflict')
+    // In a session the answer is written in a transaction, also when what the handler did lies outside of it.
+    attempt.instead = problem(settings, settings.transaction ? 'transactionConflict' : 'outcomeUnknown', {
+      isNumbered: attempt.numbered !== undefined,
+    })
     return { open: new Error('The transaction was rolled back by a conflict with another one.') }
   }
   const produced = (attempt.produced = await attempt.run(createContext(op, tx, attempt.choice)))

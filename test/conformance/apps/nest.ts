@@ -33,9 +33,9 @@ export async function startNestExpress(ground: AppGround): Promise<App> {
       logger: loggerTo(ground.log),
     },
   )
+  nest.use(front(ground.fixture), rulesOf(ground))
   nest.useBodyParser('text', { type: 'text/*' })
   nest.useBodyParser('raw', { type: 'application/octet-stream' })
-  nest.use(front(ground.fixture))
   await nest.init()
   return { handler: platform, close: () => nest.close() }
 }
@@ -48,10 +48,20 @@ export async function startNestFastify(ground: AppGround): Promise<App> {
   })
   nest.useBodyParser(['text/plain', 'application/octet-stream'])
   nest.use(front(ground.fixture))
+  nest.use(rulesOf(ground))
   await nest.init()
   const instance = platform.getInstance()
   await instance.ready()
   return { handler: (request, response) => instance.routing(request, response), close: () => nest.close() }
+}
+
+/** Where no controller would answer, as docs/http.md has it. */
+function rulesOf(ground: AppGround): ReturnType<typeof idempotency>['rules'] {
+  return idempotency(ground.once, { ...ground.options('default'), tenant: tenantIn(ground) }).rules
+}
+
+function tenantIn({ fixture }: AppGround): (request: PlatformRequest) => string | undefined {
+  return (request) => fixture.scopeOf(pathOf(request.originalUrl ?? request.url), request.headers.authorization)
 }
 
 function front(fixture: Fixture) {
@@ -81,9 +91,7 @@ interface PlatformReply {
 
 function moduleOf(ground: AppGround, everything: string): new () => object {
   const { once, fixture, options } = ground
-  const tenant = (request: PlatformRequest): string | undefined =>
-    fixture.scopeOf(pathOf(request.originalUrl ?? request.url), request.headers.authorization)
-
+  const tenant = tenantIn(ground)
   const controllers = Object.entries<Protection | 'none'>({ ...apart, [everything]: 'default' })
     .filter(([, protection]) => protection !== 'transaction' || ground.transactions === 'offered')
     .map(([path, protection]) =>

@@ -390,8 +390,8 @@ export const httpBugs: readonly SeededBug[] = [
     },
     {
       id: 'a request without a tenant is taken for one of everybody',
-      find: `  if (settings.tenant !== 'shared' && !tenant) return refuse(setup, 'scopeMissing')\n`,
-      replace: '',
+      find: `  if (lacksTenant(settings, tenant)) return refuse(setup, 'scopeMissing')\n  const { key`,
+      replace: '  const { key',
       caughtBy: byTest('test/gateway/hostile.test.ts', 'no tenant: refused'),
     },
     {

@@ -677,7 +677,7 @@ export const dynamodbBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/http/exchange.ts', 'http', [
+  ...bugsIn('src/http/exchange/failures.ts', 'http', [
     {
       id: 'http: a response too large for the store is told as processed though it was rolled back',
       find: `rolledBack: 'thrown', forward`,

@@ -6,6 +6,8 @@ import type { SeededBug } from '../bug.ts'
 const caught = (name: string): ReturnType<typeof byTest> => byTest('src/sessions/sessions.test.ts', name)
 const onRedis = (name: string): ReturnType<typeof byTest> => byTest('test/sessions/sessions.test.ts', name, 'redis')
 
+const overHttp = (name: string): ReturnType<typeof byTest> => byTest('src/http/exchange/sessions.test.ts', name)
+
 const order = 'the rules have an order: expired, fenced, forgotten, mismatch, replay, window, gap'
 const mismatch = 'the same number with another content is a mismatch in every state, and runs and changes nothing'
 const letGo = 'what the client has acknowledged is let go, and never runs again'
@@ -334,6 +336,78 @@ export const sessionBugs: readonly SeededBug[] = [
       find: 'if (!session || session.epoch !== asked.epoch || session.isClosed) throw',
       replace: 'if (!session) throw',
       caughtBy: byTest('test/sessions/sessions.test.ts', fencedInFlight, 'postgres'),
+    },
+  ]),
+  ...bugsIn('src/http/exchange/scoped-key.ts', 'sessions', [
+    {
+      id: 'sessions over HTTP: tenants share the names of their clients',
+      find: 'const name = `${escapePart(tenant)}/${session}`',
+      replace: 'const name = session',
+      caughtBy: overHttp('a session belongs to its tenant'),
+    },
+    {
+      id: 'sessions over HTTP: hashed keys, and a session that can be read',
+      find: "if (how === 'plain' && tenant.isWellFormed()) {\n    const name",
+      replace: 'if (tenant.isWellFormed()) {\n    const name',
+      caughtBy: overHttp('with hashed keys the store is given neither tenant nor session'),
+    },
+  ]),
+  ...bugsIn('src/http/exchange/named-request.ts', 'sessions', [
+    {
+      id: 'sessions over HTTP: a number runs without its session',
+      find: 'numberKey(settings.sessions!, numbered), numbered }',
+      replace: 'numberKey(settings.sessions!, numbered), numbered: undefined }',
+      caughtBy: overHttp('what was acknowledged is gone, and never runs again'),
+    },
+    {
+      id: 'sessions over HTTP: a caller without a tenant shares one',
+      find: '  return !tenant\n',
+      replace: '  return false\n',
+      caughtBy: overHttp('a caller without a tenant can neither register nor use a session'),
+    },
+  ]),
+  ...bugsIn('src/http/exchange/sessions.ts', 'sessions', [
+    {
+      id: 'sessions over HTTP: beside a key the number is ignored',
+      find: "  if (keyLines.length > 0) return { problem: 'sessionAndKey', details: {} }\n",
+      replace: '',
+      caughtBy: overHttp(
+        'a request with a key and a session is refused, and so is one whose headers are not all there',
+      ),
+    },
+    {
+      id: 'sessions over HTTP: what is not offered is ignored',
+      find: 'return header(numberedBy[0]) !== undefined || header(numberedBy[1]) !== undefined',
+      replace: 'return header(numberedBy[0]) !== undefined && header(numberedBy[1]) !== undefined',
+      caughtBy: overHttp('without sessions a numbered request is refused by name, and a key protects as ever'),
+    },
+    {
+      id: 'sessions over HTTP: a number may have a sign or a fraction',
+      find: 'const digits = /^(?:0|[1-9][0-9]{0,14})(?=;|$)/',
+      replace: 'const digits = /^[-+]?[0-9.]+(?=;|$)/',
+      caughtBy: overHttp(
+        'a request with a key and a session is refused, and so is one whose headers are not all there',
+      ),
+    },
+    {
+      id: 'sessions over HTTP: closing only renews',
+      find: '  await sessions.close(session)\n',
+      replace: '  await sessions.keepAlive(session)\n',
+      caughtBy: overHttp('a session that is renewed in time stays, and one that is closed is gone'),
+    },
+  ]),
+  ...bugsIn('src/http/exchange.ts', 'sessions', [
+    {
+      id: 'sessions over HTTP: numbers are compared without their request',
+      find: 'settings.sessions!.apply({ ...numbered, fingerprint },',
+      replace: "settings.sessions!.apply({ ...numbered, fingerprint: '' },",
+      caughtBy: overHttp('a number in another request is refused, and nothing runs'),
+    },
+    {
+      id: 'sessions over HTTP: the handler has no transaction',
+      find: 'tellOnce(settings, attempt, op, settings.transaction ? tx : undefined)',
+      replace: 'tellOnce(settings, attempt, op, undefined)',
+      caughtBy: overHttp('in a transaction effect and answer commit together, and a refusal without what it wrote'),
     },
   ]),
   ...bugsIn('src/sessions/sessions.ts', 'sessions', [
