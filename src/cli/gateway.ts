@@ -8,7 +8,7 @@ import { operationsSection, startAdmin } from '../gateway/admin.ts'
 import { commandOptions, readConfig } from './gateway/config.ts'
 import type { GatewayConfig } from './gateway/config.ts'
 import { helpOf, members } from './gateway/members.ts'
-import { startGateway } from '../gateway/proxy.ts'
+import { gatewaySessions, startGateway } from '../gateway/proxy.ts'
 import type { Gateway } from '../gateway/proxy.ts'
 import { createMetrics } from '../gateway/metrics.ts'
 import { watchReadiness } from '../gateway/readiness.ts'
@@ -48,15 +48,54 @@ export async function gateway(args: readonly string[]): Promise<number> {
     write: (line) => void process.stdout.write(`${line}\n`),
   })
   const opened = await openStore(config.store, config.cache === undefined ? {} : { cache: config.cache })
+  let forSessions: OpenedStore | undefined
   try {
+    forSessions = config.sessions && (await openForSessions(config, opened))
+    const sessions = forSessions && sessionsOn(config, forSessions, log)
     if (config.migrate) await opened.store.migrate?.()
-    return await serve(config, opened, log, token)
+    if (config.migrate) await sessions?.migrate()
+    return await serve({ ...config, gateway: { ...config.gateway, ...(sessions && { sessions }) } }, opened, log, token)
   } catch (error) {
     const named = storeWords(config.store, opened.describe)
     throw withMigrateCommand(error, named, ', or start the gateway with --migrate')
   } finally {
+    if (forSessions !== opened) await forSessions?.close()
     await opened.close()
   }
+}
+
+/**
+ * A request of a session holds a connection of a SQL database until the service has answered. From the pool of keys they would take all of
+ * it. The default of PostgreSQL is 100 for all its clients.
+ */
+const sessionConnectionsMax = 50
+
+async function openForSessions({ store, cache }: GatewayConfig, opened: OpenedStore): Promise<OpenedStore> {
+  const { kind } = opened.ground
+  if (kind !== 'postgres' && kind !== 'mysql') return opened
+  return openStore(store, { connectionsMax: sessionConnectionsMax, ...(cache !== undefined && { cache }) })
+}
+
+function sessionsOn(
+  { gateway: options, sessions }: GatewayConfig,
+  { store, ground }: OpenedStore,
+  log: Log,
+): ReturnType<typeof gatewaySessions> {
+  const { service, waitMs, leaseMs: attemptLeaseMs, attemptMs } = options
+  if (ground.kind === 'sqlite') {
+    const why =
+      'SQLite has one writer, and a request of a session holds it until the service has answered: requests of sessions take turns, and ' +
+      'keys wait for them. Use postgres://…, mysql://… or redis://… for more than a trial.'
+    log.say('warn', 'sessions-take-turns', { why })
+  }
+  return gatewaySessions({
+    store,
+    ...sessions,
+    ...(service !== undefined && { service }),
+    ...(waitMs !== undefined && { waitMs }),
+    ...(attemptLeaseMs !== undefined && { attemptLeaseMs }),
+    ...(attemptMs !== undefined && { attemptMs }),
+  })
 }
 
 async function serve(config: GatewayConfig, opened: OpenedStore, log: Log, token: string | undefined): Promise<number> {

@@ -21,6 +21,8 @@ export interface OpenStoreOptions {
   /** redis://…, in front of postgres://…. */
   readonly cache?: string
   readonly clock?: Clock
+  /** Of the pool, where there is one. */
+  readonly connectionsMax?: number
   /**
    * What to do about a server whose settings can lose data: refuse to work, as a service must, or work with it as it is, for an
    * operator who looks into a store in trouble. A service can still accept them in the URL (?durability=relaxed).
@@ -212,7 +214,7 @@ async function openPostgres({ url, options }: Given): Promise<Omit<OpenedStore, 
   const pg = (await driver('pg', () => import('pg'))).default
   const pool = new pg.Pool({
     connectionString: rest,
-    max: connectionsMax,
+    max: options.connectionsMax ?? connectionsMax,
     connectionTimeoutMillis: connectTimeoutMs,
     application_name: 'onceonly',
   })
@@ -259,7 +261,11 @@ async function openMysql({ url, options }: Given): Promise<Omit<OpenedStore, 'de
   if (checkUrl(rest).pathname.length < 2) throw invalidArgument('expected mysql://HOST/DATABASE, got no database')
   const { mysqlStore } = await import('../stores/mysql.ts')
   const { createPool } = await driver('mysql2', () => import('mysql2/promise'), 'mysql2/promise')
-  const pool = createPool({ uri: rest, connectionLimit: connectionsMax, connectTimeout: connectTimeoutMs })
+  const pool = createPool({
+    uri: rest,
+    connectionLimit: options.connectionsMax ?? connectionsMax,
+    connectTimeout: connectTimeoutMs,
+  })
   const { table = 'onceonly' } = own
   const store = mysqlStore({ pool, table, durability: durabilityOf(own, options), ...clockOf(options) })
   return { store, ground: { kind: 'mysql', pool, table }, close: () => pool.end() }

@@ -34,8 +34,11 @@ import { createOnce } from '../core/once.ts'
 import type { Once } from '../core/once.ts'
 import type { OnceOptions } from '../core/settings.ts'
 import type { Inspectable, Store } from '../core/store.ts'
-import { checkStore, splitTarget } from '../http/exchange.ts'
+import { checkStore, sessionHeaders, splitTarget } from '../http/exchange.ts'
+import type { HttpOptions } from '../http/exchange.ts'
 import { sendAnswer } from '../http/on-node.ts'
+import { createSessions } from '../sessions/sessions.ts'
+import type { Sessions, SessionsOptions } from '../sessions/sessions.ts'
 import { gatewayScope } from './gateway-key.ts'
 import type { ProxiedCall } from './proxy/call.ts'
 import { createListener, createProtection, protectionBy } from './proxy/listener.ts'
@@ -66,12 +69,21 @@ export interface Gateway {
   close(): Promise<void>
 }
 
+/** The sessions of a gateway, in the scope of its keys. The store may be another one than that of its keys. */
+export function gatewaySessions(
+  options: Omit<SessionsOptions, 'scope'> & Pick<GatewayOptions, 'service'>,
+): Sessions<never> {
+  const { service = 'default', ...rest } = options
+  const scope = gatewayScope(service)
+  return createSessions({ ...rest, scope }) as Sessions<never>
+}
+
 export async function startGateway(options: GatewayOptions): Promise<Gateway> {
   const settings = readGatewayOptions(options)
   const { clock = systemClock } = settings
   const once = createOnce(onceOptions(settings)) as Once<Store & Inspectable>
   // Before the gateway listens: every request with a key would be a 503.
-  await checkStore(once).catch(async (error: unknown) => {
+  await checkStore(once, settings.sessions).catch(async (error: unknown) => {
     await once.close()
     throw error
   })
@@ -144,7 +156,7 @@ function build(
   const routes = routesOf(once, settings)
   const published = createProtection(
     once,
-    { ...protectionOf(settings), ...tenantOption(settings), methods: settings.methods },
+    { ...protectionOf(settings), ...forAll(settings), methods: settings.methods },
     {
       problems: Object.values(gatewayProblems),
       routes: routes.map(({ protection, ...route }) => ({ ...route, settings: protection?.settings })),
@@ -159,7 +171,7 @@ function build(
     profile,
     // The upstream would have been given up by then, and the gateway waits for nothing else.
     patienceMs: settings.connectTimeoutMs + settings.upstreamTimeoutMs,
-    essential: new Set([...keyHeaders(settings), 'host', 'content-type', tenantName(settings)]),
+    essential: new Set([...namingHeaders(settings), 'host', 'content-type', tenantName(settings)]),
     onEnd,
   })
   return { listener, upstream }
@@ -223,11 +235,18 @@ function protectionOf(options: ProtectionOptions): ProtectionOptions {
   return Object.fromEntries(given) as ProtectionOptions
 }
 
-/** Every header that a route reads a key from. */
-function keyHeaders(settings: GatewaySettings): readonly string[] {
-  return [settings, ...settings.routes].map(({ header = settings.header }) =>
+/** Every header that a route reads a key from, or a number. */
+function namingHeaders(settings: GatewaySettings): readonly string[] {
+  const keyHeaders = [settings, ...settings.routes].map(({ header = settings.header }) =>
     (header ?? 'Idempotency-Key').toLowerCase(),
   )
+  return settings.sessions ? [...keyHeaders, ...sessionHeaders] : keyHeaders
+}
+
+/** What no route sets for itself. */
+function forAll(settings: GatewaySettings): Pick<HttpOptions<ProxiedCall>, 'tenant' | 'sessions'> {
+  const { sessions } = settings
+  return { ...tenantOption(settings), ...(sessions && { sessions }) }
 }
 
 function routesOf(once: Once, settings: GatewaySettings): RouteProtection[] {
@@ -235,7 +254,7 @@ function routesOf(once: Once, settings: GatewaySettings): RouteProtection[] {
     const { path, methods, protect = true } = route
     // A route that says how a query is compared has not said how a body is.
     const fingerprint = { ...settings.fingerprint, ...route.fingerprint }
-    const options = { ...protectionOf(settings), ...protectionOf(route), fingerprint, ...tenantOption(settings) }
+    const options = { ...protectionOf(settings), ...protectionOf(route), fingerprint, ...forAll(settings) }
     try {
       const protection = protect
         ? createProtection(once, { ...options, methods: methods ?? settings.methods })

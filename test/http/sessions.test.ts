@@ -2,8 +2,13 @@
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import type { StartApp } from '../conformance/apps/app.ts'
 import { apps } from '../conformance/apps/index.ts'
-import { memory, sqlite, type StoreKind } from '../conformance/stores.ts'
+import { memory, postgresOn, redisOn, sqlite, type StoreKind } from '../conformance/stores.ts'
 import { startBehindGateway } from '../gateway/conformance-app.ts'
+import { needs } from '../servers/needs.ts'
+import { startRedis } from '../servers/redis.ts'
+import type { Running } from '../servers/server.ts'
+import { type PostgresGround, startPostgresGround } from '../subjects/postgres.ts'
+import { durable } from '../subjects/redis.ts'
 import { openSessionWorld, sessionCases, type SessionWorld } from './session-cases.ts'
 
 const gateway: StartApp = startBehindGateway
@@ -23,3 +28,27 @@ describe.each(Object.entries({ ...apps, gateway }))('%s in memory', (_adapter, s
 describe.each(Object.entries({ express5: apps.express5, gateway }))('%s on SQLite', (_adapter, start) =>
   runAll(start, sqlite),
 )
+
+needs('postgres').describe('fastify on PostgreSQL', () => {
+  let ground: PostgresGround
+  beforeAll(async () => {
+    ground = await startPostgresGround()
+  })
+  afterAll(() => ground[Symbol.asyncDispose]())
+  runAll(
+    apps.fastify,
+    postgresOn(() => ground),
+  )
+})
+
+needs('redis', { ours: true }).describe('hono on Redis', () => {
+  let server: Running
+  beforeAll(async () => {
+    server = await startRedis({ config: durable })
+  })
+  afterAll(() => server.stop())
+  runAll(
+    apps.hono,
+    redisOn(() => server),
+  )
+})

@@ -29,6 +29,17 @@ describe('the file', () => {
     },
   )
 
+  test('offers sessions where it says so, and a setting of theirs alone is a mistake', () => {
+    expect(read(least).sessions).toBeUndefined()
+    expect(read({ ...least, sessions: true }).sessions).toEqual({})
+    expect(read({ ...least, sessions: true, sessionWindow: 8, sessionLease: '1h' }).sessions).toEqual({
+      window: 8,
+      leaseMs: 3_600_000,
+    })
+    expect(read(least, { sessions: true, 'session-window': 8 }).sessions).toEqual({ window: 8 })
+    expect(() => read({ ...least, sessionLease: '1h' })).toThrow('--session-lease is for sessions, and they are off')
+  })
+
   test('has the words of the command line', () => {
     const config = read({
       $schema: './config.schema.json',
@@ -133,7 +144,9 @@ describe('the table', () => {
   test('every option of the HTTP adapters that needs no function is one of the gateway, also per route', () => {
     const ofExchange = [...Object.values(httpTable), ...Object.values(fingerprintTable)]
     const names = ofExchange.flatMap(({ gateway }) => (gateway ? [gateway.name] : []))
-    expect(names).toHaveLength(ofExchange.length - ['tenant', 'transaction', 'upgrade', 'fingerprint', 'sessions'].length)
+    expect(names).toHaveLength(
+      ofExchange.length - ['tenant', 'transaction', 'upgrade', 'fingerprint', 'sessions'].length,
+    )
     for (const name of names) expect(members[name], name).toMatchObject({ perRoute: true })
   })
 

@@ -25,6 +25,8 @@ export interface GatewayConfig {
   readonly gateway: Omit<GatewayOptions, 'store' | 'log' | 'clock'>
   readonly store: string
   readonly migrate: boolean
+  /** Undefined: no sessions. */
+  readonly sessions: { readonly window?: number; readonly leaseMs?: number } | undefined
   readonly cache: string | undefined
   readonly admin: Address | undefined
   readonly logLevel: LogLevel
@@ -51,10 +53,27 @@ export function readConfig(flags: Given, storeOtherwise = 'sqlite:onceonly.db'):
     },
     store: (given['store'] as string | undefined) ?? storeOtherwise,
     migrate: given['migrate'] === true,
+    sessions: sessionsIn(given),
     cache: given['cache'] as string | undefined,
     admin: given['admin'] as Address | undefined,
     logLevel: (given['logLevel'] as LogLevel | undefined) ?? 'info',
   }
+}
+
+function sessionsIn(given: Given): GatewayConfig['sessions'] {
+  const {
+    sessions,
+    sessionWindow: window,
+    sessionLease: leaseMs,
+  } = given as {
+    sessions?: boolean
+    sessionWindow?: number
+    sessionLease?: number
+  }
+  if (sessions) return { ...(window !== undefined && { window }), ...(leaseMs !== undefined && { leaseMs }) }
+  const alone = window === undefined ? (leaseMs === undefined ? undefined : '--session-lease') : '--session-window'
+  if (alone === undefined) return undefined
+  throw invalidArgument(`onceonly gateway: ${alone} is for sessions, and they are off. Add --sessions.`)
 }
 
 /** By the names of startGateway: `lease` is leaseMs, `fingerprintBody` is body in fingerprint. */

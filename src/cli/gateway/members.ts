@@ -105,6 +105,15 @@ const own: Readonly<Record<string, Member>> = {
     matching(/^rediss?(?:-cluster|-sentinel)?:\/\//, 'a URL such as redis://127.0.0.1:6379'),
     'Redis in front of a PostgreSQL store.',
   ),
+  sessions: member(
+    'keys',
+    flag,
+    'Clients may register and number their requests instead of sending keys. On a SQL store a request of a session holds a connection while it runs, on SQLite they take turns.',
+  ),
+  sessionWindow: member('keys', count, 'How many requests of a session may have no acknowledged response.', {
+    fallback: '64',
+  }),
+  sessionLease: member('keys', duration, 'How long a session lives without a request.', { fallback: '24h' }),
   sweepEvery: member(
     'keys',
     duration,

@@ -19,6 +19,8 @@ export interface ProxiedCall {
   key: Key | undefined
   /** There while the request runs under a key. */
   context: IdempotencyContext | undefined
+  /** Of a request with a number in a session, whose headers are for the gateway: the key that the upstream is given instead. */
+  derivedKey: string | undefined
   result: RequestResult
   /** The upstream was asked and sent no full answer: the problem to send instead. */
   doubt: GatewayProblem | undefined
@@ -42,6 +44,7 @@ export function createCall(req: IncomingMessage, res: ServerResponse, target: st
     body: undefined,
     key: undefined,
     context: undefined,
+    derivedKey: undefined,
     result: 'passed',
     doubt: undefined,
     unframed: false,

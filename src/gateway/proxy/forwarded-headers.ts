@@ -3,7 +3,7 @@
 
 import type { IncomingMessage } from 'node:http'
 import { isIPv6 } from 'node:net'
-import { hopByHop } from '../../http/exchange.ts'
+import { hopByHop, sessionHeaders } from '../../http/exchange.ts'
 
 const attemptHeader = 'Idempotency-Attempt'
 const notToUpstream = new Set([
@@ -16,6 +16,9 @@ const notToUpstream = new Set([
   // Only the gateway knows it.
   attemptHeader.toLowerCase(),
 ])
+const keyName = 'Idempotency-Key'
+/** Of a request with a number in a session. The upstream never registered it, and is given a key in its place. */
+const replacedByKey = new Set([...sessionHeaders, keyName.toLowerCase()])
 const forwardedNames = new Set(['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto'])
 /** What the service says about its own answer, whatever its status. It is for the gateway. */
 const answerHeader = 'idempotency-answer'
@@ -41,6 +44,7 @@ export interface ForwardedRequest {
   readonly req: IncomingMessage
   readonly remoteAddress: string | undefined
   readonly attempt: number | undefined
+  readonly derivedKey: string | undefined
   /** The Content-Length of a streamed body. The sender counts a body that is held. */
   readonly contentLength: string | undefined
 }
@@ -53,15 +57,17 @@ export interface ForwardingRules {
 
 /** Names and values in turn. */
 export function requestHeaders(request: ForwardedRequest, rules: ForwardingRules): string[] {
-  const { req, attempt, contentLength } = request
+  const { req, attempt, derivedKey, contentLength } = request
   const { rawHeaders } = req
   const nominated = nominatedBy(req.headers.connection)
   const headers: string[] = []
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const lower = nameAsRead(rawHeaders[at]!)
     if (notToUpstream.has(lower) || forwardedNames.has(lower) || lower === 'via' || nominated.has(lower)) continue
+    if (derivedKey !== undefined && replacedByKey.has(lower)) continue
     headers.push(rawHeaders[at]!, rawHeaders[at + 1]!)
   }
+  if (derivedKey !== undefined) headers.push(keyName, derivedKey)
   addForwarded(headers, request, rules)
   headers.push('Via', viaThrough(req.headers.via, req.httpVersion, rules))
   if (wantsTrailers(req)) headers.push('TE', 'trailers')

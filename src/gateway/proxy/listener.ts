@@ -163,6 +163,8 @@ function proxied(exchange: Exchange<ProxiedCall>, leaseMs: number): Exchange<Pro
       }
       const judged = async (context: Parameters<typeof run>[0]): Promise<Produced> => {
         call.context = context
+        // Without a key only a request with a number runs.
+        if (asked.keyLines.length === 0) call.derivedKey = context.keyFor('upstream')
         return judge(call, await run(context))
       }
       try {
@@ -203,6 +205,8 @@ function conclude(exchange: Exchange<ProxiedCall>, call: ProxiedCall, delivery: 
   }
   const mark = exchange.settings.replayHeader
   const isReplay = delivery.is === 'answer' && delivery.answer.headers.some(([name]) => name === mark)
-  call.result = isReplay ? 'replayed' : 'refused'
+  // A registration, and what else is served here for sessions, is like the published rules.
+  const isServed = delivery.is === 'answer' && delivery.answer.status < 400 && call.key === undefined
+  call.result = isReplay ? 'replayed' : isServed ? 'passed' : 'refused'
   return delivery
 }

@@ -17,18 +17,18 @@ import {
 import type { Rule } from '../../core/options.ts'
 import type { Store } from '../../core/store.ts'
 import { headerName, httpTable } from '../../http/exchange.ts'
-import type { HttpOptions } from '../../http/exchange.ts'
+import type { HttpOptions, HttpSessions } from '../../http/exchange.ts'
 import type { RequestRecord } from '../request-log.ts'
 import { routePath } from './routes.ts'
 import type { PathCase } from './routes.ts'
 
 /** The options of the exchange that can be set for all requests and again per route. A gateway runs no handler, so it has no transaction. */
-export type ProtectionOptions = Omit<HttpOptions, 'tenant' | 'transaction'>
+export type ProtectionOptions = Omit<HttpOptions, 'tenant' | 'transaction' | 'sessions'>
 
 /** Their names. */
 export const protectionNames: readonly (keyof ProtectionOptions)[] = (
   Object.keys(httpTable) as (keyof HttpOptions)[]
-).filter((name) => name !== 'tenant' && name !== 'transaction')
+).filter((name) => name !== 'tenant' && name !== 'sessions' && name !== 'transaction')
 
 /** The first route that fits a request decides. A request that fits none is protected as the gateway says. */
 export interface GatewayRoute extends ProtectionOptions {
@@ -49,6 +49,8 @@ export interface GatewayOptions extends ProtectionOptions {
   readonly tenantHeader?: string
   /** Instead of a tenant header: all callers share one space of keys. */
   readonly tenant?: 'shared'
+  /** What `gatewaySessions` returned: clients may number their requests instead of sending keys. */
+  readonly sessions?: HttpSessions
   readonly routes?: readonly GatewayRoute[]
   /**
    * Whether the service distinguishes `/orders` from `/ORDERS`. Many do not, so a rule holds whatever the letter case unless
@@ -111,6 +113,7 @@ const rules: Readonly<Record<keyof GatewayOptions, Rule>> = {
   ),
   tenantHeader: optional(headerName),
   tenant: optional((value) => (value === 'shared' ? undefined : '"shared"')),
+  sessions: anyValue,
   routes: optional(aList),
   pathCase: optional(oneOf('ignored', 'significant')),
   trustForwarded: optional(aBoolean),

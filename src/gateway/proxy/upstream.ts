@@ -43,14 +43,14 @@ export function openUpstream(options: UpstreamOptions): Upstream {
 }
 
 function forward(pool: Pool, options: UpstreamOptions, call: ProxiedCall): void {
-  const { req, target, body, context, remoteAddress } = call
+  const { req, target, body, context, derivedKey, remoteAddress } = call
   const streams = body === undefined && hasBody(req)
   const contentLength = streams ? req.headers['content-length'] : undefined
   pool.dispatch(
     {
       path: target,
       method: req.method!,
-      headers: requestHeaders({ req, remoteAddress, attempt: context?.attempt, contentLength }, options),
+      headers: requestHeaders({ req, remoteAddress, attempt: context?.attempt, derivedKey, contentLength }, options),
       // Any iterable will do, though its types do not say so.
       body: streams ? (chunksOf(call) as unknown as Readable) : body && body.length > 0 ? body : null,
     },

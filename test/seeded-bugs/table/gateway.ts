@@ -452,7 +452,7 @@ export const programBugs: readonly SeededBug[] = [
   ...bugsIn('src/gateway/proxy.ts', 'program', [
     {
       id: 'a gateway listens on a store that cannot serve a request',
-      find: 'await checkStore(once).catch(',
+      find: 'await checkStore(once, settings.sessions).catch(',
       replace: 'await Promise.resolve().catch(',
       caughtBy: byTest(
         'test/http/unfit-stores.test.ts',

@@ -396,6 +396,28 @@ export const sessionBugs: readonly SeededBug[] = [
       caughtBy: overHttp('a session that is renewed in time stays, and one that is closed is gone'),
     },
   ]),
+  ...bugsIn('src/gateway/proxy/forwarded-headers.ts', 'sessions', [
+    {
+      id: 'sessions over HTTP: the service behind the gateway is given headers that are not for it',
+      find: '    if (derivedKey !== undefined && replacedByKey.has(lower)) continue\n',
+      replace: '',
+      caughtBy: byTest(
+        'test/gateway/sessions.test.ts',
+        'the service is given a key of its own for each number, and no header of the session',
+      ),
+    },
+  ]),
+  ...bugsIn('src/gateway/proxy/listener.ts', 'sessions', [
+    {
+      id: 'sessions over HTTP: the gateway counts a registration as refused',
+      find: "isServed ? 'passed' : 'refused'",
+      replace: "isServed ? 'refused' : 'refused'",
+      caughtBy: byTest(
+        'test/gateway/sessions.test.ts',
+        'the log counts numbers as it counts keys, and a registration as passed',
+      ),
+    },
+  ]),
   ...bugsIn('src/http/exchange.ts', 'sessions', [
     {
       id: 'sessions over HTTP: numbers are compared without their request',
