@@ -250,7 +250,10 @@ export const sessionCases: Readonly<Record<string, SessionCase>> = {
     await pollUntil('the handler to run', async () => (await world.effects('in-flight')) === 1, { intervalMs: 1 })
     const second = till.ask(1, more)
     // One writer: the duplicate comes after the first one.
-    if (!world.isSerial) expectProblem(await second, 409, 'idempotency-in-progress')
+    if (!world.isSerial) {
+      expectProblem(await second, 409, 'idempotency-in-progress')
+      expect(problemIn(await second).detail).toContain('Ask again with the same number')
+    }
     world.fixture.gate('in-flight').open()
     expectReplay(await first, world.isSerial ? await second : await till.ask(1, more))
     expect(await world.effects('in-flight')).toBe(1)
@@ -295,6 +298,7 @@ export const sessionCases: Readonly<Record<string, SessionCase>> = {
     const till = await register(world, 'malformed')
     const both = await till.ask(1, { headers: { 'Idempotency-Key': 'k1' } })
     expectProblem(both, 400, 'idempotency-session-and-key')
+    expect(problemIn(both).detail).toBe('Send either the key, or the headers of the session.')
     const wrong: readonly (readonly [name: string, value: string | undefined])[] = [
       ['Idempotency-Session', undefined],
       ['Idempotency-Session', '""'],

@@ -251,6 +251,9 @@ export interface ProblemDetails {
   readonly isNumbered?: boolean
 }
 
+/** What they say of keys is meant. Every other problem speaks of the number, where the request has one. */
+const aboutSessions: ReadonlySet<ProblemName> = new Set(['sessionInvalid', 'sessionAndKey', 'sessionsNotOffered'])
+
 /** Stripe has no 422. */
 export function statusOf({ profile }: Pick<HttpSettings<never>, 'profile'>, name: ProblemName): number {
   const isReused = name === 'keyReused' || name === 'sequenceReused'
@@ -261,10 +264,11 @@ export function problem(settings: HttpSettings<never>, name: ProblemName, detail
   const is: ProblemKind = problemKinds[name]
   const stripe = settings.profile === 'stripe'
   const status = statusOf(settings, name)
-  const own = details.isNumbered ? is.detail.replace(/\bkey\b/g, 'number') : is.detail
+  const inSession = details.isNumbered === true && !aboutSessions.has(name)
+  const own = inSession ? is.detail.replace(/\bkey\b/g, 'number') : is.detail
   const detail = details.detail ? `${details.detail} ${own}` : own
   const retryable = is.retryable && details.retryable !== false
-  const title = is.title.replace('Idempotency-Key', details.isNumbered ? 'Idempotency-Sequence' : settings.header)
+  const title = is.title.replace('Idempotency-Key', inSession ? 'Idempotency-Sequence' : settings.header)
   return problemAnswer({
     kind: { ...is, status, title, detail, retryable },
     base: settings.problemBase,
@@ -303,9 +307,7 @@ const invalidRequests: ReadonlySet<ProblemName> = new Set([
   'keyMissing',
   'scopeMissing',
   'bodyTooLarge',
-  'sessionInvalid',
-  'sessionAndKey',
-  'sessionsNotOffered',
+  ...aboutSessions,
 ])
 
 // What stripe-node looks for: it takes an error body without an `error` member for a success.

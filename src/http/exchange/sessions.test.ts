@@ -47,7 +47,9 @@ describe('with other options', () => {
   test('without sessions a numbered request is refused by name, and a key protects as ever', async () => {
     const world = await start({ sessions: 'none' })
     const headers = numbers('till', 1, 1)
-    expectProblem(await world.ask({ path: '/effects', headers }), 400, 'idempotency-sessions-not-offered')
+    const refused = await world.ask({ path: '/effects', headers })
+    expectProblem(refused, 400, 'idempotency-sessions-not-offered')
+    expect(refused.body.toString()).toContain('Send an idempotency key instead')
     const { 'Idempotency-Sequence': sequence } = headers
     const lonely = await world.ask({ path: '/effects', headers: { 'Idempotency-Sequence': sequence } })
     expectProblem(lonely, 400, 'idempotency-sessions-not-offered')

@@ -272,8 +272,8 @@ export const httpBugs: readonly SeededBug[] = [
   ...bugsIn('src/http/exchange/problem.ts', 'http', [
     {
       id: 'a problem asks for the Idempotency-Key where another header carries the key',
-      find: `is.title.replace('Idempotency-Key', settings.header)`,
-      replace: 'is.title',
+      find: `inSession ? 'Idempotency-Sequence' : settings.header`,
+      replace: `inSession ? 'Idempotency-Sequence' : 'Idempotency-Key'`,
       caughtBy: byTest(
         'test/http/frameworks.test.ts',
         'another header can carry the key, and Idempotency-Key is then a header like any other',
