@@ -98,7 +98,8 @@ export function idempotency<Asked = NestRequest, S extends Store = Store, InTran
       const request = req as unknown as Asked & NestRequest
       const { originalUrl: target = req.url ?? '', rawBody } = req
       const served = servePublished(exchange, { request, req, res, target, rawBody, proceed: () => next() })
-      if (served instanceof Promise) served.catch(next)
+      const fail = (error: unknown): void => next(error)
+      if (served instanceof Promise) served.catch(fail)
       else if (!served) next()
     },
     of: (request) => contextOf<S, InTransaction>(request.idempotency, exchange.settings),
