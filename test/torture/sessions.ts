@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import { startFaultProxy } from '../servers/fault-proxy.ts'
 import { pollUntil } from '../servers/poll.ts'
 import type { Running } from '../servers/server.ts'
+import type { Ask } from './asking.ts'
 import type { Link } from './cuts.ts'
 import { type Journal, openJournal, readJournals, readLedger, wallOffsetMs } from './journal.ts'
 import type { Found } from './judge.ts'
@@ -253,16 +254,17 @@ async function converge({ asker, folder }: Ground): Promise<void> {
   for (const line of lines) {
     if (line.is !== 'call') continue
     const [session, epoch, sequence] = line.key.id.split('/') as [string, string, string]
-    // A load acknowledges what it has.
-    if (session.startsWith('load') && answered.has(line.call)) requests.delete(line.key.id)
-    else
-      requests.set(line.key.id, {
-        session,
-        epoch: Number(epoch),
-        sequence: Number(sequence),
-        asked: line.asked as 'value',
-        phase: 'last',
-      })
+    const [isLoad, number] = [session.startsWith('load'), Number(sequence)]
+    const request: Numbered = {
+      session,
+      epoch: Number(epoch),
+      sequence: number,
+      asked: line.asked as Ask,
+      phase: 'last',
+    }
+    // A load acknowledges what it has, and has all answers below the number that it asks for.
+    if (isLoad && answered.has(line.call)) requests.delete(line.key.id)
+    else requests.set(line.key.id, isLoad ? { ...request, acknowledged: number - 1 } : request)
   }
   await inTurns([...requests.values()], 8, async (request) => {
     await pollUntil(
