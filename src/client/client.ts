@@ -19,6 +19,8 @@ import { serialise, unaborted } from './client/request.ts'
 import type { SerialisedRequest } from './client/request.ts'
 import { readSettings } from './client/settings.ts'
 import type { ClientOptions, ClientSettings } from './client/settings.ts'
+import { sessionClientOn } from './client/session-client.ts'
+import type { SessionClient, SessionClientOptions } from './client/session-client.ts'
 import { createReadWindow } from './client/window.ts'
 import { isSameRequest, stateOf } from './pending.ts'
 import type { KeyStore, PendingRecord, PendingState } from './pending.ts'
@@ -28,6 +30,8 @@ export { retryBudget } from './client/budget.ts'
 export type { RetryBudget, RetryBudgetOptions } from './client/budget.ts'
 export { browserKeys, indexedDbKeys, webStorageKeys } from './client/browser-keys.ts'
 export { keyInBody } from './client/key-in-body.ts'
+export type { ServerSession } from './client/number-records.ts'
+export type { SessionClient, SessionClientOptions } from './client/session-client.ts'
 export { keyOf } from './client/key-of.ts'
 export { keyedFetch } from './client/keyed-fetch.ts'
 export { memoryKeys } from './client/memory-keys.ts'
@@ -175,6 +179,26 @@ export function createClient(options: ClientOptions): Client {
   }
 }
 
+/**
+ * A client that numbers its requests, for a busy client of a server with sessions: at most `window` of them are in flight or not settled, and
+ * the server remembers no more. A session that has ended is begun anew by `register` only.
+ *
+ * @example
+ * ```ts
+ * import { createSessionClient } from 'onceonly/client'
+ * import { fileKeys } from 'onceonly/client/node'
+ *
+ * const till = createSessionClient({ url: 'https://shop.example', client: 'till-7', keys: fileKeys('./till-7') })
+ * if (!(await till.session())) await till.register()
+ * const response = await till.fetch('/sales', { method: 'POST', body: '{"cents":500}' }, { operation: 'sale:1742' })
+ * console.log(response.status)
+ * await response.settled()
+ * ```
+ */
+export function createSessionClient(options: SessionClientOptions): SessionClient {
+  return sessionClientOn(createClient, options)
+}
+
 function shownBy({ retry, clock }: ClientSettings): (record: PendingRecord) => PendingOperation {
   return (record) => {
     const { operation, key, createdAtMs } = record
@@ -227,7 +251,7 @@ async function open(
     // As JSON has it.
     windowMs: windowMs < Infinity ? windowMs : undefined,
   }
-  const standing = await keys.open(fresh)
+  const standing = await keys.open(fresh, request.signal)
   if (!isSameRequest(standing.request, server.place(request.kept, standing.key))) {
     throw new OnceError('MISMATCH', {
       message: `${fresh.operation} is pending with another request (key ${standing.key}). Nothing was sent. client.resume() finishes that one.`,

@@ -43,8 +43,11 @@ export type PendingState = 'waiting' | 'sent' | 'answered' | 'expired'
 
 /** Where records are kept. `open`, `save` and `remove` are durable when they resolve, and atomic between tabs and processes. */
 export interface KeyStore {
-  /** Keeps the record, unless the operation has one. Resolves to `record` itself if it was kept, and to the one that stands otherwise. */
-  open(record: PendingRecord): Promise<PendingRecord>
+  /**
+   * Keeps the record, unless the operation has one. Resolves to `record` itself if it was kept, and to the one that stands otherwise. A
+   * store that waits stops when `signal` aborts.
+   */
+  open(record: PendingRecord, signal?: AbortSignal): Promise<PendingRecord>
   get(operation: string): Promise<PendingRecord | undefined>
   /** Writes what is new in the record (see `advance`). Does nothing when the operation has no record, or another key. */
   save(record: PendingRecord): Promise<void>

@@ -24,8 +24,23 @@ function suite(start: () => Promise<MessagesGround>): void {
       await run({ one, other })
       await ground.ask('delete from onceonly_client_keys')
     }
+    await named(opened, one)
     await inTransactions(opened, one)
   })
+}
+
+/** Keys with a name are others: a session client on the same database has its own. */
+async function named({ store }: OpenStore, plain: SqlKeys<unknown>): Promise<void> {
+  const till = sqlKeys<unknown>({ store: store as never, name: 'till-7' })
+  await plain.open(record('pay', 'k1'))
+  expect(await till.get('pay')).toBeUndefined()
+  const own = record('pay', 'k2')
+  expect(await till.open(own)).toBe(own)
+  await till.save({ ...own, windowMs: 0 })
+  expect([await till.list(), await plain.list()]).toMatchObject([[{ key: 'k2', windowMs: 0 }], [{ key: 'k1' }]])
+  await till.remove('pay', 'k2')
+  expect([await till.list(), (await plain.get('pay'))?.key]).toEqual([[], 'k1'])
+  await plain.remove('pay', 'k1')
 }
 
 async function inTransactions({ database }: OpenStore, keys: SqlKeys<unknown>): Promise<void> {

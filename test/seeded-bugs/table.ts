@@ -4,6 +4,7 @@
 
 import type { SeededBug } from './bug.ts'
 import { clientBugs } from './table/client.ts'
+import { sessionClientBugs } from './table/session-client.ts'
 import { coreBugs, transactionBugs } from './table/core.ts'
 import { memoryBugs, sqliteBugs } from './table/embedded-stores.ts'
 import { dashboardBugs, gatewayBugs, messagesViewBugs, programBugs } from './table/gateway.ts'
@@ -61,6 +62,7 @@ export const seededBugs: readonly SeededBug[] = [
   ...kafkaBugs,
   ...decodingBugs,
   ...clientBugs,
+  ...sessionClientBugs,
   ...sessionBugs,
   ...webhookSenderBugs,
   ...webhookBugs,

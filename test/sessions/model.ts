@@ -5,8 +5,7 @@ export interface ModelSession {
   readonly epoch: number
   readonly floor: number
   readonly last: number
-  // How it ended. A forgotten one is as one that never was, only that its epochs are not used again.
-  readonly ended?: 'closed' | 'expired' | 'forgotten'
+  readonly isClosed: boolean
   readonly known: Readonly<Record<number, { readonly content: string; readonly answer?: string }>>
 }
 
@@ -33,9 +32,6 @@ export type ModelCall =
   | ModelRequest
   | { readonly do: 'register'; readonly client: string }
   | { readonly do: 'keepAlive' | 'close'; readonly client: string; readonly epoch: number }
-  // Its lease ends, or also its tombstone.
-  | { readonly do: 'expire'; readonly client: string }
-  | { readonly do: 'forget'; readonly client: string }
 
 export interface ModelLimits {
   readonly window: number
@@ -52,21 +48,14 @@ export const effectName = ({ client, epoch, sequence }: ModelRequest): string =>
 export function step(world: ModelWorld, call: ModelCall, limits: ModelLimits): Step {
   const session = world.sessions[call.client]
   if (call.do === 'register') {
-    const fresh = { epoch: (session?.epoch ?? 0) + 1, floor: 0, last: 0, known: {} }
+    const fresh = { epoch: (session?.epoch ?? 0) + 1, floor: 0, last: 0, isClosed: false, known: {} }
     return { world: withSession(world, call.client, fresh), says: 'done' }
   }
-  if (call.do === 'expire' || call.do === 'forget') return { world: withEnd(world, call.client, call.do), says: 'done' }
-  if (!session || session.ended || call.epoch > session.epoch) return { world, says: 'SESSION_EXPIRED' }
+  if (!session || session.isClosed || call.epoch > session.epoch) return { world, says: 'SESSION_EXPIRED' }
   if (call.epoch < session.epoch) return { world, says: 'FENCED' }
   if (call.do === 'apply') return applied(world, session, call, limits)
   if (call.do === 'keepAlive') return { world, says: 'done' }
-  return { world: withEnd(world, call.client, 'close'), says: 'done' }
-}
-
-const ends = { close: 'closed', expire: 'expired', forget: 'forgotten' } as const
-
-function withEnd(world: ModelWorld, client: string, how: keyof typeof ends): ModelWorld {
-  return withSession(world, client, { ...world.sessions[client]!, ended: ends[how], known: {} })
+  return { world: withSession(world, call.client, { ...session, isClosed: true, known: {} }), says: 'done' }
 }
 
 function applied(world: ModelWorld, session: ModelSession, call: ModelRequest, limits: ModelLimits): Step {
@@ -93,8 +82,7 @@ function withSession(world: ModelWorld, client: string, session: ModelSession): 
   return { ...world, sessions: { ...world.sessions, [client]: session } }
 }
 
-// Every world in which these calls, in some order, say just this. A request that was let in and then met the end of its session is
-// refused, and the others have seen it: it may have come before them as one that failed.
+// Every world in which these calls, in some order, say just this.
 export function worldsAfter(
   worlds: readonly ModelWorld[],
   calls: readonly ModelCall[],
@@ -105,16 +93,14 @@ export function worldsAfter(
   const go = (world: ModelWorld, left: readonly number[]): void => {
     if (left.length === 0) found.set(JSON.stringify(world), world)
     for (const index of left) {
-      const call = calls[index]!
-      const others = left.filter((each) => each !== index)
-      const next = step(world, call, limits)
-      if (next.says === says[index]) go(next.world, others)
-      if (call.do !== 'apply' || !isEnd(says[index]!)) continue
-      const letIn = step(world, { ...call, ends: 'failed' }, limits)
-      if (letIn.says === 'failed') go(letIn.world, others)
+      const next = step(world, calls[index]!, limits)
+      if (next.says === says[index])
+        go(
+          next.world,
+          left.filter((each) => each !== index),
+        )
     }
   }
-  const isEnd = (said: string): boolean => said === 'FENCED' || said === 'SESSION_EXPIRED'
   for (const world of worlds) go(world, [...calls.keys()])
   return [...found.values()]
 }

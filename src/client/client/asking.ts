@@ -71,7 +71,7 @@ async function attempt(asking: ClientCall): Promise<{ readonly arrived?: Arrived
     const arrived = await readAnswer(await asking.fetch(url, sent), answerBytesMax)
     const windowMs = asking.readWindow(url, arrived.headers)
     if (windowMs < Infinity) asking.record = { ...record, windowMs }
-    const ruling = judge(arrived, server.replayHeader, clock.now())
+    const ruling = judge(arrived, server, clock.now())
     passes = ruling.is === 'answer' && arrived.body instanceof ReadableStream
     return { arrived, ruling }
   } catch (error) {

@@ -4,6 +4,7 @@
 import { msUntil } from '../../core/backoff.ts'
 import type { ErrorCode, Executed } from '../../core/errors.ts'
 import type { Arrived } from './answer.ts'
+import type { ServerRules } from './settings.ts'
 
 export interface Ruling {
   /** An error code where no retry helps. */
@@ -43,8 +44,12 @@ interface Problem {
   readonly error?: { readonly code?: unknown; readonly type?: unknown }
 }
 
-export function judge(arrived: Arrived, replayHeader: string, nowMs: number): Ruling {
+export function judge(arrived: Arrived, { replayHeader, problems }: Required<ServerRules>, nowMs: number): Ruling {
   const { status, headers } = arrived
+  const ruleOf = (said: unknown): ErrorCode | undefined =>
+    problems.get(said) ??
+    problemRules.get(said) ??
+    (String(said).startsWith('idempotency-') ? 'INVALID_ARGUMENT' : undefined)
   const { code, retryable, executed, error } = problemOf(arrived)
   const known = [code, error?.code, error?.type].find(ruleOf) as string | undefined
   const rule = ruleOf(known)
@@ -56,10 +61,6 @@ export function judge(arrived: Arrived, replayHeader: string, nowMs: number): Ru
     executed: executed === 'yes' || executed === 'no' ? executed : 'unknown',
     retryAfterMs: msUntil(headers.get('retry-after'), nowMs),
   }
-}
-
-function ruleOf(code: unknown): ErrorCode | undefined {
-  return problemRules.get(code) ?? (String(code).startsWith('idempotency-') ? 'INVALID_ARGUMENT' : undefined)
 }
 
 function problemOf({ headers, body }: Arrived): Problem {

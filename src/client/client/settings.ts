@@ -4,6 +4,7 @@
 import { newId, plainClock, plainRandom } from '../../core/clock.ts'
 import type { Clock, Random } from '../../core/clock.ts'
 import { invalidArgument } from '../../core/errors.ts'
+import type { ErrorCode } from '../../core/errors.ts'
 import type { KeptRequest, KeyStore } from '../pending.ts'
 import { processBudget } from './budget.ts'
 import type { RetryBudget } from './budget.ts'
@@ -20,6 +21,8 @@ export interface ServerRules {
   readonly windowMs?: number
   /** 'Idempotent-Replayed' unless given. */
   readonly replayHeader?: string
+  /** What codes of its problem documents mean, besides those that every client knows. */
+  readonly problems?: ReadonlyMap<unknown, ErrorCode>
   /** Where these rules are documented. */
   readonly source?: string
 }
@@ -97,6 +100,7 @@ const serverDefaults: Required<ServerRules> = {
   place: (request) => request,
   windowMs: Infinity,
   replayHeader: 'Idempotent-Replayed',
+  problems: new Map(),
   source: '',
 }
 

@@ -10,7 +10,7 @@ import type { SqlStatement } from '../../clients/sql-statement.ts'
 import { backoffMs, countedBackoffs } from '../../core/backoff.ts'
 import { sleep, systemClock, systemRandom } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
-import { checkOptions, withMethods } from '../../core/options.ts'
+import { aString, checkOptions, optional, withMethods } from '../../core/options.ts'
 import type { Store } from '../../core/store.ts'
 import { advance, parseRecord } from '../pending.ts'
 import type { PendingRecord, TransactionalKeys } from '../pending.ts'
@@ -19,6 +19,8 @@ import { keysSchema } from './schema.sql.ts'
 export interface SqlKeysOptions<Tx> {
   /** A store on PostgreSQL, MySQL, MariaDB or SQLite. The table of the keys lies beside its own. */
   readonly store: Store & { within(tx: Tx): unknown }
+  /** Keys of another name are other keys: clients on one database that must not see each other's have a name each. */
+  readonly name?: string
 }
 
 export interface SqlKeys<Tx> extends TransactionalKeys<Tx> {
@@ -43,7 +45,7 @@ export interface SqlKeys<Tx> extends TransactionalKeys<Tx> {
  * ```
  */
 export function sqlKeys<Tx>(options: SqlKeysOptions<Tx>): SqlKeys<Tx> {
-  checkOptions('sqlKeys', options, { store: withMethods('claim') })
+  checkOptions('sqlKeys', options, { store: withMethods('claim'), name: optional(aString) })
   const database = databaseOf(options.store)
   if (!database) {
     throw new OnceError('UNSUPPORTED', {
@@ -51,26 +53,28 @@ export function sqlKeys<Tx>(options: SqlKeysOptions<Tx>): SqlKeys<Tx> {
         'sqlKeys: expected a store on PostgreSQL, MySQL, MariaDB or SQLite, as postgresStore, mysqlStore or sqliteStore returns it.',
     })
   }
+  const place: KeyPlace = { database, name: options.name }
   const table = database.table('client_keys')
   const statements = keysSchema(database)
   const get = async (operation: string): Promise<PendingRecord | undefined> => {
-    const [kept] = await database.query(sql`select kept as answer from ${table} where id = ${idOf(operation)}`)
+    const [kept] = await database.query(sql`select kept as answer from ${table} where id = ${idOf(place, operation)}`)
     return kept === undefined ? undefined : read(kept).record
   }
   return {
     get: (operation) => cured(() => get(operation)),
-    open: (record) => cured(() => openIn(database, database, record)),
-    save: (record) => cured(() => change(database, record.operation, (standing) => advance(standing, record))),
+    open: (record) => cured(() => openIn(place, database, record)),
+    save: (record) => cured(() => change(place, record.operation, (standing) => advance(standing, record))),
     remove: (operation, key) =>
-      cured(() => change(database, operation, (standing) => (standing?.key === key ? null : undefined))),
+      cured(() => change(place, operation, (standing) => (standing?.key === key ? null : undefined))),
     list: () =>
       cured(async () => {
         const rows = await database.query(sql`select kept as answer from ${table}`)
-        return rows.map((row) => read(row).record).toSorted((one, other) => one.createdAtMs - other.createdAtMs)
+        const own = rows.map(read).filter(({ name }) => name === place.name)
+        return own.map(({ record }) => record).toSorted((one, other) => one.createdAtMs - other.createdAtMs)
       }),
     within: (tx) => {
       const session = database.join(tx, 'keys.within')
-      return { open: (record) => cured(() => openIn(database, session, record)) }
+      return { open: (record) => cured(() => openIn(place, session, record)) }
     },
     migrate: () => database.migrate(statements),
     schema: () => `${statements.join(';\n\n')};\n`,
@@ -81,25 +85,34 @@ export function sqlKeys<Tx>(options: SqlKeysOptions<Tx>): SqlKeys<Tx> {
 interface Kept {
   readonly record: PendingRecord
   readonly openedBy: string
+  /** Of the keys that it belongs to. */
+  readonly name?: string | undefined
 }
 
-function idOf(operation: string): string {
-  return hash('sha256', operation, 'hex')
+interface KeyPlace {
+  readonly database: SqlDatabase
+  readonly name: string | undefined
+}
+
+/** No operation has a line break, so a name in front of it is never a part of another operation. */
+function idOf({ name }: KeyPlace, operation: string): string {
+  return hash('sha256', name === undefined ? operation : `${name}\n${operation}`, 'hex')
 }
 
 function read(text: string): Kept {
-  const { openedBy, record } = JSON.parse(text) as { openedBy: string; record: unknown }
-  return { openedBy, record: parseRecord(JSON.stringify(record ?? null), 'the table of keys') }
+  const kept = JSON.parse(text) as Kept
+  return { ...kept, record: parseRecord(JSON.stringify(kept.record), 'the table of keys') }
 }
 
-async function openIn(database: SqlDatabase, session: SqlSession, record: PendingRecord): Promise<PendingRecord> {
+async function openIn(place: KeyPlace, session: SqlSession, record: PendingRecord): Promise<PendingRecord> {
+  const { database, name } = place
   const table = database.table('client_keys')
   const isMysql = database.dialect === 'mysql'
-  const id = idOf(record.operation)
+  const id = idOf(place, record.operation)
   const openedBy = systemRandom.uuid()
   const insert = isMysql ? sql`insert ignore into` : sql`insert into`
   const orNothing = isMysql ? sql`` : sql`on conflict (id) do nothing`
-  const kept = JSON.stringify({ openedBy, record } satisfies Kept)
+  const kept = JSON.stringify({ openedBy, name, record } satisfies Kept)
   for (;;) {
     await session.query(sql`${insert} ${table} (id, kept) values (${id}, ${kept}) ${orNothing}`)
     // Locked, so that a transaction with an older view sees the row that stands, too.
@@ -115,12 +128,13 @@ async function openIn(database: SqlDatabase, session: SqlSession, record: Pendin
 
 /** Reads what stands, and writes what `next` returns: undefined leaves it, null removes it. In one transaction, on a locked row. */
 async function change(
-  database: SqlDatabase,
+  place: KeyPlace,
   operation: string,
   next: (standing: PendingRecord | undefined) => PendingRecord | null | undefined,
 ): Promise<void> {
+  const { database } = place
   const table = database.table('client_keys')
-  const id = idOf(operation)
+  const id = idOf(place, operation)
   const { triesMax } = countedBackoffs.transaction
   for (let tries = 1; ; tries++) {
     const transaction = await database.begin({ scope: 'client keys', id })

@@ -20,9 +20,9 @@ export const clientBugs: readonly SeededBug[] = [
   ...bugsIn('src/client/client.ts', 'client', [
     {
       id: 'client: the first attempt is made before the key is kept',
-      find: 'const standing = await keys.open(fresh)',
+      find: 'const standing = await keys.open(fresh, request.signal)',
       replace:
-        'await settings.fetch(fresh.request.url, { method: fresh.request.method })\n  const standing = await keys.open(fresh)',
+        'await settings.fetch(fresh.request.url, { method: fresh.request.method })\n  const standing = await keys.open(fresh, request.signal)',
       caughtBy: caught(sameKey),
     },
     {
@@ -278,8 +278,8 @@ export const clientBugs: readonly SeededBug[] = [
   ...bugsIn('src/client/node/sql-keys.ts', 'client', [
     {
       id: 'client: SQL: the key is kept outside of the caller’s transaction',
-      find: 'return { open: (record) => cured(() => openIn(database, session, record)) }',
-      replace: 'return { open: (record) => cured(() => openIn(database, session && database, record)) }',
+      find: 'return { open: (record) => cured(() => openIn(place, session, record)) }',
+      replace: 'return { open: (record) => cured(() => openIn(place, session && database, record)) }',
       caughtBy: byTest(
         'test/client/sql-keys.test.ts',
         'the contract of key stores, and a key in the caller’s transaction',

@@ -113,12 +113,6 @@ export const sessionBugs: readonly SeededBug[] = [
       caughtBy: caught(expired),
     },
     {
-      id: 'sessions: a session that was used does not expire',
-      find: 'session.isClosed || nowMs >= session.leaseUntilMs',
-      replace: 'session.isClosed || (session.last === 0 && nowMs >= session.leaseUntilMs)',
-      caughtBy: caught('random calls: every answer and all that is stored is what the model has'),
-    },
-    {
       id: 'sessions: a closed session goes on',
       find: 'session.isClosed || nowMs >= session.leaseUntilMs) return',
       replace: 'false) return',
@@ -193,12 +187,6 @@ export const sessionBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/sessions/sessions/memory.ts', 'sessions', [
-    {
-      id: 'sessions: a request whose client registered again is told that another attempt took it over',
-      find: `if (session.epoch !== asked.epoch) throw refusedBySession({ code: 'FENCED', session }, asked, context.settings)`,
-      replace: `if (session.epoch !== asked.epoch) return 'lost'`,
-      caughtBy: caught('calls on one session in one tick are answered as some order of them would be'),
-    },
     {
       id: 'sessions: a session that had a request is never forgotten',
       find: 'const forgetAtMs = session.leaseUntilMs + settings.tombstoneMs\n  table.set(asked.client',

@@ -1,0 +1,3 @@
+// What a page loads that numbers its requests.
+
+export { createSessionClient, indexedDbKeys } from '../../src/client/client.ts'
