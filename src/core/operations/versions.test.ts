@@ -72,6 +72,20 @@ describe('versions', () => {
     expect(await codeOf(changed.run('1', {}))).toBe('PARKED')
   })
 
+  test('a worker leaves what a newer version began as it is, and counts no attempt', async () => {
+    const { process, clock } = openShop()
+    const run = vi.fn(() => Promise.reject(new Error('later')))
+    const body: Body = (op) => op.step('a', run)
+    await thrown(define(process(), body, { version: 2 }).run('1', {}))
+    const once = process()
+    const old = define(once, body, { version: 1 })
+    const recovery = once.recover([old], { everyMs: 1_000 })
+    await clock.advance(120_000)
+    await recovery.stop()
+    expect(await old.status('1')).toMatchObject({ state: 'waiting', version: 2, attempt: 1 })
+    expect(run).toHaveBeenCalledTimes(1)
+  })
+
   test('what a newer version went on with, an older one does not touch', async () => {
     const { process } = openShop()
     const failing: Body = async (op) => {

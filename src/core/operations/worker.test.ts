@@ -39,6 +39,22 @@ describe('the worker', () => {
     expect(log).toEqual(['a {"total":5}', 'b'])
   })
 
+  test('a worker that cannot see what it was granted gives it back: a retry need not wait for its lease', async () => {
+    const here = openShop()
+    const body: Body = (op) => op.step('a', () => 1)
+    await dieIn('a', here, body)
+    await here.clock.advance(700_000)
+    const store = memoryStore({ data: here.data })
+    let shown = 0
+    const show: MemoryStore['show'] = (key) => (++shown === 2 ? Promise.reject(new Error('down')) : store.show(key))
+    const once = here.process({ store: { ...store, show } })
+    const recovery = once.recover([define(once, body)], { everyMs: 1_000 })
+    for (let second = 0; shown < 2 && second < 60; second++) await here.clock.advance(1_000)
+    expect(shown).toBe(2)
+    expect(await define(here.process({ waitMs: 0 }), body).run('1', { total: 5 })).toMatchObject({ value: 1 })
+    await recovery.stop()
+  })
+
   test('a failing operation is tried again with growing pauses, and given up after its attempts', async () => {
     const { process, clock } = openShop()
     const once = process()

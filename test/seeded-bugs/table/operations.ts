@@ -12,6 +12,26 @@ const inWorker = 'src/core/operations/worker.test.ts'
 const lookedUp = 'on the way back a step in doubt is looked up by its own key, and what was found is undone as done'
 
 export const operationBugs: readonly SeededBug[] = [
+  ...bugsIn('src/core/operations/resume.ts', 'operations', [
+    {
+      id: 'a worker that cannot see what it was granted keeps the key for a lease',
+      find: `      context.runtime.background(inStore(context, 'release', claim.key, () => context.store.release(claim, 'open')))\n`,
+      replace: '',
+      caughtBy: byTest(
+        inWorker,
+        'a worker that cannot see what it was granted gives it back: a retry need not wait for its lease',
+      ),
+    },
+    {
+      id: 'a worker takes up what a newer version began, again and again',
+      find: `  if (entry.version > context.definition.version) return 'newer'\n`,
+      replace: '',
+      caughtBy: byTest(
+        'src/core/operations/versions.test.ts',
+        'a worker leaves what a newer version began as it is, and counts no attempt',
+      ),
+    },
+  ]),
   ...bugsIn('src/core/operations/undo.ts', 'operations', [
     {
       id: 'a step in doubt is looked up on the way back by the key of its undo',
