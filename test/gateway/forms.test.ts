@@ -53,6 +53,16 @@ test('a route that says how a query is compared keeps how bodies are, and can ta
   expect(service.runs()).toBe(2)
 })
 
+test('a request in doubt is asked again after the lease of its route', async () => {
+  const service = createServer((req) => void req.resume().on('end', () => req.socket.destroy()))
+  await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve))
+  closing({ close: async () => void service.close() })
+  const routes = [{ path: '/payments', leaseMs: 7_000 }]
+  const { post } = await startGround(`http://127.0.0.1:${(service.address() as AddressInfo).port}`, { routes })
+  const { status, headers } = await post('k')
+  expect([status, headers.get('retry-after')]).toEqual([502, '7'])
+})
+
 test('a form that is sent again is replayed, and another form under its key is refused', async () => {
   const service = closing(await countingService())
   const { gateway } = await startGround(service.url)

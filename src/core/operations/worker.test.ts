@@ -47,7 +47,8 @@ describe('the worker', () => {
     const store = memoryStore({ data: here.data })
     let shown = 0
     const show: MemoryStore['show'] = (key) => (++shown === 2 ? Promise.reject(new Error('down')) : store.show(key))
-    const once = here.process({ store: { ...store, show } })
+    const blind: MemoryStore = { ...store, show }
+    const once = here.process({ store: blind })
     const recovery = once.recover([define(once, body)], { everyMs: 1_000 })
     for (let second = 0; shown < 2 && second < 60; second++) await here.clock.advance(1_000)
     expect(shown).toBe(2)

@@ -545,6 +545,14 @@ export const programBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/gateway/proxy/listener.ts', 'gateway', [
+    {
+      id: 'a client is told to wait for the lease of another route',
+      find: 'options.leaseMs ?? once.settings.leaseMs',
+      replace: 'once.settings.leaseMs',
+      caughtBy: byTest('test/gateway/forms.test.ts', 'a request in doubt is asked again after the lease of its route'),
+    },
+  ]),
   ...bugsIn('src/gateway/readiness.ts', 'program', [
     {
       id: 'failures of a day add up until the gateway is not ready',

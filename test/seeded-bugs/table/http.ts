@@ -10,6 +10,8 @@ const inVersions = 'test/http/versions.test.ts'
 const inAdapters = 'test/http/adapters.test.ts'
 const inHoles = 'test/http/holes.test.ts'
 const parts = 'method, path, query, media type, content coding and body each make another request'
+const inChoices = 'src/http/exchange/choices.test.ts'
+
 export const httpBugs: readonly SeededBug[] = [
   ...bugsIn('src/http/exchange/key-header.ts', 'http', [
     {
@@ -227,6 +229,17 @@ export const httpBugs: readonly SeededBug[] = [
       caughtBy: byTest(inAdapters, 'a handler overrules the policy: release, store, notBegun'),
     },
   ]),
+  ...bugsIn('src/http/exchange/verdict.ts', 'http', [
+    {
+      id: 'with errorPolicy began, what had not begun is stored as a 500',
+      find: ' || produced.error instanceof NotBegunError) return',
+      replace: ') return',
+      caughtBy: byTest(
+        inChoices,
+        'with errorPolicy began, a handler that had not begun leaves the key free for another request',
+      ),
+    },
+  ]),
   ...bugsIn('src/http/exchange/stored-response.ts', 'http', [
     {
       id: 'a key is resolved with a header that makes every replay a 500',
@@ -258,7 +271,30 @@ export const httpBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/http/exchange/named-request.ts', 'http', [
+    {
+      id: 'with keysPer route, two methods of a path share their keys',
+      find: '`${asked.method} ${splitTarget(asked.target).path}`',
+      replace: 'splitTarget(asked.target).path',
+      caughtBy: byTest(inChoices, 'with keysPer route, a key on another method of the path is another key'),
+    },
+    {
+      id: 'a tenant that is a number is taken as it is',
+      find: `  if (tenant && typeof tenant !== 'string') throw tenantIsNoText(tenant)\n`,
+      replace: '',
+      caughtBy: byTest(inChoices, 'a tenant that is no text is an error that says what to return, and nothing runs'),
+    },
+  ]),
   ...bugsIn('src/http/exchange.ts', 'http', [
+    {
+      id: 'stripe-node is left to retry a stored 500 for ever',
+      find: `settings.profile === 'stripe' && stored.answer.status >= 500`,
+      replace: `settings.profile === 'stripe' && stored.answer.status > 500`,
+      caughtBy: byTest(
+        inChoices,
+        'in the stripe profile a stored 500 is replayed with the word that a retry leads to the same',
+      ),
+    },
     {
       id: 'a handler of a transaction runs without one while the store is down',
       find: `onStoreDown === 'run' && !transaction ?`,
