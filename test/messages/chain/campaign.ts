@@ -176,6 +176,7 @@ function startWriting({ pool, outbox }: Battlefield): Writing {
 const worksMin = { relay: 1, consumer: 5 }
 // A machine that is busy with other work must not look like a chain that is broken.
 const patience = { timeoutMs: 300_000, intervalMs: 50 }
+const reserveMs = 20_000
 
 interface Kept {
   /** Whether it has done some work since it was started. */
@@ -204,9 +205,11 @@ function keepRunning({ broker, started, database }: Battlefield, role: Role, nam
     hasWorked: () => current.works >= worksMin[role],
     async killAt(point) {
       const { child, ended } = current
-      if (point === undefined) child.kill('SIGKILL')
-      else child.send({ dieAt: point } satisfies Order)
+      if (point !== undefined) child.send({ dieAt: point } satisfies Order)
+      // A broker that was struck may have put it in reserve since: then it never gets to its point, and is killed where it stands.
+      const stands = setTimeout(() => child.kill('SIGKILL'), point === undefined ? 0 : reserveMs)
       const how = await ended
+      clearTimeout(stands)
       if (how !== 'SIGKILL') throw new Error(`${name} that was to be killed ended by itself, with ${how}`)
       current = launch()
     },
