@@ -4,7 +4,7 @@ import { expect, test } from 'vitest'
 import { simulations } from './simulations.ts'
 
 const found: Readonly<Record<string, readonly number[]>> = {
-  keys: [1_895_765_306],
+  keys: [1_895_765_306, 1_223_091_292],
   operations: [
     25_234_511, 25_233_161, 25_257_388, 77_134_681, 904_410_140, 77_111_373, 1_477_093_878, 1_719_397_972,
     1_023_287_342, 1_324_128_293, 1_046_226_502, 1_140_087_336, 1_287_962_081, 1_693_058_702, 1_987_340_805,

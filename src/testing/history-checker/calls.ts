@@ -24,7 +24,9 @@ export function livesOf({ changes, operations }: History): Lives {
       // A claim that is delivered once more long after its life brings its token into another life, where no process uses it.
       if (!lives.has(after.token)) lives.set(after.token, `${key} ${ordinals.get(key) ?? 0}`)
     }
-    const life = lives.get(after.token)
+    // What a person resolves is the life that the key has now, whoever holds it.
+    const isByHand = by !== undefined && operations[by]?.call === 'mend'
+    const life = isByHand ? `${key} ${ordinals.get(key) ?? 0}` : lives.get(after.token)
     if (life && after.wrote === 'settle' && !settled.has(life)) settled.set(life, atMs)
   }
   return { of: (token) => lives.get(token), settledAtMs: (life) => settled.get(life) }
