@@ -5,7 +5,7 @@ import type { RunContext } from './call/attempt.ts'
 import { createWaiting } from './call/waiting.ts'
 import type { Waiting } from './call/waiting.ts'
 import { invalidArgument, OnceError } from './errors.ts'
-import { publish } from './events.ts'
+import { isHeard, publish } from './events.ts'
 import { fingerprint } from './fingerprint.ts'
 import { checkKey, describeKey, key, keyString } from './key.ts'
 import type { Key } from './key.ts'
@@ -17,9 +17,9 @@ import type { ClaimRequest, Verdict } from './store.ts'
 
 export { claimLost, holdKey } from './call/attempt.ts'
 export type { HeldKey, RunContext } from './call/attempt.ts'
-export { byLease, claim, stillHeld } from './call/claim.ts'
+export { ask, byLease, claim, isWaitedFor, mayHaveEnded, stillHeld, waitForKey } from './call/claim.ts'
 export type { Asking } from './call/claim.ts'
-export { createOp, startEffect } from './call/effect.ts'
+export { createOp, isObject, isThenable, startEffect } from './call/effect.ts'
 export type { Ended, Op } from './call/effect.ts'
 
 export interface Result<T> {
@@ -58,7 +58,9 @@ export function createCalls(options: OnceOptions, settings: Settings, context: R
 
   function replay<T>(call: Call, verdict: Verdict & { is: 'settled' }, startedMs: number): Result<T> {
     const outcome = decodeOutcome(verdict.outcome, options.codec, call.key)
-    publish('replayed', call.key, { attempt: verdict.attempt, durationMs: clock.elapsed() - startedMs })
+    if (isHeard('replayed')) {
+      publish('replayed', call.key, { attempt: verdict.attempt, durationMs: clock.elapsed() - startedMs })
+    }
     const version = versionOf(verdict.outcome, verdict.version)
     const value = upgraded(options, call.key, valueOf(call.key, outcome), version)
     return { value: value as T, replayed: true, attempt: verdict.attempt }
@@ -71,9 +73,12 @@ export function createCalls(options: OnceOptions, settings: Settings, context: R
       const subject = keyFrom(options.scope, id)
       if (typeof effect !== 'function')
         throw invalidArgument(`${what}: expected the effect to be a function, got ${typeof effect}`)
-      return callOf(subject, readRunOptions(what, once, runOptions), fingerprint(runOptions.fingerprint))
+      return new KeyCall(subject, readRunOptions(what, once, runOptions), fingerprint(runOptions.fingerprint))
     },
-    wake: (call) => waiting.wake(call.group),
+    wake(call) {
+      // Mostly no caller waits, and the name of the group need not be put together.
+      if (waiting.isAnyWaiting()) waiting.wake(call.group)
+    },
     answer(call, verdict, startedMs) {
       if (verdict.is === 'settled') return replay(call, verdict, startedMs)
       throw refusal(call.key, verdict)
@@ -108,13 +113,23 @@ function clause(reason: string): string {
   return reason.replace(/\.$/, '')
 }
 
-function callOf(subject: Key, settings: Settings, asked: string): Call {
-  const { leaseMs, keepMs, tombstoneMs, version, onTakeover, onExpired } = settings
-  return {
-    key: subject,
-    settings,
-    request: { fingerprint: asked, leaseMs, retention: { keepMs, tombstoneMs }, version, onTakeover, onExpired },
-    group: `${keyString(subject)}\n${asked}\n${onTakeover}\n${onExpired}`,
+class KeyCall implements Call {
+  readonly key: Key
+  readonly settings: Settings
+  readonly request: Call['request']
+
+  constructor(subject: Key, settings: Settings, asked: string) {
+    const { leaseMs, keepMs, tombstoneMs, version, onTakeover, onExpired } = settings
+    this.key = subject
+    this.settings = settings
+    const retention = { keepMs, tombstoneMs }
+    this.request = { fingerprint: asked, leaseMs, retention, version, onTakeover, onExpired }
+  }
+
+  /** Put together when a caller waits: mostly none does. */
+  get group(): string {
+    const { fingerprint: asked, onTakeover, onExpired } = this.request
+    return `${keyString(this.key)}\n${asked}\n${onTakeover}\n${onExpired}`
   }
 }
 

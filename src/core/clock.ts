@@ -1,7 +1,8 @@
 // Time and chance, injected: core itself reads no clock, sets no timer and draws no number, so that a simulation can run the
 // shipped code. This file and its system versions are the only home of Date.now, setTimeout and randomness in core.
 
-import { isShared, scheduleShared } from './clock/shared-timers.ts'
+import { isShared, scheduleShared, sharedList } from './clock/shared-timers.ts'
+import type { Listed, LimitList } from './clock/shared-timers.ts'
 
 export interface Clock {
   /** Wall time in milliseconds. For ids and for people. Never for leases, which use the store's time. */
@@ -52,7 +53,38 @@ export const systemClock: Clock = {
   },
 }
 
-/** The system's randomness, drawn for each call. */
+/**
+ * A time limit of one call, set by any clock and mostly cancelled before it passes. It is a class to extend, not a function to hand over:
+ * every call of the library sets several, and on the system's clock a limit then costs neither a closure nor a timer.
+ */
+export abstract class Limit implements Listed {
+  dueMs = 0
+  before: Listed | undefined = undefined
+  after: Listed | undefined = undefined
+  isSet = false
+  /** The list that it stands in, or what cancels it. */
+  #waits: LimitList | (() => void) | undefined = undefined
+
+  /** The time has passed, and it was not cancelled. */
+  abstract passed(): void
+
+  /** Set it once more only after it passed or was cancelled. `nowMs` is `clock.elapsed()`, where the caller has just read it. */
+  set(clock: Clock, delayMs: number, nowMs?: number): void {
+    if (clock === systemClock && isShared(delayMs)) {
+      const list = sharedList(delayMs)
+      this.#waits = list
+      list.add(this, nowMs)
+    } else this.#waits = clock.schedule(() => this.passed(), delayMs)
+  }
+
+  /** As often as wanted, also after it has passed. */
+  cancel(): void {
+    if (typeof this.#waits === 'function') this.#waits()
+    else this.#waits?.remove(this)
+  }
+}
+
+/** The system's randomness, drawn for each call: browsers make few keys, and load less code. */
 export const plainRandom: Omit<Random, 'uuid'> = {
   fraction: () => Math.random(),
   bytes: (count) => crypto.getRandomValues(new Uint8Array(count)),
@@ -64,7 +96,7 @@ const pool = new Uint8Array(poolBytes)
 let poolUsed = poolBytes
 
 export const systemRandom: Random = {
-  uuid: () => crypto.randomUUID(),
+  uuid: () => flatUuid(systemRandom.bytes(16), 4),
   fraction: () => Math.random(),
   bytes(count) {
     if (count > poolBytes) return plainRandom.bytes(count)
@@ -77,34 +109,52 @@ export const systemRandom: Random = {
   },
 }
 
-/**
- * A new id that sorts by the time it was made (UUIDv7): time-ordered keys keep a store's index small and fast.
- *
- * @example
- * ```ts
- * import { newId } from 'onceonly'
- *
- * const id = newId() // keep it before the first attempt
- * ```
- */
-export function newId(clock: Pick<Clock, 'now'> = plainClock, random: Pick<Random, 'bytes'> = plainRandom): string {
+/** An id that sorts by the time it was made (UUIDv7). */
+export function idAt(
+  clock: Pick<Clock, 'now'>,
+  random: Pick<Random, 'bytes'>,
+  format: typeof formatUuid = formatUuid,
+): string {
   const bytes = random.bytes(16)
   let time = clock.now()
   for (let index = 5; index >= 0; index--) {
     bytes[index] = time % 256
     time = Math.floor(time / 256)
   }
-  return formatUuid(bytes, 7)
+  return format(bytes, 7)
 }
 
-/** 16 bytes as a UUID. The bits of version and variant are set in `bytes`. */
-export function formatUuid(bytes: Uint8Array, version: 7 | 8): string {
+type UuidVersion = 4 | 7 | 8
+
+/** 16 bytes as a UUID, for browsers: little code, without Buffer. The bits of version and variant are set in `bytes`. */
+export function formatUuid(bytes: Uint8Array, version: UuidVersion): string {
   bytes[6] = (bytes[6]! & 0x0f) | (version << 4)
   bytes[8] = (bytes[8]! & 0x3f) | 0x80
-  // Without Buffer: browsers make keys with it, too.
   const hex = Array.from(bytes, (byte) => (byte + 256).toString(16).slice(1)).join('')
   return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-')
 }
+
+/**
+ * The same on Node, in a small part of the time, and in one piece. `crypto.randomUUID` puts its text together from 20 pieces, and as long
+ * as the text is kept, which tokens are, all of them are kept with it.
+ */
+export function flatUuid(bytes: Uint8Array, version: UuidVersion): string {
+  bytes[6] = (bytes[6]! & 0x0f) | (version << 4)
+  bytes[8] = (bytes[8]! & 0x3f) | 0x80
+  // Made when it is first asked for: browsers load this file, too.
+  uuidText ??= Buffer.alloc(36, '-')
+  for (let index = 0; index < 16; index++) {
+    const byte = bytes[index]!
+    const place = 2 * index + dashesBefore[index]!
+    uuidText[place] = hexDigits.charCodeAt(byte >> 4)
+    uuidText[place + 1] = hexDigits.charCodeAt(byte & 0x0f)
+  }
+  return uuidText.toString('latin1')
+}
+
+let uuidText: Buffer | undefined
+const hexDigits = '0123456789abcdef'
+const dashesBefore: readonly number[] = [0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 4, 4, 4]
 
 /** Wait, or stop waiting as soon as `signal` aborts. Resolves in both cases. A `background` wait does not keep the process alive. */
 export function sleep(

@@ -140,3 +140,10 @@ export class NotBegunError extends Error {
 export function invalidArgument(message: string): OnceError {
   return new OnceError('INVALID_ARGUMENT', { message })
 }
+
+/** The store may have done what it was asked. What its caller wanted was not begun, and `why` says so. Other errors stay as they are. */
+export function asNotBegun(cause: unknown, why: string): unknown {
+  if (!(cause instanceof OnceError) || cause.executed !== 'unknown') return cause
+  const { code, retryable } = cause
+  return new OnceError(code, { message: `${why} (${cause.message})`, executed: 'no', retryable, cause })
+}

@@ -30,7 +30,7 @@ export interface Events {
    * 57P01). No message: it would name the key.
    */
   'store-failed': {
-    during: 'claim' | 'extend' | 'settle' | 'release' | 'advance' | 'recover' | 'sweep' | 'inspect'
+    during: 'claim' | 'extend' | 'settle' | 'release' | 'advance' | 'recover' | 'sweep' | 'inspect' | 'mend' | 'session'
     code: ErrorCode
     cause?: string
   }
@@ -153,6 +153,11 @@ const channels = Object.fromEntries(eventNames.map((name) => [name, channel(`onc
   EventName,
   Channel
 >
+
+/** Ask before an event is put together where every call would. */
+export function isHeard(name: EventName): boolean {
+  return channels[name].hasSubscribers
+}
 
 export function publish<Name extends EventName>(name: Name, key: Key | undefined, event: Events[Name]): void {
   const target = channels[name]

@@ -438,6 +438,36 @@ test('a process that stood still from asking until its lease was over does not s
   expect(effect).not.toHaveBeenCalled()
 })
 
+test.each([
+  new OnceError('STORE_UNAVAILABLE', { message: 'the reply was lost', executed: 'unknown' }),
+  new OnceError('STORE_UNAVAILABLE', { message: 'refused for good', executed: 'unknown', retryable: false }),
+  new OnceError('FENCED', { message: 'the client registered again', executed: 'no' }),
+])(
+  'a process that stood still and is not told whether it still holds its key has run nothing: $message',
+  async (cause) => {
+    const { process, clock, data } = world()
+    const store = memoryStore({ data })
+    const reply = gate()
+    const slow: Store = {
+      ...store,
+      claim: async (...args) => {
+        const verdict = await store.claim(...args)
+        await reply.promise
+        return verdict
+      },
+      extend: () => Promise.reject(cause),
+    }
+    const effect = vi.fn()
+    const zombie = failure(process({ store: slow, leaseMs: 3_000, storeTimeoutMs: 60_000 }).run('42', effect))
+    await clock.advance(3_000)
+    reply.resolve()
+    const told = await zombie
+    expect(told).toMatchObject({ code: cause.code, executed: 'no', retryable: cause.retryable })
+    expect(told.message).toContain(cause.message)
+    expect(effect).not.toHaveBeenCalled()
+  },
+)
+
 test('a heartbeat that its own settle has overtaken is no loss', async () => {
   const { process, clock, data } = world()
   const store = memoryStore({ data })
@@ -1028,5 +1058,109 @@ describe('by hand: true results and longer windows', () => {
     const { once } = await inDoubt()
     expect(await failure(call(once))).toMatchObject({ code: 'INVALID_ARGUMENT' })
     expect(await once.get('42')).toMatchObject({ state: 'abandoned' })
+  })
+})
+
+test('close waits for what is still being written, and nothing that has ended is kept for it', async () => {
+  const { process, data, clock } = world()
+  const store = memoryStore({ data })
+  const deaf: Store = { ...store, claim: () => Promise.reject(new Error('ECONNRESET')) }
+  const once = process({ store: deaf })
+  for (let call = 0; call < 5; call++) await failure(once.run(`${call}`, () => 1))
+  await clock.advance(60_000)
+  const waited = vi.spyOn(Promise, 'all')
+  await once.close()
+  expect(waited.mock.calls.map(([all]) => [...(all as Iterable<unknown>)].length)).toEqual([0])
+  waited.mockRestore()
+})
+
+test('what createOnce was given is there to be read, and a default of each setting', () => {
+  const { process, data } = world()
+  const store = memoryStore({ data })
+  const once = process({ store, leaseMs: 1_234 })
+  expect(once.store).toBe(store)
+  expect(once).toMatchObject({ scope: 'payments', settings: { leaseMs: 1_234, keepMs: 86_400_000 } })
+})
+
+describe('a store that cannot show or change single entries', () => {
+  const { show: _show, ...blind } = memoryStore()
+  const { mend: _mend, ...fixed } = memoryStore()
+
+  test.each(['get', 'release', 'forget', 'resolve', 'keep'] as const)('refuses %s, and says so', async (method) => {
+    for (const store of [blind, fixed]) {
+      const once = createOnce({ store, scope: 'payments', sweepEveryMs: false }) as unknown as Once<MemoryStore>
+      const calls = {
+        get: () => once.get('42'),
+        release: () => once.release('42', 'why'),
+        forget: () => once.forget('42', 'why'),
+        resolve: () => once.resolve('42', { value: 1 }, 'why'),
+        keep: () => once.keep('42', 5, 'why'),
+      }
+      const error = await failure(calls[method]())
+      expect(error.message).toContain(`${method}: the memory store cannot show or mend single entries`)
+    }
+  })
+
+  test('lists nothing in doubt, and reconciles nothing', async () => {
+    const { list: _list, ...unlisted } = memoryStore()
+    const once = createOnce({ store: unlisted, scope: 'payments', sweepEveryMs: false }) as unknown as Once<MemoryStore>
+    for await (const doubt of once.inDoubt()) expect.fail(`${doubt.key.id} is in doubt`)
+    const fixedOnce = createOnce({ store: fixed, scope: 'payments' }) as unknown as Once<MemoryStore>
+    const error = await failure(fixedOnce.reconcileKeys(async () => undefined, { reason: 'why' }))
+    expect(error.message).toContain('reconcileKeys: the memory store cannot show or mend single entries')
+    await fixedOnce.close()
+  })
+})
+
+describe('by hand: what is written', () => {
+  test('a true result is kept for as long as createOnce keeps one, and no outcome is shown before there is one', async () => {
+    const { process, clock } = world()
+    const once = process({ keepMs: 5_000, tombstoneMs: 7_000, leaseMs: 1_000 })
+    await once.run('42', () => Promise.reject(new InDoubtError('no answer')), { keepMs: 9_000_000 }).catch(() => {})
+    await clock.advance(1_000)
+    expect(await once.get('42')).toMatchObject({ state: 'abandoned' })
+    expect(await once.get('42')).not.toHaveProperty('outcome')
+    await once.resolve('42', { failure: new TypeError('declined') }, 'the bank says so')
+    const nowMs = clock.now()
+    expect(await once.get('42')).toMatchObject({
+      state: 'settled',
+      leaseUntilMs: nowMs,
+      expiresAtMs: nowMs + 5_000,
+      forgottenAtMs: nowMs + 12_000,
+      outcome: { kind: 'failure', error: { name: 'FinalError', message: 'declined' } },
+    })
+  })
+
+  test.each<[message: string, call: (once: Once<MemoryStore, 'codec'>) => Promise<unknown>]>([
+    ['release: expected a reason, for the audit trail, got ""', (once) => once.release('42', '')],
+    ['forget: expected a reason, for the audit trail, got 5', (once) => once.forget('42', 5 as never)],
+    ['resolve: expected a reason', (once) => once.resolve('42', { value: 1 }, undefined as never)],
+    ['keep: expected a reason', (once) => once.keep('42', 5, ' ')],
+    ['keep: expected forMs to be a positive integer of milliseconds, got 0.5', (once) => once.keep('42', 0.5, 'why')],
+    ['resolve: expected { value } or { failure }', (once) => once.resolve('42', null as never, 'why')],
+    ['resolve: expected { value } or { failure }', (once) => once.resolve('42', 'value' as never, 'why')],
+    ['resolve: the value cannot be stored', (once) => once.resolve('42', { value: 5n }, 'why')],
+    ['expected id to be 1 to 255 bytes', (once) => once.get('')],
+  ])('what is wrong is refused by its name: %s', async (message, call) => {
+    expect((await failure(call(world().process()))).message).toContain(message)
+  })
+
+  test('each change is told, with what it was', async () => {
+    const heard: unknown[] = []
+    const listener = (event: unknown): void => void heard.push((event as { action: string }).action)
+    subscribe('onceonly:mended', listener)
+    const { process, clock } = world()
+    const once = process({ leaseMs: 1_000 })
+    for (const id of ['release', 'resolve', 'keep', 'forget']) {
+      await once.run(id, () => Promise.reject(new InDoubtError('no answer'))).catch(() => {})
+    }
+    await clock.advance(1_000)
+    await once.release('release', 'why')
+    await once.resolve('resolve', { value: 1 }, 'why')
+    await once.keep('keep', 5, 'why')
+    await once.forget('forget', 'why')
+    unsubscribe('onceonly:mended', listener)
+    expect(heard).toEqual(['release', 'resolve', 'keep', 'forget'])
+    expect((await once.store.audit(key('payments', 'keep'))).map(({ reason }) => reason)).toEqual(['why'])
   })
 })

@@ -18,6 +18,7 @@ import { readOnceOptions } from './settings.ts'
 import type { OnceOptions, RunOptions, Settings } from './settings.ts'
 import type { Began, Collector, Inspectable, Recoverable, StepLedger, Store, SyncTransactional } from './store.ts'
 import type { Storable, Stored, ValueKind } from './stored.ts'
+import { started } from './timed-call.ts'
 
 export type { Op, Result } from './call.ts'
 export type { FoundOutcome, OnceByHand, ShownEntry } from './once/by-hand.ts'
@@ -131,7 +132,8 @@ export function createOnce(options: OnceOptions): Once {
     store,
     scope,
     settings,
-    run: async (id, effect, runOptions = {}) => run(calls, calls.read('run', id, effect, runOptions), effect),
+    run: (id, effect, runOptions = noOptions) =>
+      started(() => run(calls, calls.read('run', id, effect, runOptions), effect)),
     ...createTransactions(calls),
     ...operations,
     ...createByHand(context, options, settings, () => operations.stepsInDoubt()),
@@ -142,3 +144,5 @@ export function createOnce(options: OnceOptions): Once {
     },
   }
 }
+
+const noOptions: RunOptions = {}

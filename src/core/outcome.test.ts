@@ -18,6 +18,9 @@ const failure = (message: string, data?: unknown): Outcome => ({
   error: new FinalError(message, data === undefined ? {} : { data }),
 })
 
+const nested = (bottom: unknown, levels: number): unknown =>
+  Array.from({ length: levels }).reduce<unknown>((inner) => [inner], bottom)
+
 /** Turns every byte, so that nothing of it can be read in the clear. */
 const turning: Codec = {
   encode: (each) => Buffer.from(JSON.stringify(each)).map((byte) => byte ^ 1),
@@ -35,6 +38,57 @@ test.each<[text: string, outcome: Outcome]>([
 ])('%j is what is stored, and what is read', (text, outcome) => {
   expect(stored(outcome)).toBe(text)
   expect(read(text)).toEqual(outcome)
+})
+
+// Each is a value whose copy could be something else than what JSON makes of it.
+test.each<[what: string, of: () => unknown]>([
+  ['a number below zero that is zero', () => [-0, { at: -0 }]],
+  ['a hole in an array', () => ({ at: [1, , 3] })], // oxlint-disable-line no-sparse-arrays
+  ['a member called __proto__', () => JSON.parse('{"__proto__":{"admin":true},"a":1}') as unknown],
+  ['an object without a prototype', () => Object.assign(Object.create(null) as object, { a: 1 })],
+  [
+    'a form of its own that is not enumerable',
+    () => Object.defineProperty({ a: 1 }, 'toJSON', { value: () => 'form' }),
+  ],
+  ['an array with a form of its own', () => Object.assign([1], { toJSON: () => 'form' })],
+  ['an array with a member beside its elements', () => Object.assign([1], { beside: 2 })],
+  ['members that are numbers, in another order', () => ({ b: 1, 2: 1, a: 1, 1: 1 })],
+  ['half a character', () => ({ '\ud800': '\udfff' })],
+  [
+    'a getter that returns another value each time',
+    () =>
+      ((count) => ({
+        get at() {
+          return count++
+        },
+      }))(0),
+  ],
+  ['a Date inside', () => ({ at: [new Date(0)] })],
+])('the first caller is given exactly what every replay is given: %s', (_what, of) => {
+  const { bytes, outcome } = encodeOutcome(value(of()), undefined)
+  const replayed = decodeOutcome(bytes, undefined, subject)
+  expect(outcome).toStrictEqual(replayed)
+  expect(JSON.stringify(outcome)).toBe(JSON.stringify(replayed))
+  expect(Buffer.from(bytes).toString()).toMatch(/^j/)
+})
+
+test('a member called __proto__ is stored, and stays a member', () => {
+  const text = '{"a":1,"__proto__":{"admin":true}}'
+  const { bytes, outcome } = encodeOutcome(value(JSON.parse(text)), undefined)
+  expect(Buffer.from(bytes).toString()).toBe(`j${text}`)
+  expect(outcome).not.toHaveProperty('value.admin')
+})
+
+test('what is stored of a value with a form of its own is that form', () => {
+  expect(stored(value(Object.defineProperty({ a: 1 }, 'toJSON', { value: () => 'form' })))).toBe('j"form"')
+  expect(stored(value([Object.assign([1], { toJSON: () => 'form' })]))).toBe('j["form"]')
+})
+
+test('the copy that the first caller is given is his own', () => {
+  const given = { list: [{ a: 1 }] }
+  const { outcome } = encodeOutcome(value(given), undefined)
+  given.list[0]!.a = 2
+  expect(outcome).toEqual(value({ list: [{ a: 1 }] }))
 })
 
 test.each<[version: number | 'any', mark: string]>([
@@ -68,6 +122,7 @@ test('a codec gets a failure with its message, and with data only where there ar
 
 test.each<[why: string, text: string]>([
   ['it was written with a codec, and none is given', 'c{}'],
+  ['it was written with a codec, and none is given', 'd{}'],
   ['it was written with a codec, and none is given', 'e{}'],
   ['it begins with byte none', ''],
   ['it begins with byte none', 'r1;'],
@@ -113,6 +168,8 @@ describe('a value that cannot be stored says what it is, where it stands and wha
     ['a BigInt cannot be stored as JSON; give a codec', 5n],
     ['a BigInt in "n" cannot be stored as JSON; give a codec', { n: 5n }],
     ['NaN in "n" cannot be stored as JSON: return null, or a string', { n: Number.NaN }],
+    ['NaN in "1" cannot be stored as JSON: return null, or a string', [1, Number.NaN]],
+    ['NaN in "n" cannot be stored as JSON: return null, or a string', nested({ n: Number.NaN }, 60)],
     ['-Infinity cannot be stored as JSON: return null, or a string', -Infinity],
     ['Infinity in "0" cannot be stored as JSON', [Object(Infinity)]],
     ['an invalid Date cannot be stored as JSON: return null, or a valid Date', new Date('soon')],
@@ -175,7 +232,7 @@ test.each<[name: string, value: unknown, text: string]>([
 })
 
 test('a deep value is stored whole', () => {
-  const deep = Array.from({ length: 300 }).reduce<unknown>((inner) => [inner], 'bottom')
+  const deep = nested('bottom', 300)
   expect(stored(value(deep))).toBe(`j${JSON.stringify(deep)}`)
 })
 
@@ -185,4 +242,42 @@ test('a throw that is stored keeps its message, and the error itself as the caus
   expect(failureOf('a text')).toMatchObject({ message: 'a text', cause: 'a text' })
   const final = new FinalError('as it is')
   expect(failureOf(final)).toBe(final)
+})
+
+test('a plain value is read once: what stands in it cannot be another the second time', () => {
+  const members = {
+    text: 'a',
+    yes: true,
+    none: null,
+    count: 5,
+    list: ['a', false, null, 1.5],
+    deep: { a: { b: ['c'] } },
+  }
+  const reads: string[] = []
+  const watched = Object.defineProperties(
+    {},
+    Object.fromEntries(
+      Object.entries(members).map(([name, member]) => [
+        name,
+        { enumerable: true, get: () => (reads.push(name), member) },
+      ]),
+    ),
+  )
+  const { bytes, outcome } = encodeOutcome(value(watched), undefined)
+  expect(reads).toEqual(Object.keys(members))
+  expect(Buffer.from(bytes).toString()).toBe(`j${JSON.stringify(members)}`)
+  expect(outcome).toEqual(value(members))
+})
+
+test('what cannot be stored is named by what it is, and a buffer by its own name', () => {
+  class Basket extends Map {}
+  const reasons = [new Basket(), new Float64Array(1), new DataView(new ArrayBuffer(1)), new SharedArrayBuffer(1)].map(
+    (each) => (encodeOutcome(value({ at: each }), undefined).outcome as { reason: string }).reason,
+  )
+  expect(reasons.map((reason) => reason.split(' cannot')[0])).toEqual([
+    'a Map in "at"',
+    'a Float64Array in "at"',
+    'a DataView in "at"',
+    'a SharedArrayBuffer in "at"',
+  ])
 })

@@ -132,13 +132,24 @@ export function readRunOptions(
   options: RunOptions,
 ): Settings {
   const { settings } = once
+  if (changesNothing(options, settings)) return settings
   checkGiven(what, options, runRules)
-  // Nearly every call gives a fingerprint and nothing else.
-  if (callNames.every((name) => options[name] === undefined || options[name] === settings[name])) return settings
   // The default deadline fits the lease of the call. One that the user chose is not moved by a longer lease.
   const fitting = Math.max(settings.attemptMs, (options.leaseMs ?? 0) * leasesPerAttempt)
   const attemptMs = once.options.attemptMs ?? fitting
   return { ...settings, attemptMs, ...given(options, callNames) }
+}
+
+/** Nearly every call gives a fingerprint and nothing else, or what holds anyway. */
+function changesNothing(options: RunOptions, settings: Settings): boolean {
+  if (typeof options !== 'object' || options === null || Array.isArray(options)) return false
+  for (const name in options) {
+    if (name === 'fingerprint') continue
+    const value = options[name as keyof CallOptions]
+    if (!Object.hasOwn(callRules, name) || (value !== undefined && value !== settings[name as keyof CallOptions]))
+      return false
+  }
+  return true
 }
 
 /** Undefined always means "not given": it must not hide a default. */

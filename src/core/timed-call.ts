@@ -1,6 +1,7 @@
 // Calls to a store, bounded in time and with errors of one kind. What a call that timed out did is unknown. `late` lets the
 // caller clean up when the store's reply comes after all.
 
+import { Limit } from './clock.ts'
 import type { Clock } from './clock.ts'
 import { OnceError } from './errors.ts'
 import type { ErrorCode } from './errors.ts'
@@ -25,17 +26,87 @@ export function callStore<T>(
   call: () => Promise<T>,
   late?: (answer: T) => void,
 ): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const fail = (cause: unknown): void => {
-      const error = cause instanceof OnceError ? cause : unavailable(calls, during, cause)
-      if (!sessionRefusals.includes(error.code)) {
-        publish('store-failed', key, { during, code: error.code, ...causeOf(error) })
-      }
-      if (isUnfit(error)) tellUnfit(calls, key, error)
-      reject(error)
+  return new StoreCall(calls, during, key, late).start(call)
+}
+
+/** The same with the store's errors as they are. */
+export function bounded<T>(calls: StoreCalls, call: () => Promise<T>, late?: (answer: T) => void): Promise<T> {
+  return new BoundedCall(calls, late).start(call)
+}
+
+/** One call. It is its own time limit, and one promise: every call of the library comes through here twice. */
+class BoundedCall<T> extends Limit {
+  protected readonly calls: StoreCalls
+  readonly #late: ((answer: T) => void) | undefined
+  #resolve!: (answer: T) => void
+  #reject!: (error: unknown) => void
+  #isOver = false
+
+  constructor(calls: StoreCalls, late: ((answer: T) => void) | undefined) {
+    super()
+    this.calls = calls
+    this.#late = late
+  }
+
+  start(call: () => Promise<T>, nowMs?: number): Promise<T> {
+    const told = new Promise<T>((resolve, reject) => {
+      this.#resolve = resolve
+      this.#reject = reject
+    })
+    this.set(this.calls.clock, this.calls.timeoutMs, nowMs)
+    started(call).then(
+      (answer) => this.#answered(answer),
+      (error: unknown) => this.#failed(error),
+    )
+    return told
+  }
+
+  passed(): void {
+    this.#isOver = true
+    this.#reject(this.errorFor(new Error(`no answer within ${this.calls.timeoutMs} ms`)))
+  }
+
+  #answered(answer: T): void {
+    this.cancel()
+    if (this.#isOver) this.late(answer)
+    else this.#resolve(answer)
+  }
+
+  #failed(cause: unknown): void {
+    this.cancel()
+    if (!this.#isOver) this.#reject(this.errorFor(cause))
+  }
+
+  /** The answer came after its caller was told that there is none. */
+  protected late(answer: T): void {
+    this.#late?.(answer)
+  }
+
+  /** The error that the caller gets. */
+  protected errorFor(cause: unknown): unknown {
+    return cause
+  }
+}
+
+/** A call whose failure is an OnceError, and is published. */
+export class StoreCall<T> extends BoundedCall<T> {
+  readonly #during: During
+  readonly #key: Key | undefined
+
+  constructor(calls: StoreCalls, during: During, key: Key | undefined, late?: (answer: T) => void) {
+    super(calls, late)
+    this.#during = during
+    this.#key = key
+  }
+
+  protected override errorFor(cause: unknown): OnceError {
+    const error = cause instanceof OnceError ? cause : unavailable(this.calls, this.#during, cause)
+    if (!sessionRefusals.includes(error.code)) {
+      publish('store-failed', this.#key, { during: this.#during, code: error.code, ...causeOf(error) })
     }
-    settleWithin(calls, call, { resolve, fail, late })
-  })
+    if (isUnfit(error)) tellUnfit(this.calls, this.#key, error)
+    return error
+  }
 }
 
 /** What the rules of a session refuse: the store has answered, and nothing failed. */
@@ -80,38 +151,6 @@ function tellUnfit(calls: StoreCalls, key: Key | undefined, error: OnceError): v
   })
 }
 
-/** The same with the store's errors as they are. */
-export function bounded<T>(calls: StoreCalls, call: () => Promise<T>, late?: (answer: T) => void): Promise<T> {
-  return new Promise((resolve, reject) => settleWithin(calls, call, { resolve, fail: reject, late }))
-}
-
-interface Told<T> {
-  resolve(answer: T): void
-  fail(error: unknown): void
-  late: ((answer: T) => void) | undefined
-}
-
-// Callbacks and one promise: every call of the library comes through here twice, and a chain of promises costs as much as the
-// rest of it.
-function settleWithin<T>({ clock, timeoutMs }: StoreCalls, call: () => Promise<T>, told: Told<T>): void {
-  let over = false
-  const cancel = clock.schedule(() => {
-    over = true
-    told.fail(new Error(`no answer within ${timeoutMs} ms`))
-  }, timeoutMs)
-  started(call).then(
-    (answer) => {
-      cancel()
-      if (over) told.late?.(answer)
-      else told.resolve(answer)
-    },
-    (error: unknown) => {
-      cancel()
-      if (!over) told.fail(error)
-    },
-  )
-}
-
 /** What throws synchronously is no different from what rejects. */
 export function started<T>(call: () => T | Promise<T>): Promise<T> {
   try {
@@ -129,9 +168,14 @@ function causeOf({ cause }: OnceError): { cause?: string } {
 
 function unavailable(calls: StoreCalls, during: During, cause: unknown): OnceError {
   const why = cause instanceof Error ? cause.message || cause.name : String(cause)
-  const notRun = during === 'claim' ? ' The effect was not run.' : ''
+  const isChange = changes.has(during)
+  const became = isChange ? ' It may have done it all the same.' : during === 'claim' ? ' The effect was not run.' : ''
   return new OnceError('STORE_UNAVAILABLE', {
-    message: `The ${calls.storeName} store did not answer (${during}): ${why}.${notRun} Check that the store is up and reachable.`,
+    message: `The ${calls.storeName} store did not answer (${during}): ${why}.${became} Check that the store is up and reachable.`,
+    executed: isChange ? 'unknown' : 'no',
     cause,
   })
 }
+
+/** What a caller asks the store to change, and is told of. The core's own writes are repeated or judged by token. */
+const changes: ReadonlySet<During> = new Set<During>(['mend', 'session'])

@@ -462,6 +462,18 @@ describe('the events of one call', () => {
   })
 })
 
+test('a takeover is told also to those who listen to nothing else', async () => {
+  const { clock, process } = world()
+  const once = process({ leaseMs: 1_000, waitMs: 0 })
+  const heard = vi.fn()
+  subscribe('onceonly:taken-over', heard)
+  await once.run('42', () => Promise.reject(new InDoubtError('no answer'))).catch(() => {})
+  await clock.advance(1_000)
+  await once.run('42', () => 'value')
+  unsubscribe('onceonly:taken-over', heard)
+  expect(heard.mock.calls.map(([event]) => event as object)).toMatchObject([{ attempt: 2 }])
+})
+
 test('a failure whose claim was lost is told as lost, with the failure as its cause', async () => {
   const { data, process } = world()
   const store: Store = { ...memoryStore({ data }), settle: async () => 'lost' }
@@ -477,4 +489,28 @@ test('an effect that hangs is in doubt when it is given up, and not released: it
   await clock.advance(3_000)
   expect(await hung).toBe('DEADLINE_PASSED')
   expect(await codeOf(once.run('42', () => 'second'))).toBe('IN_DOUBT')
+})
+
+test('a settle whose outcome the store itself does not know is asked again', async () => {
+  const { clock, data, process } = world()
+  const store = memoryStore({ data })
+  let calls = 0
+  const unsure: Store = {
+    ...store,
+    settle: (...args) =>
+      ++calls === 1
+        ? Promise.reject(new OnceError('OUTCOME_UNKNOWN', { message: 'a failover' }))
+        : store.settle(...args),
+  }
+  const settled = process({ store: unsure }).run('42', () => 'charged')
+  await clock.advance(1_000)
+  expect(await settled).toMatchObject({ value: 'charged', replayed: false })
+  expect(calls).toBe(2)
+})
+
+test('an attempt whose settle is refused as lost leaves no timer', async () => {
+  const { clock, data, process } = world()
+  const store: Store = { ...memoryStore({ data }), settle: async () => 'lost' }
+  expect(await codeOf(process({ store }).run('42', async () => 'first'))).toBe('CLAIM_LOST')
+  expect(clock.pending).toBe(0)
 })

@@ -5,13 +5,14 @@ import { backoffMs, backoffs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
 import type { Clock, Random } from '../clock.ts'
 import { startEffect } from './effect.ts'
-import type { Ended, Op, RunningEffect } from './effect.ts'
+import type { EffectHolder, Ended, Op, RunningEffect } from './effect.ts'
 import { OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
-import { startHeartbeat } from './heartbeat.ts'
+import { Heartbeat } from './heartbeat.ts'
+import type { HeartbeatHolder } from './heartbeat.ts'
 import { describeKey } from '../key.ts'
 import type { Settings } from '../settings.ts'
-import { callStore } from '../timed-call.ts'
+import { callStore, StoreCall } from '../timed-call.ts'
 import type { StoreCalls } from '../timed-call.ts'
 import type { Advanced, Change, Claim, Fenced, Retention, StepLedger, Store } from '../store.ts'
 
@@ -32,8 +33,8 @@ export interface RunContext {
 /** A key that this process holds: its lease is extended until the last write or `stop`. */
 export interface HeldKey {
   readonly claim: Claim
-  /** Run the effect under the lease and the attempt's deadline. Once at most. Never rejects. */
-  run(effect: (op: Op) => unknown): Promise<Ended>
+  /** Run the effect under the lease and the attempt's deadline. Once at most. Never throws and never rejects. */
+  run(effect: (op: Op) => unknown): Ended | Promise<Ended>
   /** `by` is the store unless the outcome is written together with something. */
   settle(outcome: Uint8Array, retention: Retention, by?: Pick<Store, 'settle'>): Promise<Fenced>
   release(how: 'open' | 'forget'): Promise<Fenced>
@@ -44,89 +45,106 @@ export interface HeldKey {
 }
 
 export function holdKey(context: RunContext, claim: Claim, settings: Settings): HeldKey {
-  const { clock, store } = context
-  const heldSinceMs = clock.elapsed()
-  let lost = false
-  let isLastWrite = false
-  const effect = effectOf(clock, claim, settings)
-  const learnLost = (): void => {
-    lost = true
-    publish('lost', claim.key, { attempt: claim.attempt, durationMs: clock.elapsed() - heldSinceMs })
+  return new LeasedKey(context, claim, settings)
+}
+
+/** One object for each held key, as every call makes one. It is what its heartbeat and its effect report to. */
+class LeasedKey implements HeldKey, HeartbeatHolder, EffectHolder {
+  readonly claim: Claim
+  readonly settings: Settings
+  readonly #context: RunContext
+  readonly #heldSinceMs: number
+  readonly #heartbeat: Heartbeat
+  #effect: RunningEffect | undefined
+  /** What lost its claim before it began does not begin. */
+  #aborted: OnceError | undefined
+  #isLost = false
+  #isLastWrite = false
+
+  constructor(context: RunContext, claim: Claim, settings: Settings) {
+    this.claim = claim
+    this.settings = settings
+    this.#context = context
+    this.#heldSinceMs = context.clock.elapsed()
+    this.#heartbeat = new Heartbeat(context, this, this.#heldSinceMs)
   }
-  const stopHeartbeat = startHeartbeat(context, claim, settings.leaseMs, (why) => {
+
+  run(effect: (op: Op) => unknown): Ended | Promise<Ended> {
+    if (this.#aborted) return { is: 'threw', thrown: this.#aborted }
+    this.#effect = startEffect(this.#context.clock, this, effect)
+    return this.#effect.ended
+  }
+
+  settle(outcome: Uint8Array, retention: Retention, by: Pick<Store, 'settle'> = this.#context.store): Promise<Fenced> {
+    return this.#writeLast('settle', () => by.settle(this.claim, outcome, retention))
+  }
+
+  release(how: 'open' | 'forget'): Promise<Fenced> {
+    return this.#writeLast('release', () => this.#context.store.release(this.claim, how))
+  }
+
+  advance(change: Change, ledger: StepLedger): Promise<Advanced> {
+    const call = (): Promise<Advanced> => ledger.advance(this.claim, change)
+    return change.becomes.to === 'running'
+      ? this.#write('advance', call, 'one of several')
+      : this.#writeLast('advance', call)
+  }
+
+  stop(): void {
+    this.#heartbeat.stop()
+  }
+
+  heartbeatEnded(why: 'lost' | 'silent'): void {
     // The store answers `lost` to a heartbeat that our own settle has overtaken. The settle itself knows better.
-    if (isLastWrite) return
-    if (why === 'lost') learnLost()
-    effect.abort(claimLost(claim, settings))
-  })
-
-  async function write<Result extends Advanced>(
-    during: Writing,
-    call: () => Promise<Result>,
-  ): Promise<Result | 'lost'> {
-    if (lost) return 'lost'
-    const beganMs = clock.elapsed()
-    let fenced: Result
-    try {
-      fenced = await callStore(context.storeCalls, during, claim.key, call)
-    } catch (error) {
-      fenced = await persist(context, claim, settings, { during, call, beganMs, error })
-    }
-    if (fenced === 'lost' && !lost) {
-      learnLost()
-      effect.abort(claimLost(claim, settings))
-    }
-    return fenced
+    if (this.#isLastWrite) return
+    if (why === 'lost') this.#learnLost()
+    this.#abort()
   }
 
-  async function writeLast<Result extends Advanced>(
-    during: Writing,
-    call: () => Promise<Result>,
-  ): Promise<Result | 'lost'> {
-    isLastWrite = true
-    try {
-      return await write(during, call)
-    } finally {
-      stopHeartbeat()
-    }
-  }
-
-  return {
-    claim,
+  onDeadline(): OnceError {
     // A heartbeat that outlives its handler would wedge the key.
-    run: (work) => effect.run(work, stopHeartbeat),
-    settle: (outcome, retention, by = store) => writeLast('settle', () => by.settle(claim, outcome, retention)),
-    release: (how) => writeLast('release', () => store.release(claim, how)),
-    advance: (change, ledger) =>
-      (change.becomes.to === 'running' ? write : writeLast)('advance', () => ledger.advance(claim, change)),
-    stop: stopHeartbeat,
+    this.stop()
+    return deadlinePassed(this.claim, this.settings)
   }
-}
 
-interface HeldEffect {
-  run(effect: (op: Op) => unknown, onDeadline: () => void): Promise<Ended>
-  abort(error: OnceError): void
-}
+  #writeLast<Result extends Advanced>(during: Writing, call: () => Promise<Result>): Promise<Result | 'lost'> {
+    this.#isLastWrite = true
+    return this.#write(during, call, 'last')
+  }
 
-/** The one effect of a held key. What lost its claim before it began does not begin. */
-function effectOf(clock: Clock, claim: Claim, settings: Settings): HeldEffect {
-  const { attemptMs, leaseMs } = settings
-  let running: RunningEffect | undefined
-  let aborted: OnceError | undefined
-  return {
-    run(effect, onDeadline) {
-      if (aborted) return Promise.resolve({ is: 'threw', thrown: aborted })
-      const deadline = (): OnceError => {
-        onDeadline()
-        return deadlinePassed(claim, settings)
+  async #write<Result extends Advanced>(
+    during: Writing,
+    call: () => Promise<Result>,
+    which: 'last' | 'one of several',
+  ): Promise<Result | 'lost'> {
+    try {
+      if (this.#isLost) return 'lost'
+      const beganMs = this.#context.clock.elapsed()
+      let fenced: Result
+      try {
+        fenced = await new StoreCall<Result>(this.#context.storeCalls, during, this.claim.key).start(call, beganMs)
+      } catch (error) {
+        fenced = await persist(this.#context, this.claim, this.settings, { during, call, beganMs, error })
       }
-      running = startEffect(clock, { claim, attemptMs, onDeadline: deadline, graceMs: leaseMs }, effect)
-      return running.ended
-    },
-    abort(error) {
-      aborted ??= error
-      running?.abort(error)
-    },
+      if (fenced === 'lost' && !this.#isLost) {
+        this.#learnLost()
+        this.#abort()
+      }
+      return fenced
+    } finally {
+      if (which === 'last') this.stop()
+    }
+  }
+
+  #learnLost(): void {
+    this.#isLost = true
+    const { key, attempt } = this.claim
+    publish('lost', key, { attempt, durationMs: this.#context.clock.elapsed() - this.#heldSinceMs })
+  }
+
+  #abort(): void {
+    this.#aborted ??= claimLost(this.claim, this.settings)
+    this.#effect?.abort(this.#aborted)
   }
 }
 

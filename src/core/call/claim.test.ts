@@ -5,6 +5,7 @@ import { describe, expect, test, vi } from 'vitest'
 import { memoryData, memoryStore } from '../../stores/memory.ts'
 import { manualClock } from '../../testing/manual-clock.ts'
 import type { Random } from '../clock.ts'
+import { OnceError } from '../errors.ts'
 import { createOnce } from '../once.ts'
 import type { OnceOptions } from '../settings.ts'
 import type { Store } from '../store.ts'
@@ -84,6 +85,63 @@ describe('a claim that nobody heard of', () => {
     await clock.advance(0)
     expect(closed).toHaveBeenCalledTimes(1)
     expect(releasedAtMs).toHaveLength(4)
+  })
+})
+
+describe('what is given back of a claim', () => {
+  interface Given {
+    readonly answer: () => ReturnType<Store['claim']>
+    readonly afterMs?: number
+  }
+
+  /** What was released of a call whose claim was answered so, and how its pauses were set. */
+  async function released({ answer, afterMs = 0 }: Given) {
+    const { clock, store, process } = world()
+    const given: unknown[] = []
+    const pauses: unknown[] = []
+    const mute: Store = {
+      ...store,
+      claim: async () => {
+        if (afterMs > 0) await new Promise<void>((resolve) => void clock.schedule(resolve, afterMs))
+        return answer()
+      },
+      release: async ({ attempt, fence, token, key }, how) => {
+        given.push({ attempt, fence, how, id: key.id, hasToken: token.length === 36 })
+        return 'lost'
+      },
+    }
+    const watched = {
+      ...clock,
+      now: () => clock.now(),
+      elapsed: () => clock.elapsed(),
+      schedule: (run: () => void, delayMs: number, how?: 'background') => {
+        if (how) pauses.push([delayMs, how])
+        return clock.schedule(run, delayMs)
+      },
+    }
+    const once = process({ store: mute, storeTimeoutMs: 1_000, clock: watched })
+    const failing = codeOf(once.run('42', () => 'never'))
+    await clock.advance(10_000)
+    return { code: await failing, given, pauses }
+  }
+  const unheard = { attempt: 0, fence: 0, how: 'forget', id: '42', hasToken: true }
+
+  test('is whatever its token holds, and no pause for it keeps the process alive', async () => {
+    const lost = await released({ answer: () => Promise.reject(new Error('ECONNRESET')) })
+    expect(lost).toEqual({ code: 'STORE_UNAVAILABLE', given: [unheard], pauses: [[0, 'background']] })
+  })
+
+  test('is nothing when the store refused it', async () => {
+    const unsafe = new OnceError('STORE_UNSAFE', { message: 'appendonly is off', retryable: true })
+    expect(await released({ answer: () => Promise.reject(unsafe) })).toMatchObject({ code: 'STORE_UNSAFE', given: [] })
+  })
+
+  test('is nothing more when a late answer is no grant', async () => {
+    const busy = await released({ answer: async () => ({ is: 'busy', retryAfterMs: 5 }), afterMs: 5_000 })
+    expect(busy).toMatchObject({ code: 'STORE_UNAVAILABLE', given: [unheard] })
+    const claim = { key: { scope: 'payments', id: '42' }, token: 't', attempt: 1, fence: 5 }
+    const granted = await released({ answer: async () => ({ is: 'granted', claim, how: 'fresh' }), afterMs: 5_000 })
+    expect(granted).toMatchObject({ code: 'STORE_UNAVAILABLE', given: [unheard, unheard] })
   })
 })
 
@@ -183,6 +241,8 @@ describe('a duplicate that waits', () => {
     const impatient = codeOf(once.run('42', () => 'never'))
     await clock.advance(1_000)
     await impatient
+    // One that does not wait has not waited.
+    await codeOf(once.run('42', () => 'never', { waitMs: 0 }))
     const patient = once.run('42', () => 'never', { waitMs: 10_000 })
     await clock.advance(300)
     work.resolve('first')

@@ -1,12 +1,13 @@
 // Runs an effect that holds a key: what it is given, its deadline, and how it ended. An effect that ignores its signal does
 // not hang its caller: one lease after the signal it is given up, though its code cannot be stopped.
 
+import { Limit } from '../clock.ts'
 import type { Clock } from '../clock.ts'
 import type { OnceError } from '../errors.ts'
 import { deriveKey } from '../key.ts'
 import type { Key } from '../key.ts'
+import type { Settings } from '../settings.ts'
 import type { Claim } from '../store.ts'
-import { started } from '../timed-call.ts'
 
 /** What an effect is given. */
 export interface Op {
@@ -26,23 +27,22 @@ export type Ended =
   | { readonly is: 'threw'; readonly thrown: unknown }
   | { readonly is: 'hung'; readonly thrown: OnceError }
 
-export interface EffectOptions {
+/** What holds the key of an effect. */
+export interface EffectHolder {
   readonly claim: Claim
-  /** The signal aborts this long after the start, with what `onDeadline` returns. */
-  readonly attemptMs: number
+  /** The signal aborts `attemptMs` after the start. The effect may go on for a lease after its signal aborted. */
+  readonly settings: Pick<Settings, 'attemptMs' | 'leaseMs'>
+  /** Returns what the signal aborts with. */
   onDeadline(): OnceError
-  /** How long the effect may go on after its signal aborted. */
-  readonly graceMs: number
 }
 
-export interface RunningEffect {
-  readonly ended: Promise<Ended>
-  /** Abort the signal, for a reason other than the deadline. */
-  abort(error: OnceError): void
+/** A signal is made when it is asked for: most effects never do, and a signal costs as much as the rest of a call. */
+interface HasSignal {
+  signal(): AbortSignal
 }
 
 export function createOp(claim: Claim, signal: () => AbortSignal): Op {
-  return new EffectOp(claim, signal)
+  return new EffectOp(claim, { signal })
 }
 
 /** A class for its getter: one in an object literal is made anew for every call, which costs more than all the rest. */
@@ -51,49 +51,101 @@ class EffectOp implements Op {
   readonly attempt: number
   readonly token: string
   readonly fence: number
-  readonly keyFor: (name: string) => string
-  readonly #signal: () => AbortSignal
+  readonly #running: HasSignal
 
-  constructor(claim: Claim, signal: () => AbortSignal) {
-    this.key = claim.key
-    this.attempt = claim.attempt
-    this.token = claim.token
-    this.fence = claim.fence
-    this.keyFor = (name) => deriveKey(claim.key, name)
-    this.#signal = signal
+  constructor({ key, attempt, token, fence }: Claim, running: HasSignal) {
+    this.key = key
+    this.attempt = attempt
+    this.token = token
+    this.fence = fence
+    this.#running = running
   }
 
-  // Made when it is asked for: most effects never do, and a signal costs as much as the rest of a call.
   get signal(): AbortSignal {
-    return this.#signal()
+    return this.#running.signal()
+  }
+
+  /** A function that needs no `this`: effects take it out of its op. */
+  get keyFor(): (name: string) => string {
+    return (name) => deriveKey(this.key, name)
   }
 }
 
-export function startEffect(clock: Clock, options: EffectOptions, effect: (op: Op) => unknown): RunningEffect {
-  const ended = Promise.withResolvers<Ended>()
-  let controller: AbortController | undefined
-  let aborted: OnceError | undefined
-  let cancelTimer = clock.schedule(() => abort(options.onDeadline()), options.attemptMs)
+export function startEffect(clock: Clock, holder: EffectHolder, effect: (op: Op) => unknown): RunningEffect {
+  return new RunningEffect(clock, holder, effect)
+}
 
-  const signal = (): AbortSignal => {
-    controller ??= new AbortController()
-    if (aborted) controller.abort(aborted)
-    return controller.signal
+/** An effect, with the limit that ends it: first its deadline, then the grace after its signal aborted. */
+export class RunningEffect extends Limit implements HasSignal {
+  /** What returns no promise has ended at once. */
+  readonly ended: Ended | Promise<Ended>
+  readonly #clock: Clock
+  readonly #holder: EffectHolder
+  #controller: AbortController | undefined
+  #aborted: OnceError | undefined
+  /** Of an effect that did not end at once. */
+  #tell: ((how: Ended) => void) | undefined
+  #hasEnded = false
+
+  constructor(clock: Clock, holder: EffectHolder, effect: (op: Op) => unknown) {
+    super()
+    this.#clock = clock
+    this.#holder = holder
+    this.set(clock, holder.settings.attemptMs)
+    this.ended = this.#start(effect)
   }
-  const abort = (error: OnceError): void => {
-    if (aborted) return
-    aborted = error
-    cancelTimer()
-    cancelTimer = clock.schedule(() => ended.resolve({ is: 'hung', thrown: error }), options.graceMs)
-    controller?.abort(error)
+
+  signal(): AbortSignal {
+    this.#controller ??= new AbortController()
+    if (this.#aborted) this.#controller.abort(this.#aborted)
+    return this.#controller.signal
   }
-  const end = (how: Ended): void => {
-    cancelTimer()
-    ended.resolve(how)
+
+  /** Abort the signal, for a reason other than the deadline. */
+  abort(error: OnceError): void {
+    if (this.#aborted) return
+    this.#aborted = error
+    if (!this.#hasEnded) {
+      this.cancel()
+      this.set(this.#clock, this.#holder.settings.leaseMs)
+    }
+    this.#controller?.abort(error)
   }
-  started(() => effect(createOp(options.claim, signal))).then(
-    (value) => end({ is: 'returned', value }),
-    (thrown: unknown) => end({ is: 'threw', thrown }),
-  )
-  return { ended: ended.promise, abort }
+
+  passed(): void {
+    if (this.#aborted) this.#tell!(this.#end({ is: 'hung', thrown: this.#aborted }))
+    else this.abort(this.#holder.onDeadline())
+  }
+
+  #start(effect: (op: Op) => unknown): Ended | Promise<Ended> {
+    let returned: unknown
+    try {
+      returned = effect(new EffectOp(this.#holder.claim, this))
+    } catch (thrown) {
+      return this.#end({ is: 'threw', thrown })
+    }
+    if (!isThenable(returned)) return this.#end({ is: 'returned', value: returned })
+    return new Promise((tell) => {
+      this.#tell = tell
+      Promise.resolve(returned).then(
+        (value) => tell(this.#end({ is: 'returned', value })),
+        (thrown: unknown) => tell(this.#end({ is: 'threw', thrown })),
+      )
+    })
+  }
+
+  #end(how: Ended): Ended {
+    this.#hasEnded = true
+    this.cancel()
+    return how
+  }
+}
+
+/** What `await` would wait for: a promise, or a query builder. */
+export function isThenable(value: unknown): value is PromiseLike<unknown> {
+  return isObject(value) && typeof (value as { readonly then?: unknown }).then === 'function'
+}
+
+export function isObject(value: unknown): value is object {
+  return (typeof value === 'object' && value !== null) || typeof value === 'function'
 }

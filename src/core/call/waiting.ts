@@ -21,6 +21,7 @@ export interface WaitRequest<A extends WithVerdict> {
 export interface Waiting {
   /** Resolves to a verdict that is not `busy`, or to undefined when the time has passed. */
   wait<A extends WithVerdict>(request: WaitRequest<A>): Promise<A | undefined>
+  isAnyWaiting(): boolean
   /** Something ended here: ask at once. */
   wake(group: string): void
 }
@@ -98,9 +99,7 @@ export function createWaiting(clock: Clock, random: Random): Waiting {
 
   return {
     wait,
-    wake(name) {
-      // Mostly no caller waits, and to look up a name that was just put together costs more than all the rest.
-      if (groups.size > 0) groups.get(name)?.wake.abort()
-    },
+    isAnyWaiting: () => groups.size > 0,
+    wake: (name) => groups.get(name)?.wake.abort(),
   }
 }

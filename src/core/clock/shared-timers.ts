@@ -13,27 +13,42 @@ export function isShared(delayMs: number): boolean {
 
 const lists = new Map<number, LimitList>()
 
-/** Calls `run` after `delayMs`. The returned function cancels. */
-export function scheduleShared(run: () => void, delayMs: number): () => void {
+export function sharedList(delayMs: number): LimitList {
   let list = lists.get(delayMs)
   if (!list) lists.set(delayMs, (list = new LimitList(delayMs)))
-  const limit = list.add(run)
+  return list
+}
+
+/** Calls `run` after `delayMs`. The returned function cancels. */
+export function scheduleShared(run: () => void, delayMs: number): () => void {
+  const list = sharedList(delayMs)
+  const limit = { passed: run, ...notListed }
+  list.add(limit)
   return () => list.remove(limit)
 }
 
-interface Limit {
-  readonly run: () => void
-  readonly dueMs: number
-  before: Limit | undefined
-  after: Limit | undefined
+/** What stands in a list. It is its own element: a call of the library sets several limits, and each object for them counts. */
+export interface Listed {
+  /** Its time has passed. It is in no list any more. */
+  passed(): void
+  dueMs: number
+  before: Listed | undefined
+  after: Listed | undefined
   isSet: boolean
 }
 
+export const notListed: Readonly<Omit<Listed, 'passed'>> = {
+  dueMs: 0,
+  before: undefined,
+  after: undefined,
+  isSet: false,
+}
+
 /** A class for speed: every call of the library comes through here several times. */
-class LimitList {
+export class LimitList {
   readonly #delayMs: number
-  #first: Limit | undefined
-  #last: Limit | undefined
+  #first: Listed | undefined
+  #last: Listed | undefined
   #timer: NodeJS.Timeout
 
   constructor(delayMs: number) {
@@ -41,15 +56,12 @@ class LimitList {
     this.#timer = setTimeout(() => this.#fire(), delayMs)
   }
 
-  add(run: () => void): Limit {
+  add(limit: Listed, nowMs: number = performance.now()): void {
     const last = this.#last
-    const limit: Limit = {
-      run,
-      dueMs: performance.now() + this.#delayMs,
-      before: last,
-      after: undefined,
-      isSet: true,
-    }
+    limit.dueMs = nowMs + this.#delayMs
+    limit.before = last
+    limit.after = undefined
+    limit.isSet = true
     this.#last = limit
     if (last) last.after = limit
     else {
@@ -57,10 +69,9 @@ class LimitList {
       // Only a limit that is set keeps the process alive.
       this.#timer.ref()
     }
-    return limit
   }
 
-  remove(limit: Limit): void {
+  remove(limit: Listed): void {
     if (!limit.isSet) return
     limit.isSet = false
     const { before, after } = limit
@@ -77,7 +88,7 @@ class LimitList {
       // Node fires a timer up to a millisecond early.
       for (let limit = this.#first; limit && limit.dueMs <= nowMs + 1; limit = this.#first) {
         this.remove(limit)
-        limit.run()
+        limit.passed()
       }
     } finally {
       if (!this.#first) lists.delete(this.#delayMs)

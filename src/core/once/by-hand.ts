@@ -100,9 +100,10 @@ export function createByHand(
     what: string,
     id: string | Key,
     look: (store: Inspectable, key: Key) => Promise<Entry | undefined>,
+    during: 'inspect' | 'mend' = 'inspect',
   ): Promise<ShownEntry | undefined> {
     const subject = keyFrom(scope, id)
-    const entry = await callStore(storeCalls, 'inspect', subject, () => look(inspectable(store, what), subject))
+    const entry = await callStore(storeCalls, during, subject, () => look(inspectable(store, what), subject))
     return entry && shown(entry, codec)
   }
 
@@ -112,7 +113,7 @@ export function createByHand(
     if (expected !== undefined) {
       throw invalidArgument(`${name}: expected ${expected}, got ${JSON.stringify(reason)}`)
     }
-    const entry = await inspect(name, id, (inspected, subject) => inspected.mend(subject, action, reason))
+    const entry = await inspect(name, id, (inspected, subject) => inspected.mend(subject, action, reason), 'mend')
     if (entry && canMend(name, entry.state)) publish('mended', entry.key, { action: name })
     return entry
   }

@@ -2,7 +2,7 @@
 // anything is changed.
 
 import { systemRandom } from '../clock.ts'
-import { invalidArgument, OnceError } from '../errors.ts'
+import { asNotBegun, invalidArgument, OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
 import { fingerprint } from '../fingerprint.ts'
 import { checkKey, describeKey } from '../key.ts'
@@ -37,6 +37,14 @@ export async function onRecord(
   change: () => Promise<boolean>,
 ): Promise<boolean> {
   const key = checkKey(subject)
+  const why = 'The reason could not be put on record, so nothing was changed.'
+  await note(store, key, `${what}: ${reason}`).catch((cause: unknown) => Promise.reject(asNotBegun(cause, why)))
+  if (!(await change())) return false
+  publish('mended', key, { action: what })
+  return true
+}
+
+async function note(store: Store & Partial<Inspectable>, key: Key, reason: string): Promise<void> {
   const verdict = await store.claim(key, {
     token: systemRandom.uuid(),
     fingerprint: fingerprint(systemRandom.uuid()),
@@ -51,10 +59,7 @@ export async function onRecord(
       message: `The store has an entry of ${describeKey(key)} at this moment: nothing was changed. Try again in a minute.`,
     })
   }
-  await store.mend(key, 'forget', `${what}: ${reason}`)
-  if (!(await change())) return false
-  publish('mended', key, { action: what })
-  return true
+  await store.mend(key, 'forget', reason)
 }
 
 export function checkRecordedReason(call: string, reason: unknown): void {

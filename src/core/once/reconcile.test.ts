@@ -80,10 +80,52 @@ describe('what is in doubt', () => {
     ])
   })
 
-  test('the walk ends with the last tenant', async () => {
+  test('an operation whose process died is told by its step only, and no other key is asked for records', async () => {
+    const here = world()
+    const mail = here.once.operation('mail', { attemptMs: 1_000, leaseMs: 1_000 }, (op) =>
+      op.step('send', () => new Promise<string>(() => {})),
+    )
+    const died = mail.run('m', 1).catch(() => undefined)
+    await here.clock.advance(10_000)
+    await died
+    await leaveInDoubt(here, 'plain', { scope: 'shop/acme', id: 'k' }, { scope: 'other/shop/operations/', id: 'k' })
+    const asked: string[] = []
+    const ledger = here.store.ledger.bind(here.store)
+    here.store.ledger = (key) => {
+      asked.push(key.scope)
+      return ledger(key)
+    }
+    expect(await here.once.get({ scope: 'shop/operations/mail', id: 'm' })).toMatchObject({ state: 'abandoned' })
+    expect(await doubtsOf(here.once)).toEqual([
+      {
+        key: { scope: 'shop/operations/mail', id: 'm' },
+        operation: 'mail',
+        step: 'send',
+        attempt: 1,
+        sinceAtMs: expect.any(Number) as number,
+        parked: false,
+      },
+      {
+        key: { scope: 'shop', id: 'plain' },
+        attempt: 1,
+        sinceAtMs: expect.any(Number) as number,
+        parked: false,
+      },
+      {
+        key: { scope: 'shop/acme', id: 'k' },
+        tenant: 'acme',
+        attempt: 1,
+        sinceAtMs: expect.any(Number) as number,
+        parked: false,
+      },
+    ])
+    expect(asked).toEqual(['shop/operations/mail', 'shop/operations/mail'])
+  })
+
+  test.each(['shopping', 't'])('the walk ends with the last tenant, before %s', async (scope) => {
     const here = world()
     await leaveInDoubt(here, { scope: 'shop/acme', id: 'k' })
-    await leaveInDoubt(here, ...Array.from({ length: 300 }, (_, at) => ({ scope: 'shopping', id: `k${at}` })))
+    await leaveInDoubt(here, ...Array.from({ length: 300 }, (_, at) => ({ scope, id: `k${at}` })))
     const list = here.store.list.bind(here.store)
     let pages = 0
     here.store.list = (filter) => {
@@ -243,6 +285,58 @@ describe('reconciling keys', () => {
     })
     expect(most).toBe(3)
     expect(await here.once.reconcileKeys(decide, { ...because, limit: 10 })).toMatchObject({ left: 10, more: false })
+  })
+
+  test('eight are asked about at once, and a thousand at the most, unless it is said otherwise', async () => {
+    const here = world()
+    await leaveInDoubt(here, ...Array.from({ length: 1_001 }, (_, at) => `k${at}`))
+    let [underWay, most] = [0, 0]
+    const report = await here.once.reconcileKeys(async () => {
+      most = Math.max(most, ++underWay)
+      await Promise.resolve()
+      underWay--
+      return undefined
+    }, because)
+    expect(report).toEqual({ resolved: 0, released: 0, kept: 0, left: 1_000, passed: 0, failed: [], more: true })
+    expect(most).toBe(8)
+  })
+
+  test('a process that dies after it took the key leaves it in doubt again half a minute later, as it was', async () => {
+    const here = world()
+    const { store, clock } = here
+    const once = createOnce({ store, clock, scope: 'shop', sweepEveryMs: false, version: 7 })
+    await once.run('k', lost, { fingerprint: 'f', keepMs: 5_000_000, tombstoneMs: 6_000_000 }).catch(() => undefined)
+    await clock.advance(30_000)
+    const before = (await store.show({ scope: 'shop', id: 'k' }))!
+    store.mend = () => Promise.reject(new Error('the process died'))
+    const report = await once.reconcileKeys(async () => 'release', because)
+    expect(report.failed).toMatchObject([{ doubt: { attempt: 1 }, error: { code: 'STORE_UNAVAILABLE' } }])
+    expect(await store.show(before.key)).toMatchObject({
+      state: 'running',
+      attempt: 2,
+      version: 7,
+      fingerprint: before.fingerprint,
+      leaseUntilMs: clock.now() + 30_000,
+      expiresAtMs: clock.now() + 30_000 + 5_000_000,
+      forgottenAtMs: clock.now() + 30_000 + 11_000_000,
+    })
+  })
+
+  test('what is changed is told, and what is left or passed over is not', async () => {
+    const here = world()
+    await leaveInDoubt(here, 'resolve', 'release', 'keep', 'left')
+    const heard = new Set<string>()
+    const listener = (event: unknown): void => void heard.add((event as { action: string }).action)
+    subscribe('onceonly:mended', listener)
+    await here.once.reconcileKeys(
+      async ({ key: { id } }) =>
+        id === 'resolve' ? { value: 1 } : id === 'release' ? 'release' : id === 'keep' ? { keepMs: 5 } : undefined,
+      because,
+    )
+    unsubscribe('onceonly:mended', listener)
+    expect(heard).toEqual(new Set(['resolve', 'release', 'keep']))
+    // Nothing was taken over for a key that is only kept.
+    expect(await here.once.get('keep')).toMatchObject({ state: 'abandoned', attempt: 1 })
   })
 
   test('without a reason, or with an unknown option, nothing is asked', async () => {

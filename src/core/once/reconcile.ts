@@ -131,14 +131,13 @@ async function carryOut(
   if (decision === undefined) return 'left'
   const { context, store } = given
   const { key } = doubt
-  const ask = <T>(question: () => Promise<T>): Promise<T> => callStore(context.storeCalls, 'inspect', key, question)
-  const entry = await ask(() => store.show(key))
+  const entry = await callStore(context.storeCalls, 'inspect', key, () => store.show(key))
   if (entry?.state !== 'abandoned' || entry.attempt !== doubt.attempt) return 'passed'
   const mending = mendingOf(given, decision, entry)
   const name = mendingName(mending)
   // Nothing is fenced off by keeping a key, so nothing has to be held for it.
   if (name !== 'keep' && !(await holds(context, entry))) return 'passed'
-  await ask(() => store.mend(key, mending, reason))
+  await callStore(context.storeCalls, 'mend', key, () => store.mend(key, mending, reason))
   publish('mended', key, { action: name })
   return ends[name]
 }

@@ -1,40 +1,51 @@
 // One call of `once.run`: claim the key, hold it while the effect runs, and settle or release it by how the effect ended. The
 // caller gets a result only after the outcome is settled.
 
-import { byLease, claim, claimLost, holdKey, stillHeld, valueOf } from '../call.ts'
+import { ask, byLease, claimLost, holdKey, isWaitedFor, mayHaveEnded, stillHeld, valueOf, waitForKey } from '../call.ts'
 import type { Call, Calls, Ended, HeldKey, Op, Result } from '../call.ts'
 import { FinalError, InDoubtError, NotBegunError, OnceError } from '../errors.ts'
-import { publish } from '../events.ts'
+import { isHeard, publish } from '../events.ts'
+import type { Key } from '../key.ts'
 import { failureOf } from '../outcome.ts'
 import type { Outcome } from '../outcome.ts'
 import type { Settings } from '../settings.ts'
-import type { Store } from '../store.ts'
+import type { Store, Verdict } from '../store.ts'
 
 export async function run<T>(
   calls: Calls,
   call: Call,
   effect: (op: Op) => T | Promise<T>,
-  plan: (ended: Ended) => EndPlan = (ended) => planFor(ended, call.settings),
+  plan: (ended: Ended, settings: Settings) => EndPlan = planFor,
 ): Promise<Result<T>> {
   const { context } = calls
-  const { clock, store } = context
+  const { clock } = context
   const startedMs = clock.elapsed()
-  const asking = byLease(context, call.key, (request) => store.claim(call.key, request))
-  const { verdict, askedMs } = await claim(calls, call, asking)
+  let verdict = await ask(calls, call, claiming, startedMs)
+  let askedMs = startedMs
+  if (isWaitedFor(call, verdict)) {
+    const later = await waitForKey(calls, call, claiming)
+    if (later) ({ verdict, askedMs } = later)
+  }
   if (verdict.is !== 'granted') return calls.answer(call, verdict, startedMs)
-  const { attempt } = verdict.claim
-  publish('claimed', call.key, { attempt, how: verdict.how, durationMs: clock.elapsed() - startedMs })
-  if (verdict.how === 'taken-over') publish('taken-over', call.key, { attempt })
-  await stillHeld(context, verdict.claim, call.settings, askedMs)
+  if (isHeard('claimed') || verdict.how === 'taken-over') tellClaimed(call.key, verdict, clock.elapsed() - startedMs)
+  if (mayHaveEnded(context, call.settings, askedMs)) await stillHeld(context, verdict.claim, call.settings, askedMs)
   const held = holdKey(context, verdict.claim, call.settings)
   try {
-    const end = plan(await held.run(effect))
+    const end = plan(await held.run(effect), call.settings)
     if (end.do === 'settle') return await settle(calls, call, held, end)
     throw await release(calls, call, held, end)
   } finally {
     held.stop()
     calls.wake(call)
   }
+}
+
+const claiming = byLease(({ store }, key, request) => store.claim(key, request))
+
+export function tellClaimed(key: Key, { claim, how }: Verdict & { is: 'granted' }, durationMs: number): void {
+  const { attempt } = claim
+  publish('claimed', key, { attempt, how, durationMs })
+  if (how === 'taken-over') publish('taken-over', key, { attempt })
 }
 
 /** What to do with the key, now that the effect has ended. */
@@ -90,7 +101,9 @@ async function settle<T>(
   }
   if (fenced === 'lost') throw claimLost(held.claim, call.settings, { cause: plan.thrown })
   const { outcome } = stored
-  publish('settled', call.key, { attempt, kind: outcome.kind, durationMs: clock.elapsed() - startedMs })
+  if (isHeard('settled')) {
+    publish('settled', call.key, { attempt, kind: outcome.kind, durationMs: clock.elapsed() - startedMs })
+  }
   if (outcome.kind === 'failure') throw plan.thrown
   return { value: valueOf(call.key, outcome) as T, replayed: false, attempt }
 }

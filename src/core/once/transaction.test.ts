@@ -316,6 +316,58 @@ describe('once.within', () => {
     database.close()
   })
 
+  test('runSync takes back what threw, stores what is final without its writes, and refuses what cannot be stored', async () => {
+    const database = new DatabaseSync(path)
+    database.exec('begin immediate')
+    const inside = once.within(database)
+    const after = (what: () => unknown) => (): string => {
+      charge(database)
+      return what() as string
+    }
+    const throwing = (error: Error) => (): never => {
+      throw error
+    }
+    expect(() => inside.runSync('threw', after(throwing(new Error('down'))))).toThrow('down')
+    expect(() => inside.runSync('final', after(throwing(new FinalError('declined'))))).toThrow('declined')
+    expect(() =>
+      inside.runSync(
+        'unstorable',
+        after(() => Number.NaN),
+      ),
+    ).toThrow(expect.objectContaining({ code: 'OUTCOME_NOT_STORED', executed: 'no' }))
+    expect(inside.runSync('asked', (op) => [op.attempt, op.key.id, op.signal.aborted])).toMatchObject({
+      value: [1, 'asked', false],
+    })
+    expect(() => inside.runSync('asked', () => 1, { fingerprint: 1 })).toThrow(
+      expect.objectContaining({ code: 'MISMATCH' }),
+    )
+    database.exec('commit')
+    expect(charges()).toBe(0)
+    expect([await once.get('threw'), await once.get('unstorable')]).toEqual([undefined, undefined])
+    await expect(once.run('final', () => 'never')).rejects.toThrow('declined')
+    database.close()
+  })
+
+  test('runSync says that a claim is lost, and never lets a promise that it refuses be an unhandled rejection', async () => {
+    const lost: SqliteStore = {
+      ...store,
+      withinSync: (tx) => ({ ...store.withinSync(tx), settle: () => 'lost' }),
+    }
+    const database = new DatabaseSync(path)
+    database.exec('begin immediate')
+    const inside = createOnce({ store: lost, scope: 'payments', sweepEveryMs: false }).within(database)
+    expect(() => inside.runSync('1', () => 1)).toThrow(expect.objectContaining({ code: 'CLAIM_LOST', executed: 'no' }))
+    const unhandled = vi.fn()
+    process.on('unhandledRejection', unhandled)
+    const rejecting = (() => Promise.reject(new Error('too late'))) as unknown as () => string
+    expect(() => once.within(database).runSync('2', rejecting)).toThrow('returned a promise')
+    await new Promise(setImmediate)
+    process.off('unhandledRejection', unhandled)
+    expect(unhandled).not.toHaveBeenCalled()
+    database.exec('rollback')
+    database.close()
+  })
+
   test('runSync refuses a query builder, which begins only when somebody awaits it', () => {
     const database = new Database(path)
     database.pragma('synchronous = full')
@@ -377,7 +429,7 @@ describe('once.within', () => {
 
   test('a transaction that asks for its own key once more with runSync is told that the key is in flight', async () => {
     const nested = once.transaction('j', (tx) => once.within(tx).runSync('j', () => 'inner'))
-    expect(await failure(nested)).toMatchObject({ code: 'IN_FLIGHT' })
+    expect(await failure(nested)).toMatchObject({ code: 'IN_FLIGHT', retryAfterMs: 0 })
   })
 
   test('a transaction that asks for its own key once more is told that the key is in flight', async () => {

@@ -1,7 +1,7 @@
 // Effect and record in one transaction: the strongest form. There is no lease and no heartbeat here: the database keeps
 // others away while the transaction is open, and a crash takes effect and claim back together.
 
-import { claim, createOp, startEffect, undoneAsNotStored, valueOf } from '../call.ts'
+import { claim, createOp, isObject, isThenable, startEffect, undoneAsNotStored, valueOf } from '../call.ts'
 import type { Asking, Call, Calls, Ended, Op, Result, RunContext } from '../call.ts'
 import { collecting, isCollecting } from './collecting.ts'
 import { backoffMs, countedBackoffs } from '../backoff.ts'
@@ -131,7 +131,7 @@ async function tryTransaction<T, Tx>(
 ): Promise<Result<T>> {
   const { context } = calls
   const startedMs = context.clock.elapsed()
-  const { verdict, answer } = await claim(calls, call, beginning(context, call, store))
+  const { verdict, answer } = await claim(calls, call, beginning(store))
   if (verdict.is !== 'granted') return calls.answer(call, verdict, startedMs)
   const granted = answer?.granted
   if (!granted) throw new Error(`Bug! The ${context.store.name} store granted a transaction without giving it.`)
@@ -162,10 +162,10 @@ async function tryTransaction<T, Tx>(
 }
 
 /** A transaction that began too late is rolled back. One whose reply was lost ends with its connection. */
-function beginning<Tx>(context: RunContext, call: Call, store: Transactional<Tx>): Asking<Began<Tx>> {
+function beginning<Tx>(store: Transactional<Tx>): Asking<Began<Tx>> {
   return {
-    ask: (request) => store.begin(call.key, request),
-    disown: async (_request, late) => {
+    ask: (_context, key, request) => store.begin(key, request),
+    disown: async (context, _key, _request, late) => {
       if (late?.granted) await rollBack(context, late.granted, 'rollback')
     },
   }
@@ -218,15 +218,15 @@ async function commit(
 }
 
 async function runEffect(context: RunContext, call: Call, claim: Claim, effect: (op: Op) => unknown): Promise<Ended> {
-  const { attemptMs, leaseMs } = call.settings
+  const { settings } = call
   const onDeadline = (): OnceError =>
     new OnceError('DEADLINE_PASSED', {
       executed: 'no',
       message:
-        `The transaction for ${describeKey(call.key)} did not end within its attemptMs of ${attemptMs} and was rolled back. ` +
+        `The transaction for ${describeKey(call.key)} did not end within its attemptMs of ${settings.attemptMs} and was rolled back. ` +
         'Raise attemptMs, or end the effect when op.signal aborts.',
     })
-  return startEffect(context.clock, { claim, attemptMs, onDeadline, graceMs: leaseMs }, effect).ended
+  return startEffect(context.clock, { claim, settings, onDeadline }, effect).ended
 }
 
 /** What is to be committed. Undefined when all of it is to be taken back. In a transaction nothing is ever in doubt. */
@@ -246,10 +246,6 @@ const heldBy = new WeakMap<object, string>()
 
 function isHeldBy(tx: unknown, key: Key): boolean {
   return isObject(tx) && heldBy.get(tx) === keyString(key)
-}
-
-function isObject(value: unknown): value is object {
-  return (typeof value === 'object' && value !== null) || typeof value === 'function'
 }
 
 /** The transactions in which an effect of `within(tx)` runs now. */
@@ -342,10 +338,6 @@ function endSync(effect: () => unknown, key: Key): Ended {
   } catch (thrown) {
     return { is: 'threw', thrown }
   }
-}
-
-function isThenable(value: unknown): boolean {
-  return isObject(value) && typeof (value as { readonly then?: unknown }).then === 'function'
 }
 
 function transactional(store: Store, what: string): Transactional<unknown> {

@@ -105,10 +105,10 @@ export async function enlist(context: OperationContext, call: OperationCall): Pr
 }
 
 export function askFor(
-  { runtime, calls, store }: OperationContext,
+  { calls, store }: OperationContext,
   call: OperationCall,
 ): Promise<{ readonly verdict: Verdict; readonly askedMs: number }> {
-  const enlisting = byLease(runtime, call.key, (request) => store.enlist(call.key, request))
+  const enlisting = byLease((_context, key, request) => store.enlist(key, request))
   return claim(calls, call, enlisting)
 }
 
@@ -289,7 +289,7 @@ export function readLedger(context: OperationContext, subject: Key): Promise<Led
 
 export function inStore<T>(
   context: OperationContext,
-  during: 'recover' | 'inspect' | 'release',
+  during: 'recover' | 'inspect' | 'mend' | 'release',
   subject: Key,
   ask: () => Promise<T>,
 ): Promise<T> {

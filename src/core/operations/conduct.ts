@@ -15,6 +15,7 @@ import type { AnyOperationOp } from './step.ts'
 import { isPastPivot } from './steps.ts'
 import type { RunningSteps, Steps } from './steps.ts'
 import { undoAll } from './undo.ts'
+import { storableJson } from '../outcome.ts'
 import type { Outcome } from '../outcome.ts'
 
 export interface Definition {
@@ -217,10 +218,10 @@ function isLost(thrown: unknown): boolean {
   return thrown instanceof OnceError && thrown.code === 'CLAIM_LOST'
 }
 
-/** The course is kept as JSON. */
+/** The course is kept as JSON. The way back does not depend on data, so what JSON cannot hold is left out, as a whole. */
 function storableData(data: unknown): { data?: unknown } {
   try {
-    return data === undefined ? {} : { data: JSON.parse(JSON.stringify(data)) as unknown }
+    return data === undefined ? {} : { data: JSON.parse(storableJson(data)) as unknown }
   } catch {
     return {}
   }

@@ -10,6 +10,7 @@ import {
   thrown,
 } from '../../../test/operations/shop.ts'
 import type { Body } from '../../../test/operations/shop.ts'
+import { memoryStore } from '../../stores/memory.ts'
 import { FinalError, NotBegunError } from '../errors.ts'
 import type { Doubt } from '../doubt.ts'
 
@@ -317,5 +318,99 @@ describe('reconciling', () => {
     expect(await codeOf(once.reconcile('checkout', async () => answers, { compensate }))).toBe('INVALID_ARGUMENT')
     expect(compensate).not.toHaveBeenCalled()
     for (const id of ['1', '2']) expect((await payOut.status(id))?.inDoubt).toEqual(['transfer'])
+  })
+})
+
+describe('what reconciling counts', () => {
+  const inDoubt: Body = (op) =>
+    op.step('transfer', { inDoubt: 'park', run: () => Promise.reject(new Error('no answer came')) })
+
+  test('is what the outside system said of each, and a step that was not found runs again', async () => {
+    const here = openShop()
+    const once = here.process()
+    let run: () => Promise<string> = () => Promise.reject(new Error('no answer came'))
+    const payOut = define(once, (op) => op.step('transfer', { inDoubt: 'park', run: () => run() }))
+    for (const id of ['1', '2', '3']) await thrown(payOut.run(id, {}))
+    const report = await once.reconcile('checkout', async (doubts) => {
+      expect(doubts).toMatchObject([
+        { key: { id: '1' }, operation: 'checkout', step: 'transfer', attempt: 1, parked: false },
+        { key: { id: '2' } },
+        { key: { id: '3' } },
+      ])
+      return [{ found: 'first' }, 'not-found', 'unknown']
+    })
+    expect(report).toEqual({ found: 1, notFound: 1, unknown: 1, passed: 0, duplicates: [] })
+    run = async () => 'ran'
+    expect((await payOut.run('1', {})).value).toBe('first')
+    expect((await payOut.run('2', {})).value).toBe('ran')
+    expect(await payOut.status('3')).toMatchObject({ inDoubt: ['transfer'], attempt: 1 })
+  })
+
+  test('is that one which another process works on was passed, and an error that says anything else is thrown', async () => {
+    const here = openShop()
+    const once = here.process({ waitMs: 0 })
+    const payOut = define(once, inDoubt)
+    await thrown(payOut.run('1', {}))
+    const gate = Promise.withResolvers<string>()
+    let elsewhere: Promise<unknown> | undefined
+    const report = await once.reconcile('checkout', async () => {
+      elsewhere = define(here.process(), () => gate.promise).run('1', {})
+      await here.clock.advance(0)
+      return [{ found: 'first' }]
+    })
+    expect(report).toEqual({ found: 0, notFound: 0, unknown: 0, passed: 1, duplicates: [] })
+    gate.resolve('done')
+    await elsewhere
+    const down = here.process({
+      store: Object.assign({}, memoryStore({ data: here.data }), {
+        enlist: () => Promise.reject(new Error('ECONNRESET')),
+      }),
+    })
+    define(down, inDoubt)
+    await thrown(define(here.process(), inDoubt).run('2', {}))
+    expect(await codeOf(down.reconcile('checkout', async () => ['not-found']))).toBe('STORE_UNAVAILABLE')
+  })
+
+  test('without compensate, duplicates are told and left', async () => {
+    const once = openShop().process()
+    await thrown(define(once, inDoubt).run('1', {}))
+    const report = await once.reconcile('checkout', async () => [{ found: 1, duplicates: ['second'] }])
+    expect(report).toMatchObject({ found: 1, duplicates: [{ duplicate: 'second', compensated: false }] })
+    expect(report.duplicates[0]).not.toHaveProperty('error')
+  })
+
+  test('comes in pages of the limit, the last one smaller, and of more than a hundred', async () => {
+    const once = openShop().process()
+    const payOut = define(once, inDoubt)
+    for (let n = 0; n < 205; n++) await thrown(payOut.run(`${n}`, {}))
+    const sizes: number[] = []
+    const asking = async (doubts: readonly unknown[]): Promise<'unknown'[]> => {
+      sizes.push(doubts.length)
+      return doubts.map(() => 'unknown')
+    }
+    expect(await once.reconcile('checkout', asking)).toMatchObject({ unknown: 205 })
+    expect(await once.reconcile('checkout', asking, { limit: 41 })).toMatchObject({ unknown: 205 })
+    expect(sizes).toEqual([100, 100, 5, 41, 41, 41, 41, 41])
+  })
+
+  test.each<[message: string, options: object]>([
+    ['expected limit to be a positive integer', { limit: 0 }],
+    ['expected compensate to be a function', { compensate: 5 }],
+  ])('is nothing with an option that is wrong: %s', async (message, options) => {
+    const once = openShop().process()
+    define(once, inDoubt)
+    expect((await thrown(once.reconcile('checkout', async () => [], options))).message).toContain(message)
+  })
+
+  test.each<[what: string, answers: unknown]>([
+    ['no array', undefined],
+    ['too few', []],
+    ['too many', ['unknown', 'unknown']],
+  ])('is nothing where there are %s of answers', async (_, answers) => {
+    const once = openShop().process()
+    await thrown(define(once, inDoubt).run('1', {}))
+    expect((await thrown(once.reconcile('checkout', async () => answers as never))).message).toContain(
+      'expected an array of 1 results',
+    )
   })
 })

@@ -155,7 +155,7 @@ function operationOn(context: OperationContext): DefinedOperation {
     status,
     async cancel(id, reason) {
       checkReason(reason)
-      await inStore(context, 'recover', subject(id), () => context.store.requestCancel(subject(id), reason))
+      await inStore(context, 'mend', subject(id), () => context.store.requestCancel(subject(id), reason))
       // When no process works on it, this one does.
       await recover(context, subject(id))
       return status(id)

@@ -3,8 +3,9 @@ import { codeOf, define, dieIn, never, openShop, thrown } from '../../../test/op
 import type { Body, Shop } from '../../../test/operations/shop.ts'
 import { soon } from '../../../test/soon.ts'
 import { memoryStore } from '../../stores/memory.ts'
-import { OnceError } from '../errors.ts'
-import type { OperationOp } from './step.ts'
+import { FinalError, NotBegunError, OnceError } from '../errors.ts'
+import { deriveKey } from '../key.ts'
+import type { OperationOp, StepContext } from './step.ts'
 import type { BegunStep, Change } from '../store.ts'
 
 describe('steps', () => {
@@ -471,9 +472,85 @@ describe('what is written together', () => {
       return op.step('charge', () => 'paid')
     })
     const running = checkout.run('1', {})
-    await vi.waitFor(() => expect(names()).toEqual([['', 'slow', 'charge'], ['charge']]))
+    await vi.waitFor(() => expect(names()).toEqual([['', 'slow', 'charge'], ['charge']]), 30_000)
     slow.resolve()
     expect((await running).value).toBe('paid')
     expect(names().slice(2)).toEqual([['slow'], []])
   })
+})
+
+test('a step that took no effect may become another one: its fingerprint binds nobody', async () => {
+  const once = openShop().process()
+  let asked = 1
+  const run = vi.fn(() => {
+    if (asked === 1) throw new NotBegunError('too many requests')
+    return 'ran'
+  })
+  const checkout = define(once, (op) => op.step('charge', { run, fingerprint: { asked } }))
+  await thrown(checkout.run('1', {}))
+  asked = 2
+  expect((await checkout.run('1', {})).value).toBe('ran')
+})
+
+test('a function, a step, its lookup and its undo are given the claim of their attempt, and keys of their own', async () => {
+  const here = openShop()
+  const given: Record<string, object> = {}
+  const take = (what: string, { key, token, fence, attempt, signal }: StepContext): void => {
+    given[what] = { key, token, fence, attempt, aborted: signal.aborted }
+  }
+  const seen: { op?: object } = {}
+  const checkout = define(here.process({ sweepEveryMs: false }), async (op) => {
+    const { key, attempt, token, fence, signal } = op
+    seen.op = { key, attempt, token, fence, aborted: signal.aborted, derived: op.keyFor('step:plain') }
+    await op.step('plain', { run: (step) => take('run', step), undo: (step) => take('undo', step) })
+    await op.step('limited', { timeoutMs: 5_000, run: (step) => take('limited', step) })
+    await op.step('doubtful', {
+      run: () => Promise.reject(new Error('no answer')),
+      lookup: (step) => (take('lookup', step), { found: 1 }),
+      retry: { attempts: 2, firstMs: 1 },
+    })
+    throw new FinalError('no')
+  })
+  const failing = thrown(checkout.run('1', {}))
+  await here.clock.advance(100)
+  await failing
+  const { token, fence } = [...here.data.entries.values()][0]!
+  const subject = { scope: 'shop/operations/checkout', id: '1' }
+  const claim = { token, fence, attempt: 1, aborted: false }
+  expect(seen.op).toEqual({ key: subject, ...claim, derived: deriveKey(subject, 'step:plain') })
+  expect(given).toEqual({
+    run: { key: deriveKey(subject, 'step:plain'), ...claim },
+    undo: { key: deriveKey(subject, 'undo:plain'), ...claim },
+    limited: { key: deriveKey(subject, 'step:limited'), ...claim },
+    lookup: { key: deriveKey(subject, 'step:doubtful'), ...claim },
+  })
+})
+
+test('a step with a timeoutMs follows the signal of its attempt, and throws what its code throws at once', async () => {
+  const here = openShop()
+  const signals: AbortSignal[] = []
+  const once = here.process({ sweepEveryMs: false, attemptMs: 1_000, leaseMs: 1_000 })
+  const checkout = define(once, (op) =>
+    op.step('a', {
+      timeoutMs: 60_000,
+      run: ({ signal }) => {
+        signals.push(signal)
+        return never
+      },
+    }),
+  )
+  const failing = codeOf(checkout.run('1', {}))
+  await here.clock.advance(1_000)
+  expect(signals[0]!.reason).toMatchObject({ code: 'DEADLINE_PASSED' })
+  await here.clock.advance(1_000)
+  expect(await failing).toBe('DEADLINE_PASSED')
+  const throwing = once.operation('throwing', {}, (op) =>
+    op.step('a', {
+      timeoutMs: 60_000,
+      run: () => {
+        throw new FinalError('no such card')
+      },
+    }),
+  )
+  expect((await thrown(throwing.run('1', {}))).message).toBe('no such card')
 })

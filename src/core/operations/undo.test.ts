@@ -41,6 +41,30 @@ describe('going back', () => {
     expect(await checkout.status('1')).toMatchObject({ state: 'failed', direction: 'backward' })
   })
 
+  test.each<[string, unknown]>([
+    ['a Map', new Map([['sku', 1]])],
+    ['a Set inside', { left: new Set([1]) }],
+    ['an Error', new Error('inner')],
+    ['a BigInt', 1n],
+  ])(
+    'data of a final failure that JSON cannot hold is left out, not emptied, and the undos run all the same (%s)',
+    async (_what, data) => {
+      const once = openShop().process()
+      const log: string[] = []
+      const checkout = define(
+        once,
+        saga(log, () => {
+          throw new FinalError('out of stock', { data })
+        }),
+      )
+      await thrown(checkout.run('1', {}))
+      expect(log).toEqual(['reserve', 'charge', 'undo charge done {"charge":1}', 'undo reserve'])
+      const again = await thrown(checkout.run('1', {}))
+      expect(again).toMatchObject({ message: 'out of stock' })
+      expect((again as FinalError).data).toBeUndefined()
+    },
+  )
+
   test('when its attempts are exhausted it goes back, and a step in doubt is told so', async () => {
     const once = openShop().process()
     const log: string[] = []
