@@ -8,6 +8,9 @@
 
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
+import { mendingName } from '../core/entry.ts'
+import { describeKey } from '../core/key.ts'
+import type { Key } from '../core/key.ts'
 import {
   checkOptions,
   nonNegativeMs,
@@ -134,21 +137,22 @@ export function dynamodbStore(options: DynamodbStoreOptions): DynamodbStore {
   return {
     name: 'dynamodb',
     isSweptByServer: true,
-    claim: (key, request) => told('claim', 'no', claim(context, key, request)),
-    extend: (held, leaseMs) => told('extend', 'unknown', extend(context, held, leaseMs)),
-    settle: (held, outcome, retention) => told('settle', 'unknown', settle(context, held, outcome, retention)),
-    release: (held, how) => told('release', 'unknown', release(context, held, how)),
+    claim: (key, request) => told('claim', key, 'no', claim(context, key, request)),
+    extend: (held, leaseMs) => told('extend', held.key, 'unknown', extend(context, held, leaseMs)),
+    settle: (held, outcome, retention) =>
+      told('settle', held.key, 'unknown', settle(context, held, outcome, retention)),
+    release: (held, how) => told('release', held.key, 'unknown', release(context, held, how)),
     collect,
     settleWith: (held, outcome, retention, items) => settleWith(context, held, outcome, retention, items),
     async sweep(given) {
       checkOptions('sweep', given, { limit: positiveInteger })
-      return told('sweep', 'no', sweep(context, cursor, given.limit))
+      return told('sweep', undefined, 'no', sweep(context, cursor, given.limit))
     },
-    show: (key) => told('show', 'no', show(context, key)),
-    list: (filter) => told('list', 'no', list(context, filter)),
-    mend: (key, action, reason) => told('mend', 'unknown', mend(context, key, action, reason)),
-    audit: (key) => told('audit', 'no', audit(context, key)),
-    migrate: () => told('migrate', 'no', migrate(context)),
+    show: (key) => told('show', key, 'no', show(context, key)),
+    list: (filter) => told('list entries', undefined, 'no', list(context, filter)),
+    mend: (key, action, reason) => told(mendingName(action), key, 'unknown', mend(context, key, action, reason)),
+    audit: (key) => told('read the audit records of', key, 'no', audit(context, key)),
+    migrate: () => told('migrate', undefined, 'no', migrate(context)),
     schema: () => JSON.stringify(tableSchema(context.table), undefined, 2),
   }
 }
@@ -167,10 +171,10 @@ export function dynamodbFitness(client: DynamodbClient, table: string): Fitness 
   return fitness(client, table, systemClock)
 }
 
-async function told<T>(during: string, executed: 'no' | 'unknown', work: Promise<T>): Promise<T> {
+async function told<T>(what: string, key: Key | undefined, executed: 'no' | 'unknown', work: Promise<T>): Promise<T> {
   try {
     return await work
   } catch (error) {
-    throw storeError(error, during, executed)
+    throw storeError(error, key ? `${what} ${describeKey(key)}` : what, executed)
   }
 }

@@ -97,11 +97,8 @@ const auditRecordsMax = 10_000
 /** False when the action changes nothing in the state of the entry. */
 function mend(data: MemoryData, entry: MemoryEntry, action: Mending): boolean {
   const name = keyString(entry.key)
-  const after = mended(entry, action, {
-    state: stateOf(entry, data.now()),
-    nowMs: data.now(),
-    fence: nextFence(data),
-  })
+  const nowMs = data.now()
+  const after = mended(entry, action, { state: stateOf(entry, nowMs), nowMs, fence: nextFence(data, nowMs) })
   if (after === undefined) return false
   if (after === 'forget') forget(data, name)
   else write(data, name, after.outcome ? { ...after, outcome: copyOf(after.outcome) } : after)

@@ -9,7 +9,10 @@
 
 import { systemClock } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
+import { mendingName } from '../core/entry.ts'
 import { checkedOnce } from '../core/fitness.ts'
+import { describeKey } from '../core/key.ts'
+import type { Key } from '../core/key.ts'
 import { checkOptions, oneOf, optional, positiveInteger, positiveMs, withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import type { Inspectable, Migratable, Store, Sweepable } from '../core/store.ts'
@@ -88,28 +91,33 @@ export function mongodbStore(options: MongodbStoreOptions): MongodbStore {
     removal: removalTimes(clock),
   }
   const ready = checkedOnce(checkReady)
-  const told = async <T>(during: string, executed: 'no' | 'unknown', work: () => Promise<T>): Promise<T> => {
+  const told = async <T>(
+    what: string,
+    key: Key | undefined,
+    executed: 'no' | 'unknown',
+    work: () => Promise<T>,
+  ): Promise<T> => {
     try {
       await ready(context)
       return await work()
     } catch (error) {
-      throw storeError(error, during, executed)
+      throw storeError(error, key ? `${what} ${describeKey(key)}` : what, executed)
     }
   }
   return {
     name: 'mongodb',
-    claim: (key, request) => told('claim', 'no', () => claim(context, key, request)),
-    extend: (held, leaseMs) => told('extend', 'unknown', () => extend(context, held, leaseMs)),
-    settle: (held, outcome, kept) => told('settle', 'unknown', () => settle(context, held, outcome, kept)),
-    release: (held, how) => told('release', 'unknown', () => release(context, held, how)),
+    claim: (key, request) => told('claim', key, 'no', () => claim(context, key, request)),
+    extend: (held, leaseMs) => told('extend', held.key, 'unknown', () => extend(context, held, leaseMs)),
+    settle: (held, outcome, kept) => told('settle', held.key, 'unknown', () => settle(context, held, outcome, kept)),
+    release: (held, how) => told('release', held.key, 'unknown', () => release(context, held, how)),
     async sweep(given) {
       checkOptions('sweep', given, { limit: positiveInteger })
-      return told('sweep', 'no', () => sweep(context, given.limit))
+      return told('sweep', undefined, 'no', () => sweep(context, given.limit))
     },
-    show: (key) => told('show', 'no', () => show(context, key)),
-    list: (filter) => told('list', 'no', () => list(context, filter)),
-    mend: (key, action, reason) => told('mend', 'unknown', () => mend(context, key, action, reason)),
-    audit: (key) => told('audit', 'no', () => audit(context, key)),
+    show: (key) => told('show', key, 'no', () => show(context, key)),
+    list: (filter) => told('list entries', undefined, 'no', () => list(context, filter)),
+    mend: (key, action, reason) => told(mendingName(action), key, 'unknown', () => mend(context, key, action, reason)),
+    audit: (key) => told('read the audit records of', key, 'no', () => audit(context, key)),
     async migrate() {
       try {
         await makeCollection(context)

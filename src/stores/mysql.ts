@@ -29,7 +29,6 @@ import type {
   MysqlConnections,
   MysqlPool,
   MysqlPoolConnection,
-  MysqlRow,
   MysqlTransaction,
 } from '../clients/mysql.ts'
 import type { Fitness } from '../core/fitness.ts'
@@ -51,7 +50,7 @@ import {
 import type { MysqlCall, MysqlWriteVerb } from './mysql/statements.ts'
 import { begin, refuseTooLarge, within } from './mysql/transactions.ts'
 import { retried } from './mysql/context.ts'
-import type { MysqlContext } from './mysql/context.ts'
+import type { MysqlAskingContext, MysqlContext } from './mysql/context.ts'
 import { mysqlDatabase } from './mysql/database.ts'
 import { askForClaim, askForWrite } from './sql-answers.ts'
 
@@ -125,10 +124,10 @@ export function mysqlStore<Pool extends MysqlPool | MysqlCallbackPool>(
   const connections: MysqlConnections<Client> = watchingLent(connectionsOf<Client>(options.pool), { clock, size })
   const ready = readiness(table, durability)
   const context: MysqlContext<Client> = { table, clock, connections, ready }
-  const single = (statement: string, what: string): Promise<readonly MysqlRow[]> =>
+  const single: MysqlAskingContext<Client>['single'] = (statement, what, executed) =>
     ready(connections)
       .then(() => retried(clock, () => connections.run(statement)))
-      .catch((error: unknown) => Promise.reject(storeError(error, what, 'no')))
+      .catch((error: unknown) => Promise.reject(storeError(error, what, executed ?? 'no')))
   const asking = { ...context, single }
   const store: MysqlStore<Client> = {
     name: 'mysql',

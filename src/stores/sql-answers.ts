@@ -12,7 +12,7 @@ import type { Key } from '../core/key.ts'
 import type { SqlDatabase, SqlTransaction } from '../clients/sql-database.ts'
 import type { SqlStatement } from '../clients/sql-statement.ts'
 import type { Advanced, Claim, ClaimRequest, Fenced, Mending, Retention, Verdict } from '../core/store.ts'
-import { messageOf } from './refusals.ts'
+import { messageOf } from './failures.ts'
 
 /** What the wrappers below need of a store. */
 export interface SqlServer {
@@ -214,13 +214,6 @@ export async function openStep<Connection, Step>(
 export const poolMends = {
   user: 'the user, the password, the database or the rights of the pool that the store was given',
   tls: 'the TLS options (ssl) of the pool that the store was given',
-}
-
-/** The server sent no reply, or none that says whether it wrote. */
-export function unavailable(server: string, what: string, executed: 'no' | 'unknown', cause: unknown): OnceError {
-  const effect = executed === 'no' ? 'The effect was not run. Retry.' : 'It may have done so all the same. Retry.'
-  const message = `${server} could not ${what}: ${messageOf(cause)}. ${effect}`
-  return new OnceError('STORE_UNAVAILABLE', { message, executed, cause })
 }
 
 /** The server rolled back, or will have to, because of other transactions. */

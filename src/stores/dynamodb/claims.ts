@@ -102,7 +102,8 @@ async function whenFit(context: DynamodbContext, entry: DynamodbEntry): Promise<
   try {
     await checkFit(context)
   } catch (error) {
-    await release(context, entry, 'forget')
+    // What cannot be taken back ends with its lease. What a person has to mend is the objection.
+    await release(context, entry, 'forget').catch(() => {})
     throw error
   }
   return grantOf(entry)

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, test } from 'vitest'
 import { startDynamodbGround, type DynamodbGround, type StoreOptions } from '../../../test/subjects/dynamodb.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { sweptOutcomeTest } from '../../../test/subjects/swept.ts'
+import { unreachableTest } from '../../../test/subjects/unreachable.ts'
 import { storeContract, type Cannot } from '../../testing/store-contract.ts'
 
 const cannot: Cannot = {
@@ -27,6 +28,7 @@ needs('dynamodb', { ours: true }).describe('the store contract', () => {
     storeContract({ name, create: () => ground.createSubject(options), cannot: { ...cannot, ...except }, test })
 
   sweptOutcomeTest(() => ground.createSubject())
+  unreachableTest('DynamoDB', 12, () => ground.createSubject())
   contract('dynamodb', {}, {})
   contract(
     'dynamodb, expects replays, 5 s of skew allowed',

@@ -3,7 +3,7 @@
 import { OnceError } from '../../core/errors.ts'
 import { errorNameOf } from '../../clients/dynamodb.ts'
 import type { DynamodbCancellationReason } from '../../clients/dynamodb.ts'
-import { isTlsFailure, messageOf, refusedTls, refusedUser } from '../refusals.ts'
+import { isTlsFailure, messageOf, refusedTls, refusedUser, unavailable } from '../failures.ts'
 
 /** Reasons of a cancelled transaction that pass: other transactions, and capacity. */
 const passing = ['TransactionConflict', 'ThrottlingError', 'ProvisionedThroughputExceeded']
@@ -46,12 +46,18 @@ const refusals: readonly string[] = [
   'UnrecognizedClientException',
 ]
 
+/** DynamoDB's own errors say whose fault it is. */
+function isSent(error: unknown): boolean {
+  return error instanceof Error && '$fault' in error
+}
+
 /** DynamoDB has refused the request itself and wrote nothing. In a transaction, a table of the caller's may be missing. */
 export function isLasting(error: unknown): boolean {
   return [invalid, denied, 'ResourceNotFoundException'].includes(errorNameOf(error))
 }
 
-export function storeError(error: unknown, during: string, executed: 'no' | 'unknown'): OnceError {
+/** `what` completes "DynamoDB could not …": "claim payments/42". */
+export function storeError(error: unknown, what: string, executed: 'no' | 'unknown'): OnceError {
   if (error instanceof OnceError) return error
   const name = errorNameOf(error)
   if (name === 'ResourceNotFoundException') {
@@ -68,16 +74,15 @@ export function storeError(error: unknown, during: string, executed: 'no' | 'unk
       'the credentials, the rights (IAM) or the region of the client that the store was given, or the clock of this machine (NTP)'
     return refusedUser({ ...refused, correct })
   }
-  if (isTlsFailure(error))
+  if (!isSent(error) && isTlsFailure(error))
     return refusedTls({ ...refused, correct: 'the endpoint or the TLS options of the client that the store was given' })
-  const effect = executed === 'no' ? 'The effect was not run.' : 'Whether it was carried out is not known; ask again.'
-  const cure = throttling.includes(name)
-    ? ' The table is throttled: give it more capacity, or spread the load over more keys.'
-    : ''
-  return new OnceError('STORE_UNAVAILABLE', {
-    message: `DynamoDB did not carry out a ${during}: ${messageOf(error)}. ${effect}${cure}`,
+  const cure = 'The table is throttled: give it more capacity, or spread the load over more keys.'
+  return unavailable({
+    server: 'DynamoDB',
+    what,
     executed,
-    retryable: name !== invalid,
     cause: error,
+    retryable: name !== invalid,
+    ...(throttling.includes(name) && { cure }),
   })
 }

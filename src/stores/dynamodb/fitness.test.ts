@@ -1,5 +1,6 @@
 // DynamoDB has no clock, so each process goes by its own. Within clockSkewMs of each other the promises hold; here is also
-// what happens beyond it, and that DynamoDB's own removal of items (TTL) never decides anything.
+// what happens beyond it, that DynamoDB's own removal of items (TTL) never decides anything, and what the doctor says of a table. What
+// cannot be brought about here is in judgements.test.ts.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { type Relay, startRelay } from '../../../test/subjects/dynamodb/relay.ts'
@@ -216,7 +217,7 @@ needs('dynamodb').describe('DynamoDB without a clock', () => {
       regions()
       const error = await failureOf(ask(store, aKey))
       expect([error.code, error.executed, error.retryable]).toEqual(['STORE_UNSAFE', 'no', false])
-      expect(error.message).toMatch(/a global table, 2 replicas.*Use a table of one region/)
+      expect(error.message).toMatch(/a global table, replicas: 2.*Use a table of one region/)
       expect(await verdictOf()).toBe('violated')
       delete relay.changes['DescribeTable']
       assertGranted(await ask(store, aKey), 'fresh', 1)
@@ -244,6 +245,74 @@ needs('dynamodb').describe('DynamoDB without a clock', () => {
       relay.answer('DescribeTable', { error: 'AccessDeniedException' }, 2)
       for (const id of ['d', 'e']) assertGranted(await ask(unentitled, key('contract', id)), 'fresh', 1)
       expect(relay.asked['DescribeTable']).toBe(2)
+    })
+  })
+
+  describe('the doctor, asked of a table', () => {
+    const fit = ['ok', 'ACTIVE, in one region', undefined]
+    const mend = 'onceonly migrate switches it on (attribute removeAt).'
+    const told = async (table: string): Promise<unknown> =>
+      (await dynamodbFitness(ground.admin, table).checks(0)).map((each) => [each.verdict, each.found, each.mend])
+    const setTimeToLive = (AttributeName: string, Enabled: boolean): Promise<unknown> =>
+      ground.admin.updateTimeToLive({ TableName: subject.table, TimeToLiveSpecification: { AttributeName, Enabled } })
+
+    test('that migrate made finds it fit, and sees when its time to live is off or of something else', async () => {
+      expect(await told(subject.table)).toEqual([fit, ['ok', 'ENABLED on removeAt', undefined]])
+      await setTimeToLive('removeAt', false)
+      expect(await told(subject.table)).toEqual([fit, ['warning', 'DISABLED', mend]])
+      await setTimeToLive('until', true)
+      const other = ['warning', 'ENABLED on until', `Switch it off for until; then ${mend}`]
+      expect(await told(subject.table)).toEqual([fit, other])
+    })
+
+    test('of something else finds other keys, and migrate does not touch it', async () => {
+      const table = `${subject.table}-theirs`
+      const keys = '[{"AttributeName":"id","KeyType":"HASH"}]'
+      await ground.admin.createTable({
+        TableName: table,
+        BillingMode: 'PAY_PER_REQUEST',
+        KeySchema: [{ AttributeName: 'id', KeyType: 'HASH' }],
+        AttributeDefinitions: [{ AttributeName: 'id', AttributeType: 'S' }],
+      })
+      const theirs = ['violated', `other keys: ${keys}`, 'Give the store a table of its own.']
+      expect(await told(table)).toEqual([theirs, ['warning', 'DISABLED', mend]])
+      expect(await failureOf(dynamodbStore({ client: ground.admin, table }).migrate())).toMatchObject({
+        code: 'SCHEMA_MISSING',
+        message: `The table ${table} is there with other keys (${keys}), so it is not ours. Give the store a table of its own.`,
+      })
+      await ground.admin.deleteTable({ TableName: table })
+    })
+
+    test('of something else is refused with its own error, also when its claim cannot be taken back', async () => {
+      const table = `${subject.table}-half`
+      await ground.admin.createTable({
+        TableName: table,
+        BillingMode: 'PAY_PER_REQUEST',
+        KeySchema: [{ AttributeName: 'key', KeyType: 'HASH' }],
+        AttributeDefinitions: [{ AttributeName: 'key', AttributeType: 'S' }],
+      })
+      expect(await failureOf(ask(dynamodbStore({ client: ground.admin, table }), aKey))).toMatchObject({
+        code: 'STORE_UNSAFE',
+        executed: 'no',
+        message: expect.stringContaining('other keys: ') as string,
+      })
+      await ground.admin.deleteTable({ TableName: table })
+    })
+
+    test('that is not there knows nothing, not even the time', async () => {
+      const said = 'Cannot do operations on a non-existent table'
+      const advice = 'Grant this user the right to read it, or run the doctor as a user who has it.'
+      const unknown = ['unknown', `the check failed: ${said}`, advice]
+      expect(await told('not-there')).toEqual([unknown, unknown])
+      await expect(dynamodbFitness(ground.admin, 'not-there').timeMs!()).rejects.toThrow(said)
+    })
+
+    test("tells DynamoDB's own time, in whole seconds", async () => {
+      const beforeMs = Date.now()
+      const timeMs = await dynamodbFitness(ground.admin, subject.table).timeMs!()
+      expect(timeMs).toBeGreaterThan(beforeMs - 1_000)
+      expect(timeMs).toBeLessThanOrEqual(Date.now())
+      expect(timeMs % 1_000).toBe(0)
     })
   })
 })

@@ -11,7 +11,9 @@ import { hasOurKeys, timeToLiveAttribute } from './schema.ts'
 
 const tableQuestion: Omit<FitnessQuestion, 'lookedAt'> = {
   name: 'dynamodb-table',
-  why: 'A global table is written in several regions at once, and the last writer wins: a key can be claimed in each of them.',
+  why:
+    'Entries need the keys of a table of ours. And a global table is written in several regions at once, and the last writer wins: a key ' +
+    'can be claimed in each of them.',
 }
 
 function judgeTable(table: DynamodbTable): Judgement {
@@ -21,13 +23,13 @@ function judgeTable(table: DynamodbTable): Judgement {
   }
   if (replicas.length > 0 && consistency !== 'STRONG') {
     const mend = 'Use a table of one region, or one table per region.'
-    return judge('violated', `a global table, ${replicas.length} replicas`, mend)
+    return judge('violated', `a global table, replicas: ${replicas.length}`, mend)
   }
   // Conditions hold in all regions there. DynamoDB has neither transactions nor time to live on such a table.
   if (replicas.length > 0) {
     const mend =
       'Nothing runs twice there, but once.transaction and mending by hand fail. Run onceonly sweep from cron.'
-    return judge('warning', `a global table with strong consistency, ${replicas.length} replicas`, mend)
+    return judge('warning', `a global table with strong consistency, replicas: ${replicas.length}`, mend)
   }
   const isReady = status === 'ACTIVE' || status === 'UPDATING'
   return judge(isReady ? 'ok' : 'warning', `${status}, in one region`, 'Wait until it is ACTIVE.')
@@ -42,7 +44,13 @@ function judgeTimeToLive({ TimeToLiveStatus: status, AttributeName: attribute }:
   const isOn =
     (status === 'ENABLED' || status === 'ENABLING') && (attribute ?? timeToLiveAttribute) === timeToLiveAttribute
   const found = `${status ?? 'not told'}${attribute === undefined ? '' : ` on ${attribute}`}`
-  return judge(isOn ? 'ok' : 'warning', found, `onceonly migrate switches it on (attribute ${timeToLiveAttribute}).`)
+  const isOther = attribute !== undefined && attribute !== timeToLiveAttribute
+  const first = isOther ? `Switch it off for ${attribute}; then ` : ''
+  return judge(
+    isOn ? 'ok' : 'warning',
+    found,
+    `${first}onceonly migrate switches it on (attribute ${timeToLiveAttribute}).`,
+  )
 }
 
 /**
@@ -57,7 +65,8 @@ export function tableCheck(
   const look = async (): Promise<OnceError | undefined> => {
     try {
       const { Table: table } = await describe()
-      const { verdict, found, mend } = judgeTable(table ?? {})
+      if (!table) throw new Error('the reply has no Table')
+      const { verdict, found, mend } = judgeTable(table)
       if (verdict !== 'violated') return undefined
       const message = `The table ${name} is not fit (${found}). ${tableQuestion.why} The effect was not run. ${mend}`
       known = undefined
@@ -77,8 +86,11 @@ const answerMs = 10_000
 export function fitness(client: DynamodbClient, table: string, clock: Clock): Fitness {
   const heard = watched.get(client) ?? watch(client, clock)
   const limit = (): { abortSignal: AbortSignal } => ({ abortSignal: AbortSignal.timeout(answerMs) })
-  const describeTable = async (): Promise<DynamodbTable> =>
-    (await client.describeTable({ TableName: table }, limit())).Table ?? {}
+  const describeTable = async (): Promise<DynamodbTable> => {
+    const { Table: found } = await client.describeTable({ TableName: table }, limit())
+    if (!found) throw new Error('the reply has no Table')
+    return found
+  }
   return {
     /** In whole seconds, rounded down. */
     async timeMs() {

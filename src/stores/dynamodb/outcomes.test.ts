@@ -123,6 +123,7 @@ needs('dynamodb').describe('outcomes in DynamoDB', () => {
     await ground.admin.deleteItem({ TableName: subject.table, Key: second! })
     const error = await failureOf(ask(subject.store, aKey, { onExpired: 'run' }))
     expect([error.code, error.executed]).toEqual(['OUTCOME_UNREADABLE', 'yes'])
+    expect(error.message).toContain(`the item "${second!['part']!.S}" is missing`)
   })
 
   test('an outcome of which an item was changed is OUTCOME_UNREADABLE', async () => {

@@ -7,7 +7,7 @@ import { OnceError } from '../../core/errors.ts'
 import { call } from './requests.ts'
 import type { DynamodbTable } from '../../clients/dynamodb.ts'
 import type { DynamodbContext } from './requests.ts'
-import { messageOf } from '../refusals.ts'
+import { messageOf } from '../failures.ts'
 
 export interface TableSchema {
   readonly createTable: object

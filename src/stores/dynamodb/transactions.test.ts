@@ -139,7 +139,9 @@ needs('dynamodb').describe('settleWith', () => {
     const settle = subject.store.settleWith(claim, bytesOf('once'), retention, [effect('a'), refused])
     const error = await failureOf(settle)
     expect([error.code, error.executed, error.retryable]).toEqual(['COMMIT_REFUSED', 'no', false])
-    expect(error.message).toContain(`item 2 (ConditionCheck of ${effects}): ConditionalCheckFailed`)
+    expect(error.message).toContain(
+      `item 2 (ConditionCheck of ${effects}): ConditionalCheckFailed (The conditional request failed`,
+    )
     expect(error.cause).toBeInstanceOf(TransactionCanceledException)
     const reasons = (error.cause as TransactionCanceledException).CancellationReasons
     expect(reasons?.map((reason) => reason.Code)).toEqual(['None', 'ConditionalCheckFailed', 'None'])

@@ -18,7 +18,7 @@ import { call } from './requests.ts'
 import type { DynamodbContext } from './requests.ts'
 import { momentOf } from './entries.ts'
 import type { DynamodbMoment } from './entries.ts'
-import { messageOf } from '../refusals.ts'
+import { messageOf } from '../failures.ts'
 import { isLasting, isPassing, storeError } from './errors.ts'
 import { updateOf } from './updates.ts'
 import { heldBy, settle, settledBy, settling } from './writes.ts'
@@ -101,7 +101,7 @@ export async function settleWith(
       (error: unknown) => afterRefusal(error, claim, moment, items),
     )
   } catch (error) {
-    throw storeError(error, 'settle', 'unknown')
+    throw storeError(error, `settle ${describeKey(claim.key)}`, 'unknown')
   }
 }
 

@@ -8,7 +8,6 @@ import {
   decide,
   fenceAfter,
   forgottenAtMs,
-  grantOf,
   isHeldBy,
   released,
   settled,
@@ -20,6 +19,7 @@ import { OnceError } from '../../core/errors.ts'
 import { describeKey, keyString } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { AuditRecord, Claim, ClaimRequest, Fenced, Retention, Swept, Verdict } from '../../core/store.ts'
+import { keptCopy } from './kept-bytes.ts'
 import type { MemoryOperation } from './operations.ts'
 
 /** No remains are kept of what is forgotten: fences grow across all keys. */
@@ -65,37 +65,39 @@ export interface MemoryDecisions {
 }
 
 export function decisionsOn(data: MemoryData, entriesMax: number): MemoryDecisions {
-  // The name is put together once per decision, because that costs more than the look-up.
-  const find = (key: Key): { name: string; entry: MemoryEntry | undefined } => {
-    const name = keyString(key)
-    return { name, entry: data.entries.get(name) }
-  }
+  const find = (name: string): MemoryEntry | undefined => data.entries.get(name)
   return {
     claim(key, request) {
-      const { name, entry } = find(key)
-      const decision = decide(entry, request, data.now())
+      const name = keyString(key)
+      const entry = find(name)
+      const nowMs = data.now()
+      const decision = decide(entry, request, nowMs)
       if (decision.is === 'refused') return decision.verdict
       if (decision.is === 'replayed') return replayOf(decision.entry)
-      const at = { nowMs: data.now(), fence: 0 }
       if (decision.is === 'repeated') {
-        return grant(data, name, { ...decision.entry, leaseUntilMs: at.nowMs + request.leaseMs })
+        return grant(data, name, { ...decision.entry, leaseUntilMs: nowMs + request.leaseMs })
       }
       if (decision.how === 'fresh') makeRoom(data, entriesMax, name, key)
-      return grant(data, name, attemptOf(key, decision, withOwnInput(request), { ...at, fence: nextFence(data) }))
+      const at = { nowMs, fence: nextFence(data, nowMs) }
+      return grant(data, name, attemptOf(key, decision, withOwnInput(request), at))
     },
     extend(held, leaseMs) {
-      const { name, entry } = find(held.key)
-      if (!isHeldBy(entry, held, data.now())) return 'lost'
-      return write(data, name, { ...entry, leaseUntilMs: data.now() + leaseMs })
+      const name = NamedClaim.nameOf(held)
+      const entry = find(name)
+      const nowMs = data.now()
+      if (!isHeldBy(entry, held, nowMs)) return 'lost'
+      return write(data, name, { ...entry, leaseUntilMs: nowMs + leaseMs })
     },
     settle(held, outcome, retention) {
-      const { name, entry } = find(held.key)
+      const name = NamedClaim.nameOf(held)
+      const entry = find(name)
       // Copied here and on every replay: bytes that the caller goes on to change must not change what is remembered.
-      const after = settled(entry, held, { outcome: copyOf(outcome), retention }, data.now())
+      const after = settled(entry, held, { outcome: keptCopy(outcome), retention }, data.now())
       return typeof after === 'string' ? after : write(data, name, after)
     },
     release(held, how) {
-      const { name, entry } = find(held.key)
+      const name = NamedClaim.nameOf(held)
+      const entry = find(name)
       const after = released(entry, held, how, data.now())
       if (after === 'done' || after === 'lost') return after
       return after === 'forget' ? forget(data, name) : write(data, name, after)
@@ -108,17 +110,38 @@ function replayOf({ outcome, version, attempt }: MemoryEntry): Verdict {
 }
 
 function withOwnInput(request: ClaimRequest): ClaimRequest {
-  return request.input ? { ...request, input: copyOf(request.input) } : request
+  return request.input ? { ...request, input: keptCopy(request.input) } : request
 }
 
 function grant(data: MemoryData, name: string, entry: MemoryEntry): Verdict {
   write(data, name, entry)
-  return grantOf(entry)
+  return { is: 'granted', claim: new NamedClaim(entry, name), how: entry.how }
+}
+
+/** It remembers the name of its entry: to put the name together and to compare it costs more than the rest of a settle. */
+class NamedClaim implements Claim {
+  readonly key: Key
+  readonly token: string
+  readonly attempt: number
+  readonly fence: number
+  readonly #name: string
+
+  constructor({ key, token, attempt, fence }: MemoryEntry, name: string) {
+    this.key = key
+    this.token = token
+    this.attempt = attempt
+    this.fence = fence
+    this.#name = name
+  }
+
+  static nameOf(held: Claim): string {
+    return #name in held ? held.#name : keyString(held.key)
+  }
 }
 
 // One counter for all keys: it grows also for a key that was forgotten and came back within the same microsecond.
-export function nextFence(data: MemoryData): number {
-  data.fence = fenceAfter(data.fence, data.now())
+export function nextFence(data: MemoryData, nowMs: number): number {
+  data.fence = fenceAfter(data.fence, nowMs)
   return data.fence
 }
 

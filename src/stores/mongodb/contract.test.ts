@@ -4,6 +4,7 @@ import { afterAll, beforeAll, test } from 'vitest'
 import { startMongodbGround, type MongodbGround, type StoreOptions } from '../../../test/subjects/mongodb.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { sweptOutcomeTest } from '../../../test/subjects/swept.ts'
+import { unreachableTest } from '../../../test/subjects/unreachable.ts'
 import { storeContract, type Cannot } from '../../testing/store-contract.ts'
 
 const cannot: Cannot = {
@@ -25,6 +26,7 @@ needs('mongodb', { ours: true }).describe('the store contract', () => {
     storeContract({ name, create: () => ground.createSubject(options), cannot, test })
 
   sweptOutcomeTest(() => ground.createSubject())
+  unreachableTest('MongoDB', 12, () => ground.createSubject())
   contract('mongodb', {})
   contract('mongodb, expects replays', { expects: 'replays' })
 })

@@ -1,7 +1,7 @@
 // What went wrong, in our words. Invariant: everything that leaves the store is an OnceError.
 
 import { OnceError } from '../../core/errors.ts'
-import { isTlsFailure, messageOf, refusedTls, refusedUser } from '../refusals.ts'
+import { isTlsFailure, refusedTls, refusedUser, unavailable } from '../failures.ts'
 
 // CommandNotFound, BSONObjectTooLarge: the same command would fail again.
 const lasting = [59, 10_334]
@@ -9,7 +9,8 @@ const lasting = [59, 10_334]
 // UserNotFound, Unauthorized, AuthenticationFailed, and Atlas' own for a wrong user or password.
 const refusals = [11, 13, 18, 8_000]
 
-export function storeError(error: unknown, during: string, executed: 'no' | 'unknown'): OnceError {
+/** `what` completes "MongoDB could not …": "claim payments/42". */
+export function storeError(error: unknown, what: string, executed: 'no' | 'unknown'): OnceError {
   if (error instanceof OnceError) return error
   const code = codeOf(error)
   const refused = { server: 'MongoDB', cause: error }
@@ -21,13 +22,7 @@ export function storeError(error: unknown, during: string, executed: 'no' | 'unk
   }
   if (code === 0 && isTlsFailure(error))
     return refusedTls({ ...refused, correct: 'the TLS options of the client that the store was given' })
-  const effect = executed === 'no' ? 'The effect was not run.' : 'Whether it was carried out is not known; ask again.'
-  return new OnceError('STORE_UNAVAILABLE', {
-    message: `MongoDB did not carry out a ${during}: ${messageOf(error)}. ${effect}`,
-    executed,
-    retryable: !lasting.includes(code),
-    cause: error,
-  })
+  return unavailable({ server: 'MongoDB', what, executed, cause: error, retryable: !lasting.includes(code) })
 }
 
 function codeOf(error: unknown): number {

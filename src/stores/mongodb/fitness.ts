@@ -28,11 +28,13 @@ function judgeTopology(hello: MongodbDocument): Judgement {
   if (typeof hello['setName'] !== 'string') {
     return judge('warning', 'a server alone, no replica set', 'Make it a replica set of three.')
   }
-  const hosts = Array.isArray(hello['hosts']) ? hello['hosts'].length : 0
-  const arbiters = Array.isArray(hello['arbiters']) ? hello['arbiters'].length : 0
-  const found = `the replica set ${hello['setName']}, ${hosts} members with data, ${arbiters} arbiters`
+  const count = (name: string): number => (Array.isArray(hello[name]) ? hello[name].length : 0)
+  // Those that are never elected have the data, too.
+  const members = count('hosts') + count('passives')
+  const arbiters = count('arbiters')
+  const found = `the replica set ${hello['setName']}, members with data: ${members}, arbiters: ${arbiters}`
   const mend = 'Three members with data: with fewer, one that fails leaves no majority, or a majority without the data.'
-  return judge(hosts >= 3 && arbiters === 0 ? 'ok' : 'warning', found, mend)
+  return judge(members >= 3 && arbiters === 0 ? 'ok' : 'warning', found, mend)
 }
 
 const collectionWhy = 'In any other collection keys could be taken for one another, or lost.'
@@ -120,8 +122,11 @@ function writeConcernCheck(link: MongodbLink): Promise<FitnessCheck> {
     'The store asks for a majority with its journal, whatever the defaults are; a set that cannot give it refuses.'
   const lookedAt = 'replSetGetConfig, writeConcernMajorityJournalDefault'
   return check({ name: 'mongodb-write-concern', lookedAt, why }, async () => {
+    const { setName } = await ask(link, { hello: 1 })
+    if (setName === undefined) return { verdict: 'unknown', found: 'it is no member of a replica set' }
     const { config } = (await ask(link, { replSetGetConfig: 1 })) as { config?: MongodbDocument }
-    const journal = config?.['writeConcernMajorityJournalDefault']
+    if (!config) throw new Error('the reply has no config')
+    const journal = config['writeConcernMajorityJournalDefault']
     const found = journal === false ? 'a majority may acknowledge from memory' : 'a majority has it in the journal'
     return judge(journal === false ? 'warning' : 'ok', found, 'Set writeConcernMajorityJournalDefault to true.')
   })

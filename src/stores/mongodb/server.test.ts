@@ -171,6 +171,9 @@ needs('mongodb').describe('MongoDB on its own clock', () => {
     const error = await failureOf(store.settle(claim, new Uint8Array(outcome.length + 1), retention))
     expect([error.code, error.executed, error.retryable]).toEqual(['OUTCOME_NOT_STORED', 'yes', false])
     expect(error.message).toContain('11534337 bytes, and at most 11534336 can be stored')
+    const resolve = new Uint8Array(outcome.length + 1)
+    const byHand = await failureOf(store.mend(aKey, { resolve, retention }, 'a test'))
+    expect(byHand.message).toContain(`The outcome of ${aKey.scope}/${aKey.id} has 11534337 bytes`)
     expect(await store.settle(claim, outcome, retention)).toBe('done')
     assertSettled(await ask(store, aKey), outcome)
     const refused = await failureOf(ask(store, aKey, { input: new Uint8Array(input.length + 1) }))
@@ -220,9 +223,9 @@ needs('mongodb').describe('MongoDB on its own clock', () => {
       createCollection: (made: string, options: object) => db.createCollection(made, options),
       getCollection: (of: string) => db.collection(of),
     }
-    for (const line of own.schema().trim().split('\n')) {
-      await runInNewContext(line, { db: shell })
-    }
+    const lines = own.schema().split('\n')
+    expect(lines[0]).toBe(`db.createCollection(${JSON.stringify(name)}, {"collation":{"locale":"simple"}})`)
+    for (const line of lines) await runInNewContext(line, { db: shell })
     expect(await db.collection(name).indexes()).toHaveLength(3)
     await finish(own, aKey, bytesOf('kept'))
     await own.migrate()

@@ -64,7 +64,8 @@ function compare(one: string, other: string): number {
 /** All of the claims, sorted by key. `batchAnswers` reads the rows. */
 export function claimsStatement(table: string, calls: readonly MysqlCall[]): string {
   // The same key twice would fail the whole INSERT. A claim that is left out returns what became of the first.
-  const firsts = calls.filter((call, index) => index === 0 || byKey(call, calls[index - 1]!) !== 0)
+  const numbers = calls.flatMap((call, index) => (index === 0 || byKey(call, calls[index - 1]!) !== 0 ? index : []))
+  const firsts = numbers.map((number) => calls[number]!)
   const now = '@onceonly_now_us'
   const insert = `insert into \`${table}\` (
         ${insertedColumns}
@@ -77,7 +78,9 @@ export function claimsStatement(table: string, calls: readonly MysqlCall[]): str
     count: calls.length,
     waitS: insertWaitS,
     writes: insert,
-    lookups: lookups(table, calls, claimColumns.slice(0, 10), verdict),
+    own: `${lookups(table, calls, claimColumns.slice(0, 3), `concat('granted f 1 ', e.fence)`, 'straight_join')}
+      where a.number in (${numbers.join(',')}) and e.token = a.token and e.fence = @onceonly_fence`,
+    lookups: lookups(table, calls, claimColumns.slice(0, 10), verdict, 'left join'),
   })
 }
 
@@ -98,25 +101,39 @@ export function settlesStatement(table: string, calls: readonly MysqlCall[]): st
     count: calls.length,
     waitS: '1',
     writes: update,
-    lookups: lookups(table, calls, settleColumns.slice(0, 4), done),
+    // A row that another transaction holds is not told, and its call is sent alone.
+    own: `${lookups(table, calls, settleColumns.slice(0, 4), done, 'straight_join')} for update skip locked`,
   })
 }
 
-function lookups(table: string, calls: readonly MysqlCall[], columns: readonly string[], answer: string): string {
+function lookups(
+  table: string,
+  calls: readonly MysqlCall[],
+  columns: readonly string[],
+  answer: string,
+  join: 'left join' | 'straight_join',
+): string {
   return `select concat_ws(' ', a.number, ${answer}) as answer from (${tableOf(calls, columns, 'number')}) a
-      left join \`${table}\` e force index (primary) on e.scope = a.scope and e.id = a.id`
+      ${join} \`${table}\` e force index (primary) on e.scope = a.scope and e.id = a.id`
 }
 
 interface Batch {
   readonly count: number
   readonly waitS: string
   readonly writes: string
-  readonly lookups: string
+  readonly own: string
+  readonly lookups?: string
 }
 
 function batchStatement(table: string, batch: Batch): string {
-  const { count, waitS, writes } = batch
-  return callStatement(table, 'batch', [String(count), waitS, quoted(writes), quoted(batch.lookups)])
+  const { count, waitS, writes, own, lookups } = batch
+  return callStatement(table, 'batch', [
+    String(count),
+    waitS,
+    quoted(writes),
+    quoted(own),
+    lookups === undefined ? 'null' : quoted(lookups),
+  ])
 }
 
 /** The values of all calls as a table of constants, in the one form that MySQL and MariaDB both take. */
@@ -140,12 +157,12 @@ export function batchAnswers(
   return numberedAnswers(found.slice(0, -1), count, Number(written) === count ? all(fence!) : undefined)
 }
 
-/** The same from rows of a number and an answer. `otherwise` is that of a call without one. */
+/** The same from rows of a number and an answer, the first of which counts. `otherwise` is that of a call without one. */
 export function numberedAnswers(found: readonly MysqlRow[], count: number, otherwise?: string): (string | undefined)[] {
   const answers = Array.from({ length: count }, () => otherwise)
   for (const [text] of found) {
     const space = text!.indexOf(' ')
-    if (space !== -1) answers[Number(text!.slice(0, space))] = text!.slice(space + 1)
+    if (space !== -1) answers[Number(text!.slice(0, space))] ??= text!.slice(space + 1)
   }
   return answers
 }

@@ -15,8 +15,8 @@ export interface MysqlContext<Client> {
 }
 
 export interface MysqlAskingContext<Client> extends MysqlContext<Client> {
-  /** Sends one statement. `what` completes "MySQL could not …". */
-  single(statement: string, what: string): Promise<readonly MysqlRow[]>
+  /** Sends one statement. `what` completes "MySQL could not …", and `executed` says whether it may have: default no. */
+  single(statement: string, what: string, executed?: 'unknown'): Promise<readonly MysqlRow[]>
 }
 
 /** Runs again what the server refused because of other transactions. Only for work that has no other effect. */

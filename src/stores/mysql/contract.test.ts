@@ -2,8 +2,10 @@
 // on a MariaDB that says it is MySQL, so that the store goes MySQL's ways wherever MySQL cannot be had, and on MySQL itself.
 
 import { afterAll, beforeAll, test } from 'vitest'
+import { integersTest } from '../../../test/subjects/integers.ts'
 import { type MysqlGround, startMysqlGround } from '../../../test/subjects/mysql.ts'
 import { sweptTest } from '../../../test/subjects/swept.ts'
+import { unreachableTest } from '../../../test/subjects/unreachable.ts'
 import { startMariadb } from '../../../test/servers/mariadb.ts'
 import { startMysql } from '../../../test/servers/mysql.ts'
 import { needs } from '../../../test/servers/needs.ts'
@@ -23,6 +25,8 @@ for (const { name, server, start, options } of forms) {
     })
     afterAll(() => ground[Symbol.asyncDispose]())
     sweptTest(() => ground.createSubject())
+    integersTest(() => ground.createSubject())
+    unreachableTest('MySQL', 21, () => ground.createSubject())
     storeContract({
       name,
       create: () => ground.createSubject(),

@@ -261,7 +261,7 @@ function writeProcedure(table: string): string {
 ) sql security invoker
 begin
   declare is_there, is_locked boolean default true;
-  declare is_held boolean;
+  declare is_held, is_again boolean;
   declare e_state varbinary(1);
   declare e_token varbinary(36);
   declare e_attempt int;
@@ -275,9 +275,12 @@ begin
   set now_ms = ${clockSql} div 1000;
   set is_held = is_there and e_token = a_token and (e_fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))
     and (now_ms < e_expires_at_ms or verb = 'settle-within');
+  -- The same call once more, after its first reply was lost.
+  set is_again = is_held and (e_state = 's' and verb like 'settle%' or e_state = 'o' and verb in ('open', 'forget'));
   set answer = 'done';
-  if is_held and e_state = 'r' and not is_locked then
-    set answer = 'locked'; -- it is ours, and yet it was passed over
+  if is_held and (e_state = 'r' or is_again) and not is_locked then
+    -- It is ours, and yet it was passed over. What an advance writes beside it must not come after the entry was forgotten.
+    set answer = 'locked';
   elseif is_held and e_state = 'r' and verb in ('settle', 'settle-within') then
     update \`${table}\` e set
       e.state = 's', e.outcome = an_outcome, e.lease_until_ms = now_ms, e.keep_ms = a_duration_ms,
@@ -295,8 +298,8 @@ begin
     update \`${table}\` e set
       e.state = 'o', e.lease_until_ms = now_ms, e.sweep_at_ms = least(e.sweep_at_ms, now_ms + e.keep_ms)
     where ${keyed};
-  elseif is_held and (e_state = 's' and verb like 'settle%' or e_state = 'o' and verb in ('open', 'forget')) then
-    set answer = 'done'; -- the same call once more, after its first reply was lost
+  elseif is_again then
+    set answer = 'done';
   elseif verb = 'forget' and (not is_there or now_ms >= e_forgotten_at_ms) then
     set answer = 'done'; -- the trace is gone already
   else
@@ -322,12 +325,13 @@ end`
 }
 
 // Many claims or settles at once, by statements from mysql/batches.ts: three times as fast as one by one in here. READ UNCOMMITTED,
-// so that the write sees, and leaves alone, what others have inserted and not committed. `lookups` runs when not all was written,
-// and sees only what is committed. The last row says how many were written (-1: another transaction was in the way), and the fence.
-// Not promised: that a fence is greater than one which was given out and rolled back while this very statement was under way.
+// so that the write sees, and leaves alone, what others have inserted and not committed. When not all was written, `own` says what was,
+// before COMMIT: afterwards a person may change or forget it. Then `lookups` answers other claims, after COMMIT, where it sees only what
+// is committed. The last row says how many were written (-1: another transaction was in the way), and the fence. Not promised: that a
+// fence is greater than one which was given out and rolled back while this very statement was under way.
 function batchProcedure(table: string): string {
   return /* sql */ `create procedure \`${procedureName(table, 'batch')}\`(
-  in expected int, in a_wait_s int, in writes longtext, in lookups longtext
+  in expected int, in a_wait_s int, in writes longtext, in own longtext, in lookups longtext
 ) sql security invoker
 begin
   declare written int default 0;
@@ -339,13 +343,18 @@ begin
   set @onceonly_statement = writes, @onceonly_fence = null;
   prepare onceonly_statement from @onceonly_statement;
   set @onceonly_now_us = ${clockSql};
+  start transaction;
   begin
     declare exit handler for 1062, 1205, 1213 set written = -1;
     execute onceonly_statement;
     set written = row_count(), @onceonly_fence = @onceonly_now_us;
   end;
+  -- Replays write nothing, and need not look twice.
+  if written < expected and (written > 0 or lookups is null) then
+    ${execute('own')};
+  end if;
   ${commitOwn};
-  if written < expected then
+  if written < expected and lookups is not null then
     ${execute('lookups')};
   end if;
   deallocate prepare onceonly_statement;

@@ -3,8 +3,8 @@
 
 import { errnoOf, serverErrorOf } from '../../clients/mysql.ts'
 import { OnceError } from '../../core/errors.ts'
-import { isTlsFailure, messageOf, refusedTls, refusedUser } from '../refusals.ts'
-import { conflictWithOthers, poolMends, schemaMissing, unavailable } from '../sql-answers.ts'
+import { isTlsFailure, messageOf, refusedTls, refusedUser, unavailable } from '../failures.ts'
+import { conflictWithOthers, poolMends, schemaMissing } from '../sql-answers.ts'
 
 // Lock wait time-out, deadlock, a row that changed since the snapshot (MariaDB's snapshot isolation), a conflict that group
 // replication found at COMMIT. The first leaves the transaction open, and all of it must be rolled back.
@@ -57,5 +57,5 @@ export function storeError(error: unknown, what: string, executed: 'no' | 'unkno
   const refused = { server: 'MySQL', cause: error }
   if (refusals.includes(errno)) return refusedUser({ ...refused, correct: poolMends.user })
   if (errno === 0 && isTlsFailure(error)) return refusedTls({ ...refused, correct: poolMends.tls })
-  return unavailable('MySQL', what, executed, error)
+  return unavailable({ server: 'MySQL', what, executed, cause: error })
 }

@@ -84,19 +84,17 @@ interface SchemaFault {
   readonly mend: string
 }
 
-function schemaFault(table: string, { engine, procedures }: FoundSchema): SchemaFault | undefined {
-  if (engine === undefined) {
+function schemaFault(table: string, { isThere, other, procedures }: FoundSchema): SchemaFault | undefined {
+  if (!isThere) {
     return { code: 'SCHEMA_MISSING', found: `There is no table ${table}.`, mend: 'onceonly migrate' }
   }
   if (procedures < procedureNames.length) {
     const found = `The table ${table} has ${procedures} of ${procedureNames.length} procedures of this version that this user may see (EXECUTE).`
     return { code: 'SCHEMA_MISSING', found, mend: 'onceonly migrate' }
   }
-  if (engine !== 'InnoDB') {
-    const found = `The table ${table} is of the engine ${engine}, which has no transactions.`
-    return { code: 'STORE_UNSAFE', found, mend: `alter table ${table} engine = InnoDB` }
-  }
-  return undefined
+  if (!other) return undefined
+  const found = `The table ${other.table} is of the engine ${other.engine}, which has no transactions.`
+  return { code: 'STORE_UNSAFE', found, mend: `alter table ${other.table} engine = InnoDB` }
 }
 
 /** What the store needs to know of a server that is fit. */

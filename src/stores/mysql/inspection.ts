@@ -11,26 +11,29 @@ import { refuseTooLarge } from './transactions.ts'
 export function inspection<Client>(context: MysqlAskingContext<Client>): Inspectable {
   const { table, clock, connections, ready, single } = context
   // A separate round trip: only a procedure knows the store's clock, and people look seldom.
-  const now = async (): Promise<string> => (await single(callStatement(table, 'clock', []), 'read its clock'))[0]![0]!
+  const now = async (what: string): Promise<string> => (await single(callStatement(table, 'clock', []), what))[0]![0]!
   return {
     async show(key) {
-      const [row] = await single(showStatement(table, key, await now()), `show ${describeKey(key)}`)
+      const what = `show ${describeKey(key)}`
+      const [row] = await single(showStatement(table, key, await now(what)), what)
       return row && entryOf(row[0]!)
     },
-    list: async (filter) =>
-      (await single(listStatement(table, filter, await now()), 'list entries')).map(([words]) => entryOf(words!)),
+    async list(filter) {
+      const what = 'list entries'
+      return (await single(listStatement(table, filter, await now(what)), what)).map(([words]) => entryOf(words!))
+    },
     async mend(key, mending, reason) {
       const call = mendCall(key, mending, reason)
       refuseTooLarge(call.length, await ready(connections), key, 'outcome')
       const statement = callStatement(table, 'mend', call.values)
       const words = await mendWhileLocked(clock, key, async () => {
-        const [row] = await single(statement, `${mendingName(mending)} ${describeKey(key)}`)
+        const [row] = await single(statement, `${mendingName(mending)} ${describeKey(key)}`, 'unknown')
         return row![0] ?? undefined
       })
       return words === undefined ? undefined : entryOf(words)
     },
     async audit(key) {
-      const rows = await single(auditStatement(table, key), `read the audit trail of ${describeKey(key)}`)
+      const rows = await single(auditStatement(table, key), `read the audit records of ${describeKey(key)}`)
       return rows.map(([words]) => {
         const [atMs, action, before, reason] = words!.split(' ')
         const done = { action: action as AuditRecord['action'], before: before as EntryState }

@@ -1,7 +1,7 @@
 // What the procedures are called in the database.
 
 /** The procedures carry it in their names: during a rolling deployment old and new code each find their own. */
-const schemaVersion = 3
+const schemaVersion = 4
 
 export type ProcedureName =
   | 'claim'

@@ -17,7 +17,16 @@ import { pollUntil } from '../../../test/servers/poll.ts'
 import { key, newId } from '../../core/key.ts'
 import { createOnce } from '../../core/once.ts'
 import type { Advanced, BegunStep, Change, Claim, LedgerRecord, StepLedger } from '../../core/store.ts'
-import { bytesOf, hourMs, leaseMs, minuteMs, request, retention, times } from '../../testing/store-contract.ts'
+import {
+  bytesOf,
+  eventually,
+  hourMs,
+  leaseMs,
+  minuteMs,
+  request,
+  retention,
+  times,
+} from '../../testing/store-contract.ts'
 import { procedureName } from './names.ts'
 import type { ProcedureName } from './names.ts'
 import { mysqlStore } from '../mysql.ts'
@@ -411,6 +420,23 @@ needs('mariadb', { ours: true }).describe('operations in MySQL', () => {
       })
       expect(await late).toBe('done')
       expect(await recorded(store, mine)).toEqual({ order: 'done' })
+    })
+
+    test('a record that comes again is not left to the life after the one that was forgotten meanwhile', async () => {
+      const store = mysqlStore({ pool })
+      const claim = await enlisted(store, 'forgotten meanwhile')
+      const last: Change = { ...done, becomes: { to: 'open' } }
+      await store.advance(claim, last)
+      let again: Promise<Advanced> = Promise.resolve('done')
+      await inTransaction(ground.admin, async (tx) => {
+        // As a `forget` by hand does that has not committed yet.
+        for (const table of ['onceonly', 'onceonly_steps', 'onceonly_operations'])
+          await tx.query(`delete from ${table} where id = 'forgotten meanwhile'`)
+        again = eventually(() => store.advance(claim, last))
+        await Promise.race([again, new Promise((resolve) => setTimeout(resolve, 500))])
+      })
+      expect(await again).toBe('lost')
+      expect(await recorded(store, await enlisted(store, 'forgotten meanwhile'))).toEqual({})
     })
 
     test('an operation whose key is in an open transaction is busy, and nobody waits', async () => {

@@ -44,7 +44,7 @@ export function operations<Client>(
     ...ledgerOf(context),
     beginStep: (claim) => beginStep(context, claim),
     async due(scope, { limit, holdMs }) {
-      const [row] = await single(dueStatement(table, scope, limit, holdMs), 'look for due operations')
+      const [row] = await single(dueStatement(table, scope, limit, holdMs), 'find due operations')
       const [heldUntilMs, ...ids] = row![0]!.split(' ')
       return ids.map((id) => ({ key: { scope, id: textOf(id) }, heldUntilMs: Number(heldUntilMs) }))
     },
@@ -52,7 +52,7 @@ export function operations<Client>(
       await single(dismissStatement(table, key, heldUntilMs), `dismiss ${describeKey(key)}`)
     },
     async requestCancel(key, reason) {
-      const [row] = await single(cancelStatement(table, key, reason), `cancel ${describeKey(key)}`)
+      const [row] = await single(cancelStatement(table, key, reason), `cancel ${describeKey(key)}`, 'unknown')
       return row![0] === '1'
     },
     async unfinished(scope, { after, limit }) {

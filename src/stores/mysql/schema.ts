@@ -22,19 +22,30 @@ export function schemaStatements(table: string): string[] {
 }
 
 export interface FoundSchema {
-  /** Undefined when there is no table. */
-  readonly engine: string | undefined
+  /** Whether there is the table of the entries. */
+  readonly isThere: boolean
+  /** One of our tables that is not of InnoDB. */
+  readonly other?: { readonly table: string; readonly engine: string }
   /** How many of our procedures there are. */
   readonly procedures: number
 }
 
 export async function findSchema(table: string, session: MysqlSession): Promise<FoundSchema> {
   const names = procedureNames.map((name) => word(procedureName(table, name)))
+  const tables = ['', '_operations', '_steps', '_audit'].map((suffix) => word(table + suffix))
   const [row] = await session.run(`select
-    (select t.engine from information_schema.tables t where t.table_schema = database() and t.table_name = ${word(table)}),
+    exists (select * from information_schema.tables t where t.table_schema = database() and t.table_name = ${word(table)}),
+    (select concat(t.table_name, ' ', t.engine) from information_schema.tables t
+      where t.table_schema = database() and t.table_name in (${tables.join(', ')}) and t.engine <> 'InnoDB'
+      order by t.table_name limit 1),
     (select count(*) from information_schema.routines r
       where r.routine_schema = database() and r.routine_name in (${names.join(', ')}))`)
-  return { engine: row![0] ?? undefined, procedures: Number(row![1]) }
+  const [unsafe, engine] = row![1]?.split(' ') ?? []
+  return {
+    isThere: row![0] === '1',
+    ...(unsafe !== undefined && { other: { table: unsafe, engine: engine! } }),
+    procedures: Number(row![2]),
+  }
 }
 
 /** Another process may be migrating a server that is busy with other work. */
@@ -44,11 +55,11 @@ const migrationWaitS = 60
 // do, nothing is locked.
 export async function migrate(table: string, connections: MysqlConnections<unknown>): Promise<void> {
   const connection = await connections.connect().catch((error: unknown) => {
-    throw storeError(error, 'migration', 'no')
+    throw storeError(error, 'migrate', 'no')
   })
   const isMigrated = async (): Promise<boolean> => {
-    const { engine, procedures: count } = await findSchema(table, connection)
-    return engine !== undefined && count === procedureNames.length
+    const { isThere, procedures: count } = await findSchema(table, connection)
+    return isThere && count === procedureNames.length
   }
   // Destroyed, not released: that ends the lock, whatever happened.
   try {
@@ -60,7 +71,7 @@ export async function migrate(table: string, connections: MysqlConnections<unkno
     if (await isMigrated()) return
     for (const statement of schemaStatements(table)) await connection.run(statement)
   } catch (error) {
-    throw storeError(error, 'migration', 'no')
+    throw storeError(error, 'migrate', 'no')
   } finally {
     connection.destroy()
   }

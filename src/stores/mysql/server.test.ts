@@ -15,6 +15,7 @@ import {
 } from '../../../test/subjects/mysql.ts'
 import { type RunningMariadb, startMariadb } from '../../../test/servers/mariadb.ts'
 import { needs } from '../../../test/servers/needs.ts'
+import { pollUntil } from '../../../test/servers/poll.ts'
 import { key, newId } from '../../core/key.ts'
 import { createOnce } from '../../core/once.ts'
 import type { Claim, Store } from '../../core/store.ts'
@@ -333,7 +334,7 @@ needs('mariadb', { ours: true }).describe('the MySQL store and its server', () =
         },
         () => store.sweep({ limit: 10 }),
         () => store.mend(key('server', 'settled'), 'forget', 'a test'),
-        () => called(single, 'batch', `1, 1, 'nonsense', 'nonsense'`),
+        () => called(single, 'batch', `1, 1, 'nonsense', 'nonsense', null`),
         () => called(single, 'take', `null, 'id', 'token', 'f', 1, 1, 1, 1, 'run', 'refuse', null, true`),
         () => called(single, 'begin', `null, 'id', 'token', 'f', 1, 1, 1, 1, 'run', 'refuse', null`),
       ]
@@ -401,6 +402,68 @@ needs('mariadb', { ours: true }).describe('the MySQL store and its server', () =
         expect(await store.claim(mine!.key, request())).toMatchObject({ is: 'busy' })
       })
       expect(await late).toBe('done')
+    })
+
+    /** A store whose batches stop at a look-up, the first of them or the last, until the gate is opened. */
+    const gatedAt = async (which: 'first' | 'last') => {
+      const gate = await ground.admin.getConnection()
+      // One for each: a connection that came through keeps its lock. In hex, as it stands inside of a quoted text.
+      const name = `0x${Buffer.from(newId()).toString('hex')}`
+      await gate.query(`select get_lock(${name}, 0)`)
+      const [look, held] = ['as answer from (', `as answer from (select get_lock(${name}, 30)) g, (`]
+      const stopped = (text: string): string => {
+        const at = which === 'first' ? text.indexOf(look) : text.lastIndexOf(look)
+        return at === -1 ? text : text.slice(0, at) + held + text.slice(at + look.length)
+      }
+      const gated = {
+        query: (query: { sql: string }) => pool.query({ ...query, sql: stopped(query.sql) }),
+        getConnection: () => pool.getConnection(),
+      }
+      return {
+        store: mysqlStore({ pool: gated }),
+        arrived: () =>
+          pollUntil('the batch to look', async () => {
+            const waiting = `select count(*) as found from information_schema.processlist where state = 'User lock'`
+            return Number((await rowOf(ground.admin, waiting))['found']) > 0
+          }),
+        async open() {
+          await gate.query(`do release_lock(${name})`)
+          gate.release()
+        },
+      }
+    }
+
+    test('a batch of settles answers by what it has written, whatever others do to its keys as soon as it is committed', async () => {
+      const { store, arrived, open } = await gatedAt('first')
+      const claim = await claimed(store, 'one')
+      const settles = times(2).map(() => store.settle(claim, outcome, retention))
+      await arrived()
+      const forget = (): Promise<unknown> => mysqlStore({ pool }).mend(claim.key, 'forget', 'a test')
+      const early = await forget().catch((error: unknown) => error)
+      await open()
+      expect(await Promise.all(settles)).toEqual(['done', 'done'])
+      expect(early).toMatchObject({ code: 'STORE_UNAVAILABLE' })
+      expect(await forget()).toMatchObject({ state: 'settled' })
+    })
+
+    test('a batch of claims tells whom it has granted a key, whatever others do to it as soon as it is committed', async () => {
+      const { store, arrived, open } = await gatedAt('last')
+      await claimed(store, 'another')
+      const claims = times(2).map(() => store.claim(key('server', 'one'), request()))
+      await arrived()
+      const forgotten = await mysqlStore({ pool }).mend(key('server', 'one'), 'forget', 'a test')
+      await open()
+      expect(forgotten).toMatchObject({ state: 'running' })
+      expect(await Promise.all(claims)).toMatchObject([{ is: 'granted' }, { is: 'granted' }])
+    })
+
+    test('of two claims of one token in a batch, for different requests, one is a mismatch', async () => {
+      const store = mysqlStore({ pool })
+      await claimed(store, 'another')
+      const one = request()
+      const other = { ...one, fingerprint: 'g'.repeat(43) }
+      const claims = await Promise.all([one, other].map((each) => store.claim(key('server', 'one'), each)))
+      expect(claims.map(({ is }) => is)).toEqual(['granted', 'mismatch'])
     })
 
     test('a transaction with an old snapshot is told what was settled since, and keeps nobody from the keys around it', async () => {
@@ -792,7 +855,9 @@ needs('mariadb', { ours: true }).describe('other servers', () => {
       const claim = await claimed(store, 'large')
       const notStored = { code: 'OUTCOME_NOT_STORED', retryable: false }
       await expect(store.settle(claim, tooLarge, retention)).rejects.toMatchObject(notStored)
-      await expect(store.settle(claim, tooLarge, retention)).rejects.toThrow('max_allowed_packet')
+      await expect(store.settle(claim, tooLarge, retention)).rejects.toThrow(
+        /^The outcome of \S+ makes a statement of \d+ bytes, and the server takes at most \d+ \(max_allowed_packet\)\. Nothing was written\. Raise/,
+      )
       expect(await store.settle(claim, outcome, retention)).toBe('done')
       const { granted } = await store.begin(key('server', 'begun'), request())
       await granted!.tx.query(`insert into effects values ('large')`)
