@@ -1,12 +1,16 @@
 // The slice of the PostgreSQL clients that we use, and one shape for all of them. `run` sends statements as text without
 // parameters, and each row that comes back has one text column named `answer`. So a whole phase (BEGIN, claim, SAVEPOINT) is one
 // round trip wherever the client lets several statements through, and nothing depends on how a client maps names and types.
-// `query` sends one statement with its values.
+// `query` sends one statement with its values. Where a pool binds values as it is given them (pg), `run` takes a bound statement.
 
+import { inOneSync } from './postgres/sync.ts'
+import type { Synced, SyncedClient } from './postgres/sync.ts'
 import { textOf } from './sql-statement.ts'
 import type { SqlStatement, SqlValue } from './sql-statement.ts'
 import { drizzleQuery, has, kyselyQuery, libraryTransactionOf, noTransaction } from './sql-transaction.ts'
 import type { DrizzleTransaction, KnexTransaction, KyselyTransaction, PrismaTransaction } from './sql-transaction.ts'
+
+export type { Synced } from './postgres/sync.ts'
 
 export interface StatementResult {
   /** The command tag: a COMMIT of an aborted transaction resolves, and only its tag says ROLLBACK. */
@@ -24,13 +28,25 @@ export interface PostgresSession {
 
 export interface PostgresConnection<Client> extends PostgresSession {
   readonly client: Client
+  /** Runs bound statements in order, in one round trip. Undefined where the client cannot. */
+  readonly runBound: ((statements: Synced) => Promise<readonly StatementResult[]>) | undefined
   release(): void
   /** For a connection whose state is unknown. It must not go back to the pool, because it may be inside a transaction. */
   destroy(error: unknown): void
 }
 
 export interface PostgresConnections<Client> extends PostgresSession {
+  /** A bound statement only where `bindsValues`. */
+  run(statements: readonly string[] | BoundStatement): Promise<readonly StatementResult[]>
   connect(): Promise<PostgresConnection<Client>>
+}
+
+/** One statement with its values, each text or, as a Buffer, in the server's binary form. */
+export interface BoundStatement {
+  /** The connection keeps the statement prepared under this name. Undefined: it is parsed every time. */
+  readonly name: string | undefined
+  readonly text: string
+  readonly values: readonly (string | Buffer | null)[]
 }
 
 export function firstAnswer(results: readonly StatementResult[]): string {
@@ -79,6 +95,15 @@ export function connectionsOf<Client>(pool: PgPool | PostgresJs): PostgresConnec
   return has(pool, 'unsafe') ? postgresJsConnections(pool as PostgresJs) : pgConnections(pool as PgPool)
 }
 
+/**
+ * A `Pool` of pg itself, with its own client: it sends a Buffer in binary form. The client above libpq (pg-native) does not, and
+ * an object that only looks like a pool may take nothing but text.
+ */
+export function bindsValues(pool: PgPool | PostgresJs): boolean {
+  const { Client } = pool as { readonly Client?: { readonly prototype?: object } }
+  return 'totalCount' in pool && Client?.prototype !== undefined && '_handleReadyForQuery' in Client.prototype
+}
+
 /** How many connections the pool can have. Undefined where it does not say: both libraries have it in their options. */
 export function poolSizeOf(pool: PgPool | PostgresJs): number | undefined {
   const max = (pool as { readonly options?: { readonly max?: unknown } }).options?.max
@@ -86,8 +111,10 @@ export function poolSizeOf(pool: PgPool | PostgresJs): number | undefined {
 }
 
 function pgConnections<Client>(pool: PgPool): PostgresConnections<Client> {
+  const binds = bindsValues(pool)
   return {
-    run: async (statements) => resultsOf(await pool.query(statements.join(';\n'))),
+    run: async (statements) =>
+      resultsOf(await pool.query('text' in statements ? (statements as never) : statements.join(';\n'))),
     async connect() {
       const client = await pool.connect()
       // A connection that breaks while it is idle emits an error event, which without a listener ends the process. The next
@@ -95,6 +122,10 @@ function pgConnections<Client>(pool: PgPool): PostgresConnections<Client> {
       const ignore = (): void => {}
       client.on('error', ignore)
       let hasEnded = false
+      const runBound = async (statements: Synced): Promise<readonly StatementResult[]> => {
+        if (hasEnded) throw transactionEnded()
+        return inOneSync(client as unknown as SyncedClient, statements)
+      }
       const release = (error?: Error): void => {
         if (hasEnded) return
         hasEnded = true
@@ -107,6 +138,7 @@ function pgConnections<Client>(pool: PgPool): PostgresConnections<Client> {
           if (hasEnded) throw transactionEnded()
           return resultsOf(await client.query(statements.join(';\n')))
         },
+        runBound: binds && (client as { pipeline?: boolean }).pipeline !== true ? runBound : undefined,
         release: () => release(),
         destroy: (error) => release(error instanceof Error ? error : new Error(String(error))),
       }
@@ -116,12 +148,13 @@ function pgConnections<Client>(pool: PgPool): PostgresConnections<Client> {
 
 function postgresJsConnections<Client>(sql: PostgresJs): PostgresConnections<Client> {
   return {
-    run: async (statements) => resultsOf(await sql.unsafe(statements.join(';\n'))),
+    run: async (statements) => resultsOf(await sql.unsafe((statements as readonly string[]).join(';\n'))),
     async connect() {
       const reserved = await sql.reserve()
       const { guarded, hasEnded, end } = untilEnd(reserved)
       return {
         client: guarded as Client,
+        runBound: undefined,
         async run(statements) {
           if (hasEnded()) throw transactionEnded()
           return resultsOf(await reserved.unsafe(statements.join(';\n')))

@@ -46,8 +46,13 @@ export function piece(text: string): SqlStatement {
   return { texts: [text], values: [] }
 }
 
-export function join(parts: readonly SqlStatement[], separator: string): SqlStatement {
-  return parts.reduce((whole, part) => sql(['', separator, ''], whole, part))
+export function join([first, ...rest]: readonly SqlStatement[], separator: string): SqlStatement {
+  const result = { texts: [...first!.texts], values: [...first!.values] }
+  for (const part of rest) {
+    result.texts[result.texts.length - 1] += separator
+    append(result, part)
+  }
+  return result
 }
 
 /** The text, with a placeholder for each value. Positions begin at 1. */

@@ -5,8 +5,9 @@
 // How it keeps the invariants, and what that costs:
 // - the decisions are versioned plpgsql functions (`postgres/decisions.sql.ts`) that `migrate()` creates.
 // - Atomic, one round trip, planned once: a batch of claims or settles is one statement. Look-ups are pinned to the primary key
-//   (`SET enable_seqscan = off` on the functions), so that a plan made on an empty table does no harm on a full one. Costs: the
-//   role that migrates must be allowed to create functions, and a change of logic is a new version of them.
+//   (`SET enable_seqscan = off` on the functions), so that a plan made on an empty table does no harm on a full one, and is kept
+//   (`plan_cache_mode`). Costs: the role that migrates must be allowed to create functions, and a change of logic is a new version
+//   of them.
 // - No call waits: an entry is inserted only under `pg_try_advisory_xact_lock` of its key and by a statement that looked for it
 //   after that, and changed only under `FOR UPDATE SKIP LOCKED`. Costs: slots of the lock table, and some 50 B of WAL per settle.
 // - Retention at scale (`periodMs`, `postgres/periods.sql.ts`): the table becomes a ring of five tables, by the period in which
@@ -15,10 +16,13 @@
 //   longer on disk, tombstones with their contents until then. `periodMs` must be at least a quarter of keepMs + tombstoneMs, or
 //   entries are swept row by row.
 // - One set of functions for both layouts, so the switch is online and old processes keep working. The lock's seed is the number
-//   of the audit table, because the switch replaces the entries table. Costs: a fresh claim looks twice in the simple table, too.
-// - Statements are text without parameters, with every value through one quoting function. So pg, postgres.js, Drizzle, Kysely
-//   and Knex share one path, several statements fit one round trip, and PgBouncer in transaction mode works. Costs: base64 is a
-//   third longer.
+//   of the audit table, because the switch replaces the entries table. Costs: a claim reads whether there are periods.
+// - The straight way (`postgres/straight.sql.ts`): through a pool of pg, claims and settles are prepared statements with binary
+//   parameters. Where a pooler does not keep prepared statements apart, they go without names. Costs: a second way to claim, which
+//   is right only on the simple table at READ COMMITTED, and leaves every other case to the first.
+// - All other statements are text without parameters, with every value through one quoting function. So pg, postgres.js, Drizzle,
+//   Kysely and Knex share one path, several statements fit one round trip, and PgBouncer in transaction mode works. Costs: base64
+//   is a third longer.
 // - `begin` writes nothing for a new key: it takes the lock and reads. The settled row is inserted just before COMMIT, in the
 //   same message. At REPEATABLE READ an old snapshot can let a second begin through. Its transaction is then refused as a
 //   conflict at its commit, and tried again.
@@ -45,7 +49,7 @@ import type {
 } from '../core/store.ts'
 import { watchingLent } from '../clients/lent-connections.ts'
 import { offerDatabase } from '../clients/sql-database.ts'
-import { connectionsOf, firstAnswer, poolSizeOf, postgresTransactionOf } from '../clients/postgres.ts'
+import { bindsValues, connectionsOf, firstAnswer, poolSizeOf, postgresTransactionOf } from '../clients/postgres.ts'
 import type {
   PgPool,
   PgPoolClient,
@@ -65,7 +69,6 @@ import { operations, sweepOperationsStatement } from './postgres/operations.ts'
 import { periodsSteps } from './postgres/periods.sql.ts'
 import { schemaSql } from './postgres/schema.sql.ts'
 import {
-  claimCall,
   inPeriodsStatement,
   migratedStatement,
   migrationLock,
@@ -73,6 +76,7 @@ import {
   sweepStatement,
   writeCall,
 } from './postgres/statements.ts'
+import { straightClaim, straightSettle } from './postgres/straight.ts'
 import { begin, within } from './postgres/transactions.ts'
 import { askForClaim, askForWrite } from './sql-answers.ts'
 
@@ -151,7 +155,8 @@ export function postgresStore<Pool extends PgPool | PostgresJs>(
   const names = { table, schema }
   const size = poolSizeOf(options.pool)
   const connections: PostgresConnections<Client> = watchingLent(connectionsOf<Client>(options.pool), { clock, size })
-  const context: PostgresContext<Client> = { names, clock, connections, ready: readiness(names, durability) }
+  const protocol = { binds: bindsValues(options.pool), keepsPrepared: true }
+  const context: PostgresContext<Client> = { names, clock, connections, protocol, ready: readiness(names, durability) }
   const batched = batching(context)
   const runAlone = alone(context)
   const store: PostgresStore<Client> = {
@@ -180,7 +185,7 @@ function batchedCalls(clock: Clock, batched: Batched): Pick<Store, 'claim' | 'ex
   const server = { clock, storeError }
   return {
     async claim(key, request) {
-      const call = claimCall(key, request)
+      const call = straightClaim(key, request)
       return askForClaim(server, key, request, () => batched(call))
     },
     async extend(claim, leaseMs) {
@@ -188,7 +193,7 @@ function batchedCalls(clock: Clock, batched: Batched): Pick<Store, 'claim' | 'ex
       return askForWrite(server, claim, 'extend', () => batched(call))
     },
     async settle(claim, outcome, retention) {
-      const call = writeCall('settle', claim, retention.keepMs, retention, outcome)
+      const call = straightSettle(claim, outcome, retention)
       return askForWrite(server, claim, 'settle', () => batched(call))
     },
     async release(claim, how) {

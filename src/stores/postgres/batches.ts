@@ -1,13 +1,17 @@
 // Statements outside of any transaction of the caller's. Calls of one moment share one message, hence one round trip and one
 // commit. Invariant: a message is one transaction, at READ COMMITTED whatever the session's default is.
 
+import { firstAnswer } from '../../clients/postgres.ts'
+import type { BoundStatement } from '../../clients/postgres.ts'
 import { lane } from '../../core/lane.ts'
 import { partsOf, retried } from '../sql-answers.ts'
 import type { PostgresContext } from './context.ts'
-import { isPassing, storeError } from './errors.ts'
+import { isPassing, isPassingStraight, isUnprepared, storeError } from './errors.ts'
 import type { PostgresFacts } from './fitness.ts'
 import { batchStatement } from './statements.ts'
 import type { FunctionCall } from './statements.ts'
+import { answersOf, asText, loneStatement, togetherStatement } from './straight.ts'
+import type { StraightCall, StraightClaim, StraightSettle } from './straight.ts'
 
 /** Beyond some hundreds a larger batch saves nothing more, and its callers wait for each other. */
 const batchMax = 256
@@ -18,33 +22,53 @@ const dispatchesMax = 2
 /** A statement is one message that client and server hold in memory whole: a few outcomes of a mebibyte, not hundreds. */
 const statementLengthMax = 8 * 1024 * 1024
 
+type Call = FunctionCall | StraightCall
+
 /** A call that shares its message with others of the same moment. Resolves to its line of text. */
-export type Batched = (call: FunctionCall) => Promise<string>
+export type Batched = (call: Call) => Promise<string>
 
 export function batching<Client>(context: PostgresContext<Client>): Batched {
   const { clock, connections } = context
-  const dispatch = async (batch: readonly FunctionCall[]): Promise<readonly string[]> => {
+  const runStraight = straightWay(context)
+  const dispatch = async (batch: readonly Call[]): Promise<readonly string[]> => {
     const facts = await context.ready(connections)
+    const goesStraight = context.protocol.binds && facts.isolation === 'read committed'
     const answers: string[] = []
     for (const part of partsOf(batch, statementLengthMax)) {
-      answers.push(...(await retried(clock, isPassing, () => runTogether(context, facts, part))))
+      const straight = goesStraight ? part.filter(isStraight) : []
+      const others = straight.length === part.length ? [] : part.filter((call) => !goesStraight || !isStraight(call))
+      const ofOthers = await retried(clock, isPassing, () => runTogether(context, facts, others.map(asText)))
+      const ofStraight = await retried(clock, isPassingStraight, () => runStraight(straight))
+      if (others.length === 0) answers.push(...ofStraight)
+      else answers.push(...inOrder(part, (call) => goesStraight && isStraight(call), ofStraight, ofOthers))
     }
     return answers
   }
   return lane({ dispatch, batchMax, dispatchesMax })
 }
 
-/** A separate statement. Resolves to its rows. `what` completes "PostgreSQL could not …". */
-export type Alone = (statement: string, what: string) => Promise<readonly string[]>
+/** What two messages answered, in the order of the calls. */
+function inOrder<Call>(
+  calls: readonly Call[],
+  isFirst: (call: Call) => boolean,
+  first: readonly string[],
+  second: readonly string[],
+): readonly string[] {
+  let [ofFirst, ofSecond] = [0, 0]
+  return calls.map((call) => (isFirst(call) ? first[ofFirst++]! : second[ofSecond++]!))
+}
+
+/** A separate statement. Resolves to its rows. `what` completes "PostgreSQL could not …", and `executed` says whether it may have: default no. */
+export type Alone = (statement: string, what: string, executed?: 'unknown') => Promise<readonly string[]>
 
 export function alone<Client>({ clock, connections, ready }: PostgresContext<Client>): Alone {
-  return async (statement, what) => {
+  return async (statement, what, executed) => {
     try {
       const facts = await ready(connections)
       const results = await retried(clock, isPassing, () => connections.run([...readCommitted(facts), statement]))
       return results.at(-1)!.answers
     } catch (error) {
-      throw storeError(error, what, 'no')
+      throw storeError(error, what, executed ?? 'no')
     }
   }
 }
@@ -55,6 +79,7 @@ async function runTogether<Client>(
   facts: PostgresFacts,
   calls: readonly FunctionCall[],
 ): Promise<readonly string[]> {
+  if (calls.length === 0) return []
   const kinds = (['write', 'advance', 'claim', 'enlist'] as const)
     .map((to) => ({ to, calls: calls.filter((call) => call.to === to) }))
     .filter((kind) => kind.calls.length > 0)
@@ -64,6 +89,47 @@ async function runTogether<Client>(
   const answers = new Map<FunctionCall, string>()
   kinds.forEach((kind, index) => kind.calls.forEach((call, row) => answers.set(call, answered[index]!.answers[row]!)))
   return calls.map((call) => answers.get(call)!)
+}
+
+// A statement that has a name is parsed and planned once per connection.
+function straightWay<Client>({
+  names,
+  connections,
+  protocol,
+}: PostgresContext<Client>): (calls: readonly StraightCall[]) => Promise<readonly string[]> {
+  const run = async (statement: BoundStatement): Promise<string> => {
+    if (protocol.keepsPrepared) {
+      try {
+        return firstAnswer(await connections.run(statement))
+      } catch (error) {
+        if (!isUnprepared(error)) throw error
+        protocol.keepsPrepared = false
+      }
+    }
+    return firstAnswer(await connections.run({ ...statement, name: undefined }))
+  }
+  return async (calls) => {
+    if (calls.length === 0) return []
+    if (calls.length === 1) return [await run(loneStatement(names, calls[0]!))]
+    const settles = calls.filter(isSettle)
+    const claims = settles.length === calls.length ? [] : calls.filter(isClaim)
+    const answer = await run(togetherStatement(names, settles, claims))
+    const answers = answersOf(answer, settles.length, claims.length)
+    if (settles.length === 0 || claims.length === 0) return answers
+    return inOrder(calls, isSettle, answers, answers.slice(settles.length))
+  }
+}
+
+function isStraight(call: Call): call is StraightCall {
+  return isSettle(call) || isClaim(call)
+}
+
+function isSettle(call: Call): call is StraightSettle {
+  return call.to === 'straight settle'
+}
+
+function isClaim(call: Call): call is StraightClaim {
+  return call.to === 'straight claim'
 }
 
 // Above READ COMMITTED our statements would fail on each other by the dozen, for a strictness that they do not need: they lock

@@ -9,7 +9,9 @@ import {
   startPostgresGround,
 } from '../../../test/subjects/postgres.ts'
 import { needs } from '../../../test/servers/needs.ts'
+import { integersTest } from '../../../test/subjects/integers.ts'
 import { sweptTest } from '../../../test/subjects/swept.ts'
+import { unreachableTest } from '../../../test/subjects/unreachable.ts'
 import { contractPart } from '../../../test/subjects/contract-part.ts'
 import { key } from '../../core/key.ts'
 import { bytesOf, grantedOf, leaseMs, minuteMs, request } from '../../testing/store-contract.ts'
@@ -24,6 +26,8 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store', () => {
   afterAll(() => ground[Symbol.asyncDispose]())
 
   sweptTest(() => ground.createSubject())
+  integersTest(() => ground.createSubject())
+  unreachableTest('PostgreSQL', 21, () => ground.createSubject())
   storeContract({
     name: contractName('postgres'),
     create: () => ground.createSubject(),

@@ -5,11 +5,18 @@
 // lock. Both locks are tried, never waited for: no call of ours waits behind another one or behind a transaction of others.
 
 import { endedState, lostState } from './errors.ts'
-import { clockMicroseconds, clockMs, functionName, lockNumber, ownKey, pinnedPlan, qualified } from './names.ts'
+import {
+  clockMicroseconds,
+  clockMs,
+  functionName,
+  isReadCommitted,
+  lockNumber,
+  ownKey,
+  pinnedPlan,
+  qualified,
+} from './names.ts'
 import type { SchemaNames } from './names.ts'
 import { periodFor, stayOrMove } from './periods.sql.ts'
-
-const isReadCommitted = `current_setting('transaction_isolation') = 'read committed'`
 
 // One claim, with every decision there is. First a plain read: replays, the common case, take no lock and write nothing. Only an
 // entry that is to be written is locked, read again and written. Each statement of a function has its own snapshot at READ
@@ -189,7 +196,11 @@ begin
     if entry.state = 'r' then
       return 'locked'; -- it is ours, and yet it was passed over
     elsif entry.state = 's' and verb like 'settle%' or entry.state = 'o' and verb in ('open', 'forget') then
-      return 'done'; -- the same call once more, after its first reply was lost
+      -- The same call once more, after its first reply was lost. Under the row's lock: what an advance writes beside it must not
+      -- come after the entry was forgotten, and be taken for a record of the next life.
+      perform from ${entries} e where e.scope = a_scope and e.id = an_id and e.token = entry.token and e.fence = entry.fence
+        and e.state = entry.state for update skip locked;
+      return case when found then 'done' else 'locked' end;
     end if;
   end if;
   if verb = 'settle-or-fail' then

@@ -2,8 +2,8 @@
 // says `executed: 'no'` only where the server itself said that it wrote nothing, or where the effect had not begun.
 
 import { OnceError } from '../../core/errors.ts'
-import { isTlsFailure, messageOf, refusedTls, refusedUser } from '../refusals.ts'
-import { conflictWithOthers, poolMends, schemaMissing, unavailable } from '../sql-answers.ts'
+import { isTlsFailure, messageOf, refusedTls, refusedUser, unavailable } from '../failures.ts'
+import { conflictWithOthers, poolMends, schemaMissing } from '../sql-answers.ts'
 
 /** Our functions raise it when a commit must not happen. Its class is none of the standard's, so no other code raises it. */
 export const lostState = 'OO001'
@@ -51,6 +51,17 @@ export function isPassing(error: unknown): boolean {
   return isConflict(error) || sqlStateOf(error) === '53200'
 }
 
+/** The straight way also meets keys that were committed between the look of a statement and its lock. The next look finds them. */
+export function isPassingStraight(error: unknown): boolean {
+  return isPassing(error) || sqlStateOf(error) === '23505'
+}
+
+/** The session does not know the prepared statement, or knows it already: a pooler gave the connection another one. */
+export function isUnprepared(error: unknown): boolean {
+  const state = sqlStateOf(error)
+  return state === '26000' || state === '42P05'
+}
+
 /** The server itself said that this COMMIT did not happen. Without that (connection cut, server shut down) it is unknown. */
 export function saysRolledBack(error: unknown): boolean {
   // 40 rollback, 23 deferred constraint, 25 aborted before, OO ours. Not 57, 58, XX: a server that shuts down or fails sends
@@ -87,5 +98,5 @@ export function storeError(error: unknown, what: string, executed: 'no' | 'unkno
   const refused = { server: 'PostgreSQL', cause: error }
   if (refusesUser(error)) return refusedUser({ ...refused, correct: poolMends.user })
   if (state === undefined && isTlsFailure(error)) return refusedTls({ ...refused, correct: poolMends.tls })
-  return unavailable('PostgreSQL', what, executed, error)
+  return unavailable({ server: 'PostgreSQL', what, executed, cause: error })
 }

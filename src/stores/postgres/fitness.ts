@@ -22,7 +22,7 @@ export interface PostgresFacts {
   /** The default of the sessions: 'read committed', or stricter. */
   readonly isolation: string
   readonly there: boolean
-  /** The tables of the entries that a crash would empty. */
+  /** Those of our tables that a crash would empty. */
   readonly unlogged: readonly string[]
   readonly migrated: boolean
 }
@@ -51,9 +51,14 @@ const tablesOf = (names: SchemaNames): string =>
   `(select case when c.relkind = 'p' then t.relid::oid else c.oid end as oid
       from pg_class c left join pg_partition_tree(c.oid) t on t.isleaf where c.oid = ${regclass(names)})`
 
-const unloggedTables = (names: SchemaNames): string =>
-  `(select coalesce(json_agg(c.relname), '[]'::json) from pg_class c join ${tablesOf(names)} t on t.oid = c.oid
-      where c.relpersistence <> 'p')`
+const besideEntries = ['_operations', '_steps', '_audit', '_periods'] as const
+
+const unloggedTables = (names: SchemaNames): string => {
+  const others = besideEntries.map((suffix) => literal(qualified(names, suffix))).join(', ')
+  return `(select coalesce(json_agg(c.oid::regclass::text order by c.oid::regclass::text), '[]'::json) from pg_class c
+      where c.relpersistence <> 'p' and (c.oid in (select oid from ${tablesOf(names)} t)
+        or c.oid in (select to_regclass(other) from unnest(array[${others}]) other)))`
+}
 
 /** Refuses a database that is not fit, and resolves to the facts of one that is. */
 export function readiness(
@@ -110,7 +115,7 @@ function judgeCommit(value: string): Judgement {
 
 function judgeTables(unlogged: readonly string[]): Judgement {
   if (unlogged.length === 0) return { verdict: 'ok', found: 'logged' }
-  const mend = unlogged.map((name) => `alter table "${name}" set logged;`).join(' ')
+  const mend = unlogged.map((name) => `alter table ${name} set logged;`).join(' ')
   return judge('violated', `unlogged: ${unlogged.join(', ')}`, mend)
 }
 
@@ -213,23 +218,27 @@ function standbyCheck(look: Look): Promise<FitnessCheck> {
   return check({ name: 'postgres-failover', lookedAt, why }, async () => {
     const [row] = await look(
       `select count(*)::int as standbys, current_setting('synchronous_standby_names') as waited,
-        current_setting('synchronous_commit') as commits from pg_stat_replication`,
+        current_setting('synchronous_commit') as commits from pg_stat_replication r
+      where not exists (select from pg_replication_slots s where s.active_pid = r.pid and s.slot_type = 'logical')`,
     )
     const standbys = Number(row!['standbys'])
     if (standbys === 0) return { verdict: 'ok', found: 'no standby is connected: nothing to fail over to' }
-    const waits = row!['waited'] !== '' && row!['commits'] !== 'local'
-    const found = `${standbys} standbys, ${waits ? `waits for ${row!['waited']}` : 'commits wait for none of them'}`
+    const waits = row!['waited'] !== '' && !['local', 'off'].includes(String(row!['commits']))
+    const found = `standbys ${standbys}, ${waits ? `waits for ${row!['waited']}` : 'commits wait for none of them'}`
     return judge(waits ? 'ok' : 'warning', found, 'Set synchronous_standby_names, or accept the loss at a failover.')
   })
 }
 
 function tableCheck(look: Look, names: SchemaNames): Promise<FitnessCheck> {
-  const why = 'An unlogged table is emptied after a crash: every key would be new again.'
-  return check({ name: 'postgres-table', lookedAt: `the table ${qualified(names)}`, why }, async () => {
-    const [row] = await look(`select ${isThere(names)} as there, ${unloggedTables(names)} as unlogged`)
-    if (row!['there'] !== true) return judge('violated', 'the table is missing', 'onceonly migrate')
-    return judgeTables(row!['unlogged'] as string[])
-  })
+  const why = 'An unlogged table is emptied after a crash: every key, or every step, would be new again.'
+  return check(
+    { name: 'postgres-table', lookedAt: `the table ${qualified(names)} and those beside it`, why },
+    async () => {
+      const [row] = await look(`select ${isThere(names)} as there, ${unloggedTables(names)} as unlogged`)
+      if (row!['there'] !== true) return judge('violated', 'the table is missing', 'onceonly migrate')
+      return judgeTables(row!['unlogged'] as string[])
+    },
+  )
 }
 
 function schemaCheck(look: Look, names: SchemaNames): Promise<FitnessCheck> {
@@ -295,14 +304,15 @@ function bloatCheck(look: Look, names: SchemaNames): Promise<FitnessCheck> {
   return check({ name: 'postgres-bloat', lookedAt: 'pg_stat_user_tables, autovacuum', why }, async () => {
     const [row] = await look(
       `select sum(n_live_tup)::float8 as live, sum(n_dead_tup)::float8 as dead, current_setting('autovacuum') as autovacuum,
-        bool_or(exists (select from unnest(c.reloptions) o where o = 'autovacuum_enabled=false')) as refused
+        bool_or(exists (select from pg_options_to_table(c.reloptions)
+          where option_name = 'autovacuum_enabled' and not option_value::boolean)) as refused
       from pg_stat_user_tables s join pg_class c on c.oid = s.relid join ${tablesOf(names)} t on t.oid = s.relid`,
     )
     if (!row || row['live'] === null) return { verdict: 'unknown', found: 'there are no statistics of it' }
     const [live, dead] = [Number(row['live']), Number(row['dead'])]
     const vacuums = row['autovacuum'] === 'on' && row['refused'] !== true
     const bloated = dead > deadRowsMin && dead > (live + dead) * deadShareMax
-    const found = `${live} live rows, ${dead} dead, autovacuum ${vacuums ? 'on' : 'off'}`
+    const found = `rows: ${live} live, ${dead} dead, autovacuum ${vacuums ? 'on' : 'off'}`
     return judge(
       vacuums && !bloated ? 'ok' : 'warning',
       found,
@@ -318,14 +328,14 @@ function snapshotCheck(look: Look, longestMs: number): Promise<FitnessCheck> {
     const [row] = await look(
       `select (select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0) * 1000 from pg_stat_activity
           where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend')::float8 as open_ms,
-        (select coalesce(max(extract(epoch from clock_timestamp() - prepared)), 0) * 1000 from pg_prepared_xacts)::float8
-          as prepared_ms,
+        (select coalesce(max(extract(epoch from clock_timestamp() - prepared)), 0) * 1000 from pg_prepared_xacts
+          where database = current_database())::float8 as prepared_ms,
         (select count(*) from pg_stat_activity where datname = current_database() and query = '<insufficient privilege>')::int
           as hidden`,
     )
     const oldestMs = Math.max(Number(row!['open_ms']), Number(row!['prepared_ms']))
     const hidden = Number(row!['hidden'])
-    const found = `the oldest transaction is open for ${span(oldestMs)}${hidden > 0 ? `; ${hidden} sessions cannot be seen` : ''}`
+    const found = `the oldest transaction is open for ${span(oldestMs)}${hidden > 0 ? `; sessions that cannot be seen: ${hidden}` : ''}`
     const mend = 'End it (pg_terminate_backend, rollback prepared), and set idle_in_transaction_session_timeout.'
     if (oldestMs > longestMs) return judge('warning', found, mend)
     return hidden > 0

@@ -19,7 +19,7 @@ export function inspection(names: SchemaNames, clock: Clock, alone: Alone): Insp
     async mend(key, mending, reason) {
       const statement = mendStatement(names, key, mending, reason)
       const what = `${mendingName(mending)} ${describeKey(key)}`
-      const answer = await mendWhileLocked(clock, key, async () => (await alone(statement, what))[0])
+      const answer = await mendWhileLocked(clock, key, async () => (await alone(statement, what, 'unknown'))[0])
       return answer === undefined ? undefined : entryOf(answer)
     },
     async audit(key) {

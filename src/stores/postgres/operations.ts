@@ -66,7 +66,7 @@ export function operations<Client>(
       await alone(dismissStatement(names, key, heldUntilMs), `dismiss ${describeKey(key)}`)
     },
     async requestCancel(key, reason) {
-      return (await alone(cancelStatement(names, key, reason), `cancel ${describeKey(key)}`)).length > 0
+      return (await alone(cancelStatement(names, key, reason), `cancel ${describeKey(key)}`, 'unknown')).length > 0
     },
     async unfinished(scope, { after, limit }) {
       const ids = await alone(unfinishedStatement(names, scope, after ?? '', limit), 'list operations')

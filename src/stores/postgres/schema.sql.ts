@@ -22,6 +22,7 @@ import {
 import type { SchemaNames } from './names.ts'
 import { operationFunctions, operationTables } from './operations.sql.ts'
 import { probeFunction, rotateFunction, stayOrMove } from './periods.sql.ts'
+import { claimOneFunction, settleOneFunction, togetherFunction } from './straight.sql.ts'
 
 export function schemaSql(names: SchemaNames): string {
   const functions = [
@@ -32,6 +33,9 @@ export function schemaSql(names: SchemaNames): string {
     beginFunction,
     joinFunction,
     recordFunction,
+    togetherFunction,
+    claimOneFunction,
+    settleOneFunction,
     probeFunction,
     sweepFunction,
     rotateFunction,
@@ -157,6 +161,8 @@ export const entryJson = `json_build_object(
 // A manual change. Only 'keep' leaves the holder alone: an open entry is no longer running, and a resolved one has a new fence, so
 // that a settle of the holder is not taken for a repetition of this one. An open entry keeps its last token, and a delayed claim of
 // the holder that was pushed out still finds that it has ended.
+// The row is locked by one statement and judged by the next. A row that changes between a statement's snapshot and its lock is read
+// again, but not what a subquery made of it: a settled entry would still be taken for a running one, and opened.
 function mendFunction(names: SchemaNames): string {
   const entries = qualified(names)
   return /* sql */ `create or replace function ${functionName(names, 'mend')}(
@@ -174,14 +180,18 @@ begin
     return next 'locked';
     return;
   end if;
-  select s.state, ${entryJson} into before_state, before_json
-    from ${entries} e cross join lateral (select ${entryState} as state) s
-    where e.scope = mended_scope and e.id = mended_id for update of e skip locked;
-  if before_state is null then
+  select * into entry from ${entries} e where e.scope = mended_scope and e.id = mended_id for update skip locked;
+  if not found then
     perform from ${entries} e where e.scope = mended_scope and e.id = mended_id and (${entryState}) is not null;
     if found then
       return next 'locked';
     end if;
+    return;
+  end if;
+  select s.state, ${entryJson} into before_state, before_json
+    from ${entries} e cross join lateral (select ${entryState} as state) s
+    where e.scope = mended_scope and e.id = mended_id;
+  if before_state is null then
     return;
   end if;
   if before_state <> all (case action
@@ -205,7 +215,6 @@ begin
     return next before_json;
     return;
   end if;
-  select * into entry from ${entries} e where e.scope = mended_scope and e.id = mended_id;
   home_slot := entry.slot;
   if action = 'keep' then
     entry.keep_ms := greatest(entry.keep_ms, now_ms + a_keep_ms - entry.lease_until_ms);

@@ -9,7 +9,9 @@ import { needs } from '../../../test/servers/needs.ts'
 import { startPostgres } from '../../../test/servers/postgres.ts'
 import { key, newId } from '../../core/key.ts'
 import { createOnce } from '../../core/once.ts'
-import type { Change, Claim, ClaimRequest, Store } from '../../core/store.ts'
+import type { Change, Claim, ClaimRequest, Store, Verdict } from '../../core/store.ts'
+import type { PgPool } from '../../clients/postgres.ts'
+import { eventually } from '../../testing/store-contract.ts'
 import { schemaComment, schemaVersion } from './names.ts'
 import { postgresStore } from '../postgres.ts'
 import type { PostgresStore } from '../postgres.ts'
@@ -45,6 +47,50 @@ async function inProcesses(count: number, code: string): Promise<unknown[]> {
   return (await Promise.all(children)).map(({ stdout }) => JSON.parse(stdout) as unknown)
 }
 
+interface Gated extends AsyncDisposable {
+  readonly slow: PostgresStore
+  readonly fast: PostgresStore
+  arrived(): Promise<void>
+  open(): Promise<void>
+}
+
+const underLock = `exists (select from pg_locks l where l.pid = pg_backend_pid() and l.locktype = 'advisory')`
+const secondRead = `nextval('fake.reads') = 2`
+
+// A server whose clock holds the slow store where it is read: under the lock of a key, or for the second time. Until the gate is opened.
+async function startGated(when: string = underLock): Promise<Gated> {
+  const gate = 7_001
+  const ground = await startPostgresGround()
+  await ground.admin.query('create sequence fake.reads')
+  await ground.admin
+    .query(`create or replace function fake.clock_timestamp() returns timestamptz language plpgsql volatile as $$
+    begin
+      if current_setting('application_name') = 'slow' and ${when} then
+        perform pg_advisory_xact_lock(${gate});
+      end if;
+      return (select at from fake.clock);
+    end $$`)
+  const [slow, fast] = [createPool(ground.url, { application_name: 'slow' }), createPool(ground.url)]
+  const keeper = await ground.admin.connect()
+  await keeper.query(`select pg_advisory_lock(${gate})`)
+  return {
+    slow: postgresStore({ pool: slow }),
+    fast: postgresStore({ pool: fast }),
+    async arrived() {
+      const waiting = `select from pg_locks where locktype = 'advisory' and not granted`
+      while ((await ground.admin.query(waiting)).rowCount === 0);
+    },
+    async open() {
+      await keeper.query(`select pg_advisory_unlock(${gate})`)
+    },
+    async [Symbol.asyncDispose]() {
+      keeper.release()
+      await Promise.all([slow.end(), fast.end()])
+      await ground[Symbol.asyncDispose]()
+    },
+  }
+}
+
 needs('postgres', { ours: true }).describe('the PostgreSQL store and its server', () => {
   let ground: PostgresGround
   let pool: pg.Pool
@@ -64,6 +110,13 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
   const ask = async <T>(text: string): Promise<T> => {
     const { rows } = await ground.admin.query<{ answer: T }>(text)
     return rows[0]!.answer
+  }
+
+  // An object that only looks like a pool is sent text. A pool of pg is sent values, too.
+  const ways = ['text', 'values'] as const
+  const through = (way: (typeof ways)[number], query: (statement: unknown) => Promise<unknown>): PgPool => {
+    if (way === 'text') return { query, connect: () => pool.connect() }
+    return new Proxy(pool, { get: (target, name) => (name === 'query' ? query : Reflect.get(target, name)) as unknown })
   }
 
   describe('processes', () => {
@@ -187,33 +240,33 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
   })
 
   describe('cost', () => {
-    test('claims of one moment are one statement, settles too, and replays write nothing', async () => {
-      const statements: string[] = []
-      const counted = {
-        query: (text: string) => {
-          statements.push(text)
-          return pool.query(text)
-        },
-        connect: () => pool.connect(),
-      }
-      const store = postgresStore({ pool: counted })
-      await claimed(store, 'warm up')
-      const take = async (count: () => Promise<unknown>): Promise<number> => {
-        statements.length = 0
-        await count()
-        return statements.length
-      }
-      const some = ids(200)
-      let claims: Claim[] = []
-      expect(await take(async () => (claims = await Promise.all(some.map((id) => claimed(store, id)))))).toBe(1)
-      expect(await take(() => Promise.all(claims.map((claim) => store.settle(claim, outcome, retention))))).toBe(1)
-      const xid = `select pg_snapshot_xmax(pg_current_snapshot())::text as answer`
-      const before = await ask(xid)
-      const replay = (id: string): Promise<unknown> => store.claim(key('server', id), request())
-      expect(await take(() => Promise.all(some.map(replay)))).toBe(1)
-      await replay(some[0]!)
-      expect(await ask(xid)).toBe(before)
-    })
+    test.each(ways)(
+      'claims of one moment are one statement, settles too, and replays write nothing (%s)',
+      async (way) => {
+        const statements: unknown[] = []
+        const counted = through(way, (statement) => {
+          statements.push(statement)
+          return pool.query(statement as string)
+        })
+        const store = postgresStore({ pool: counted })
+        await claimed(store, 'warm up')
+        const take = async (count: () => Promise<unknown>): Promise<number> => {
+          statements.length = 0
+          await count()
+          return statements.length
+        }
+        const some = ids(200)
+        let claims: Claim[] = []
+        expect(await take(async () => (claims = await Promise.all(some.map((id) => claimed(store, id)))))).toBe(1)
+        expect(await take(() => Promise.all(claims.map((claim) => store.settle(claim, outcome, retention))))).toBe(1)
+        const xid = `select pg_snapshot_xmax(pg_current_snapshot())::text as answer`
+        const before = await ask(xid)
+        const replay = (id: string): Promise<unknown> => store.claim(key('server', id), request())
+        expect(await take(() => Promise.all(some.map(replay)))).toBe(1)
+        await replay(some[0]!)
+        expect(await ask(xid)).toBe(before)
+      },
+    )
 
     const kinds: Readonly<Record<string, (store: PostgresStore<pg.PoolClient>) => Promise<unknown>>> = {
       'once.transaction': async (store) => {
@@ -257,6 +310,30 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
         const before = await scans()
         await workOften()
         expect(await scans()).toEqual(before)
+        await single.end()
+      },
+    )
+
+    // The server reports every plan that it makes to a client that asks for it. (The clock of the ground is a function with a plan.)
+    test.each(['claims and settles', 'an operation'])(
+      'a small batch is planned once, and not anew with every call (%s)',
+      async (name) => {
+        const single = createPool(await ground.server.createDatabase(), {
+          max: 1,
+          options: '-c log_planner_stats=on -c client_min_messages=log',
+        })
+        let plans = 0
+        single.on('connect', (client) =>
+          client.on('notice', (notice) => (plans += Number(notice.message === 'PLANNER STATISTICS'))),
+        )
+        const store = postgresStore({ pool: single })
+        await store.migrate()
+        // The two statements themselves are planned anew, as they are text.
+        for (let round = 0; round < 2; round++) {
+          plans = 0
+          await kinds[name]!(store)
+        }
+        expect(plans).toBe(2)
         await single.end()
       },
     )
@@ -308,6 +385,197 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
     })
   })
 
+  describe('the straight way', () => {
+    test('a batch may have a key twice, in one scope or two, and one claim of each key is granted', async () => {
+      const store = postgresStore({ pool })
+      const scopes = ['one', 'one', 'two', 'one', 'two', 'three']
+      const verdicts = await Promise.all(scopes.map((scope) => store.claim(key(scope, 'same'), request())))
+      expect(verdicts.map(({ is }) => is)).toEqual(['granted', 'busy', 'granted', 'busy', 'busy', 'granted'])
+    })
+
+    test('terms of one batch are kept apart: each entry has its own lease, retention, version and input', async () => {
+      const store = postgresStore({ pool })
+      const terms = Array.from({ length: 8 }, (_, n) => ({
+        leaseMs: 1_000 * (1 + (n % 2)),
+        version: 1 + (Math.floor(n / 2) % 2),
+        retention: { keepMs: 2 ** 33 + Math.floor(n / 4), tombstoneMs: 5 },
+        ...(n % 3 === 0 && { input: new Uint8Array(n).fill(n) }),
+      }))
+      const claims = await Promise.all(
+        terms.map((term, n) => store.claim(key(`scope ${n % 7 === 6}`, `${n} é 💡`), request(term))),
+      )
+      const shown = await Promise.all(terms.map((_, n) => store.show(key(`scope ${n % 7 === 6}`, `${n} é 💡`))))
+      shown.forEach((entry, n) => {
+        const { leaseMs, retention: kept, version } = terms[n]!
+        const { fence } = (claims[n] as Extract<Verdict, { is: 'granted' }>).claim
+        const leaseUntilMs = Math.floor(fence / 1000) + leaseMs
+        expect(entry).toMatchObject({ fence, version, expiresAtMs: leaseUntilMs + kept.keepMs })
+        expect(entry).toMatchObject({ forgottenAtMs: leaseUntilMs + kept.keepMs + kept.tombstoneMs })
+        expect(entry!.input).toEqual(terms[n]!.input)
+      })
+    })
+
+    test('settles of one batch write each its own outcome, of one that is lost nothing, and the others are done', async () => {
+      const store = postgresStore({ pool })
+      const claims = await Promise.all(ids(5).map((id) => claimed(store, id)))
+      const lost = { ...claims[2]!, fence: claims[2]!.fence + 1 }
+      const outcomes = claims.map((_, n) => new Uint8Array(n).fill(255 - n))
+      const settled = claims.map((claim, n) =>
+        store.settle(n === 2 ? lost : claim, outcomes[n]!, { keepMs: 1_000_000 + n, tombstoneMs: n }),
+      )
+      const beside = store.claim(claims[4]!.key, request())
+      expect(await Promise.all(settled)).toEqual(['done', 'done', 'lost', 'done', 'done'])
+      expect(await beside).toMatchObject({ is: 'settled', outcome: outcomes[4] })
+      const shown = await Promise.all(claims.map((claim) => store.show(claim.key)))
+      expect(shown.map((entry) => entry!.state)).toEqual(['settled', 'settled', 'running', 'settled', 'settled'])
+      for (const n of [0, 1, 3, 4]) {
+        expect(shown[n]!.outcome).toEqual(outcomes[n])
+        expect(shown[n]!.forgottenAtMs - shown[n]!.leaseUntilMs).toBe(1_000_000 + 2 * n)
+      }
+    })
+
+    test('claims of one batch keep each its own times, also those that differ in one of them alone', async () => {
+      const store = postgresStore({ pool })
+      const terms = [
+        { leaseMs: 30_000, keepMs: 1_000_000, tombstoneMs: 5_000 },
+        { leaseMs: 30_000, keepMs: 1_000_000, tombstoneMs: 7_000 },
+        { leaseMs: 30_000, keepMs: 2_000_000, tombstoneMs: 5_000 },
+        { leaseMs: 40_000, keepMs: 1_000_000, tombstoneMs: 5_000 },
+      ]
+      const keys = ids(terms.length).map((id) => key('terms', id))
+      await Promise.all(
+        terms.map(({ leaseMs, ...retention }, n) => store.claim(keys[n]!, request({ leaseMs, retention }))),
+      )
+      const shown = await Promise.all(keys.map((each) => store.show(each)))
+      const times = shown.map((entry) => ({
+        leaseMs: entry!.leaseUntilMs - entry!.firstClaimedAtMs,
+        keepMs: entry!.expiresAtMs - entry!.leaseUntilMs,
+        tombstoneMs: entry!.forgottenAtMs - entry!.expiresAtMs,
+      }))
+      expect(times).toEqual(terms)
+    })
+
+    test('a key that others commit between the look of a batch and its lock is not granted again', async () => {
+      await using gated = await startGated()
+      const [first, second] = [key('gate', 'first'), key('gate', 'second')]
+      const asked = Promise.all([gated.slow.claim(first, request()), gated.slow.claim(second, request())])
+      await gated.arrived()
+      const other = await gated.fast.claim(second, request())
+      await gated.open()
+      expect([other, ...(await asked)].map(({ is }) => is)).toEqual(['granted', 'granted', 'busy'])
+    })
+
+    test('a settle that comes between the look of a release by hand and its lock is not undone', async () => {
+      await using gated = await startGated()
+      const claim = await claimed(gated.fast, 'settled meanwhile')
+      const mended = gated.slow.mend(claim.key, 'release', 'to see')
+      await gated.arrived()
+      const settled = eventually(() => gated.fast.settle(claim, outcome, retention))
+      // If the release has the row by now, the settle waits for it.
+      await Promise.race([settled, new Promise((resolve) => setTimeout(resolve, 500))])
+      await gated.open()
+      const told = [(await mended)?.state, await settled, (await gated.fast.claim(claim.key, request())).is]
+      expect([
+        ['running', 'lost', 'granted'],
+        ['settled', 'done', 'settled'],
+      ]).toContainEqual(told)
+    })
+
+    test('a record that comes again is not left to the life after the one that was forgotten meanwhile', async () => {
+      await using gated = await startGated(secondRead)
+      const operation = { ...request(), input: outcome }
+      const at = key('server', 'forgotten meanwhile')
+      const given = await gated.fast.enlist(at, operation)
+      if (given.is !== 'granted') throw new Error(`expected to be granted, got ${given.is}`)
+      const change: Change = { records: [{ name: 'charge', revision: 1, content: outcome }], becomes: { to: 'open' } }
+      expect(await gated.fast.advance(given.claim, change)).toBe('done')
+      const again = gated.slow.advance(given.claim, change)
+      await gated.arrived()
+      const forgotten = eventually(() => gated.fast.mend(at, 'forget', 'to see'))
+      // If the record has its entry by now, the other waits for it.
+      await Promise.race([forgotten, new Promise((resolve) => setTimeout(resolve, 500))])
+      await gated.open()
+      expect([await again, (await forgotten)?.state]).toEqual(['done', 'open'])
+      expect(await gated.fast.enlist(at, { ...operation, token: crypto.randomUUID() })).toMatchObject({ is: 'granted' })
+      expect((await gated.fast.ledger(at))?.records).toEqual([])
+    })
+
+    test('a session that lost its prepared statements is asked without names from there on', async () => {
+      const single = createPool(ground.url, { max: 1 })
+      const names: (string | undefined)[] = []
+      const store = postgresStore({
+        pool: new Proxy(single, {
+          get: (target, name) =>
+            (name !== 'query'
+              ? Reflect.get(target, name)
+              : (statement: { name?: string }) => {
+                  if (typeof statement === 'object') names.push(statement.name)
+                  return single.query(statement as never)
+                }) as unknown,
+        }),
+      })
+      const first = await claimed(store, newId())
+      await single.query('deallocate all')
+      const second = await claimed(store, newId())
+      expect(await Promise.all([first, second].map((claim) => store.settle(claim, outcome, retention)))).toEqual([
+        'done',
+        'done',
+      ])
+      expect(names.map((name) => name !== undefined)).toEqual([true, true, false, false])
+      await single.end()
+    })
+  })
+
+  describe('transactions of prepared statements', () => {
+    // In whichever session a pooler gives: one that knows nothing, or one that another client has used.
+    test.each(['select', 'call'])(
+      'a session that lost a prepared statement says so before the effect, which runs once (%s)',
+      async (kind) => {
+        const single = createPool(ground.url, { max: 1 })
+        const once = createOnce({ store: postgresStore({ pool: single }), scope: 'server' })
+        let effects = 0
+        const run = (id: string): Promise<unknown> => once.transaction(id, () => ++effects)
+        await run(`before ${kind}`)
+        const { rows } = await single.query<{ name: string }>(
+          `select name from pg_prepared_statements where statement like '${kind}%'`,
+        )
+        expect(rows).toHaveLength(1)
+        await single.query(`deallocate ${rows[0]!.name}`)
+        expect(await run(`after ${kind}`)).toMatchObject({ value: 2, replayed: false })
+        expect(await run(`again ${kind}`)).toMatchObject({ value: 3, replayed: false })
+        await once.close()
+        await single.end()
+      },
+    )
+
+    test('an effect that is undone and one that is refused leave a connection that goes on', async () => {
+      const single = createPool(ground.url, { max: 1 })
+      const store = postgresStore({ pool: single })
+      const first = (await store.begin(key('server', 'undone'), request())).granted!
+      await first.tx.query(`insert into effects values ('undone')`)
+      await first.undoEffect()
+      await first.tx.query(`insert into effects values ('kept')`)
+      expect(await first.commit(outcome, retention)).toBe('done')
+      const second = (await store.begin(key('server', 'refused'), request())).granted!
+      await second.tx.query('select 1 / 0').catch(() => undefined)
+      await expect(second.commit(outcome, retention)).rejects.toMatchObject({ code: 'COMMIT_REFUSED' })
+      const third = (await store.begin(key('server', 'next'), request())).granted!
+      expect(await third.commit(outcome, retention)).toBe('done')
+      expect((await ground.admin.query('select name from public.effects')).rows).toEqual([{ name: 'kept' }])
+      await single.end()
+    })
+
+    test('a client that pipelines its queries is sent text', async () => {
+      const pipelined = createPool(ground.url, { pipeline: true } as pg.PoolConfig)
+      const once = createOnce({ store: postgresStore({ pool: pipelined }), scope: 'server' })
+      const piped = (): Promise<unknown> => once.transaction('piped', (tx) => tx.query('select 1').then(() => 'done'))
+      expect(await piped()).toMatchObject({ value: 'done', replayed: false })
+      expect(await piped()).toMatchObject({ value: 'done', replayed: true })
+      await once.close()
+      await pipelined.end()
+    })
+  })
+
   describe('others', () => {
     test('a row that somebody has locked holds up neither the writes nor the claims of its batch', async () => {
       const store = postgresStore({ pool })
@@ -323,27 +591,27 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
       expect(await late).toBe('done')
     })
 
-    test('nothing depends on the session: every statement may go over another connection', async () => {
-      const scattered = {
-        async query(text: string) {
+    test.each(ways)(
+      'nothing depends on the session: every statement may go over another connection (%s)',
+      async (way) => {
+        const scattered = through(way, async (statement) => {
           const client = await pool.connect()
           try {
-            const result = await client.query(text)
+            const result = await client.query(statement as string)
             await client.query('discard all')
             return result
           } finally {
             client.release(true)
           }
-        },
-        connect: () => pool.connect(),
-      }
-      const store = postgresStore({ pool: scattered })
-      const claims = await Promise.all(ids(50).map((id) => claimed(store, id)))
-      expect(await store.extend(claims[0]!, 1_000)).toBe('done')
-      for (const claim of claims) expect(await store.settle(claim, outcome, retention)).toBe('done')
-      expect(await store.claim(claims[0]!.key, request())).toMatchObject({ is: 'settled' })
-      expect(await ask(`select count(*)::integer as answer from pg_locks where locktype = 'advisory'`)).toBe(0)
-    })
+        })
+        const store = postgresStore({ pool: scattered })
+        const claims = await Promise.all(ids(50).map((id) => claimed(store, id)))
+        expect(await store.extend(claims[0]!, 1_000)).toBe('done')
+        for (const claim of claims) expect(await store.settle(claim, outcome, retention)).toBe('done')
+        expect(await store.claim(claims[0]!.key, request())).toMatchObject({ is: 'settled' })
+        expect(await ask(`select count(*)::integer as answer from pg_locks where locktype = 'advisory'`)).toBe(0)
+      },
+    )
 
     test('an effect that went on after a failed statement cannot commit, and says why', async () => {
       const store = postgresStore({ pool })
@@ -398,11 +666,19 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
 
     test('a key is in flight inside of its own transaction', async () => {
       const once = createOnce({ store: postgresStore({ pool }), scope: 'server' })
-      const nested = once.transaction('nested', (tx) => once.within(tx).run('nested', () => 'inner'))
+      let inner = 0
+      const nested = once.transaction('nested', (tx) => once.within(tx).run('nested', () => ++inner))
       await expect(nested).rejects.toMatchObject({ code: 'IN_FLIGHT' })
+      expect(inner).toBe(0)
       const others = await once.transaction('outer', (tx) => once.within(tx).run('inner', () => 'inner'))
       expect(others.value).toMatchObject({ value: 'inner' })
       await once.close()
+      // Another `createOnce` of the process knows nothing of it, and the store must.
+      const store = postgresStore({ pool })
+      const { granted } = await store.begin(key('server', 'own'), request())
+      const again = await store.within(granted!.tx).claim(key('server', 'own'), request())
+      await granted!.rollback()
+      expect(again).toMatchObject({ is: 'busy' })
     })
 
     test('a server that ends the session at COMMIT leaves the outcome unknown', async () => {

@@ -72,6 +72,7 @@ export function writeCall(
 
 /** A write of an operation: what the entry becomes, and the records. 'or-fail' raises when the claim is lost. */
 export function advanceCall(claim: Claim, { records, becomes }: Change, or?: 'or-fail'): FunctionCall {
+  for (const { revision } of records) integer('revision', revision)
   const written = JSON.stringify(records.map(({ name, revision, content }) => [name, revision, base64(content)]))
   const { values, length } =
     becomes.to === 'running'
@@ -88,15 +89,14 @@ export function advanceCall(claim: Claim, { records, becomes }: Change, or?: 'or
   }
 }
 
-/** Writes the settled entry of a claim for which nothing was written yet, or raises. */
-export function recordStatement(
-  names: SchemaNames,
+/** What `record` is given: it writes the settled entry of a claim for which nothing was written yet, or raises. */
+export function recordValues(
   claim: Claim,
   request: ClaimRequest,
   outcome: Uint8Array,
   retention: Retention,
-): string {
-  const values = [
+): readonly (string | null)[] {
+  return [
     claim.key.scope,
     claim.key.id,
     token(claim.token),
@@ -108,6 +108,9 @@ export function recordStatement(
     request.input === undefined ? null : base64(request.input),
     base64(outcome),
   ]
+}
+
+export function recordStatement(names: SchemaNames, values: readonly (string | null)[]): string {
   return `call ${functionName(names, 'record')}(${values.map(constant).join(',')})`
 }
 

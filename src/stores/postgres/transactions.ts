@@ -7,12 +7,14 @@ import type { OnceError } from '../../core/errors.ts'
 import type { Key } from '../../core/key.ts'
 import type { Began, Claim, ClaimRequest, Fenced, InTransaction, Retention } from '../../core/store.ts'
 import { firstAnswer } from '../../clients/postgres.ts'
-import type { PostgresConnection, PostgresSession, StatementResult } from '../../clients/postgres.ts'
+import type { PostgresConnection, PostgresSession, StatementResult, Synced } from '../../clients/postgres.ts'
 import { commitRefused, commitUnknown, endedByEffect, fencedOf, retried, verdictOf } from '../sql-answers.ts'
 import type { PostgresContext } from './context.ts'
-import { endedState, isConflict, lostState, saysRolledBack, sqlStateOf, storeError } from './errors.ts'
+import { endedState, isConflict, isUnprepared, lostState, saysRolledBack, sqlStateOf, storeError } from './errors.ts'
+import type { PostgresFacts } from './fitness.ts'
 import type { SchemaNames } from './names.ts'
-import { callStatement, claimCall, isUnwritten, recordStatement, writeCall } from './statements.ts'
+import { callStatement, claimCall, isUnwritten, recordStatement, recordValues, writeCall } from './statements.ts'
+import { begins, recordAndCommit } from './straight.ts'
 
 // Two savepoints, named by the token so that nested calls do not meet: one to roll back the claim and the lock with it, one to
 // roll back the effect alone.
@@ -73,25 +75,30 @@ export async function begin<Client>(
   request: ClaimRequest,
 ): Promise<Began<Client>> {
   try {
-    await context.ready(context.connections)
-    return await retried(context.clock, isConflict, () => beginOnce(context, key, request))
+    const facts = await context.ready(context.connections)
+    return await retried(context.clock, isConflict, () => beginOnce(context, facts, key, request))
   } catch (error) {
     throw storeError(error, `claim ${describeKey(key)}`, 'no')
   }
 }
 
 async function beginOnce<Client>(
-  { names, connections }: PostgresContext<Client>,
+  context: PostgresContext<Client>,
+  { isolation }: PostgresFacts,
   key: Key,
   request: ClaimRequest,
 ): Promise<Began<Client>> {
-  const begins = ['BEGIN', callStatement(names, claimCall(key, request, 'begin'))]
+  const { names, connections, protocol } = context
+  const inText = ['BEGIN', callStatement(names, claimCall(key, request, 'begin'))]
   const connection = await connections.connect()
   try {
-    const answer = firstAnswer(await connection.run(begins))
+    const prepared = isolation === 'read committed' && protocol.keepsPrepared && connection.runBound !== undefined
+    const results = prepared && (await beginPrepared(context, connection, key, request))
+    const answer = firstAnswer(results || (await connection.run(inText)))
     const verdict = verdictOf(key, request, answer)
     if (verdict.is === 'granted') {
-      return { verdict, granted: grantedIn({ names, connection, request, begins, answer, claim: verdict.claim }) }
+      const open = { names, connection, request, inText, isPrepared: results !== false, answer, claim: verdict.claim }
+      return { verdict, granted: grantedIn(open) }
     }
     await rollback(connection)
     return { verdict }
@@ -101,11 +108,30 @@ async function beginOnce<Client>(
   }
 }
 
+/** False when the session does not keep prepared statements, with no transaction open. */
+async function beginPrepared<Client>(
+  { names, protocol }: PostgresContext<Client>,
+  connection: PostgresConnection<Client>,
+  key: Key,
+  request: ClaimRequest,
+): Promise<readonly StatementResult[] | false> {
+  try {
+    return await connection.runBound!(begins(names, key, request))
+  } catch (error) {
+    if (!isUnprepared(error)) throw error
+    protocol.keepsPrepared = false
+    await connection.run(['ROLLBACK'])
+    return false
+  }
+}
+
 interface OpenTransaction<Client> {
   readonly names: SchemaNames
   readonly connection: PostgresConnection<Client>
   readonly request: ClaimRequest
-  readonly begins: readonly string[]
+  readonly inText: readonly string[]
+  /** What ends it is prepared in the session that it is open in. */
+  isPrepared: boolean
   answer: string
   claim: Claim
 }
@@ -124,9 +150,10 @@ function grantedIn<Client>(open: OpenTransaction<Client>): NonNullable<Began<Cli
 // Rolls back everything and claims again, in one message. A savepoint would cost every transaction for the sake of the few that
 // are undone. If another caller got the key in between, the commit finds no claim of ours and is lost.
 async function undoEffect<Client>(open: OpenTransaction<Client>): Promise<void> {
-  const { connection, request, begins } = open
+  const { connection, request, inText } = open
   try {
-    const answer = firstAnswer(await connection.run(['ROLLBACK', ...begins]))
+    open.isPrepared = false
+    const answer = firstAnswer(await connection.run(['ROLLBACK', ...inText]))
     const verdict = verdictOf(open.claim.key, request, answer)
     if (verdict.is === 'granted') Object.assign(open, { answer, claim: verdict.claim })
     else open.answer = 'lost'
@@ -140,22 +167,31 @@ async function commit<Client>(
   outcome: Uint8Array,
   retention: Retention,
 ): Promise<Fenced> {
-  const { names, connection, claim, request, answer } = open
-  const settle = isUnwritten(answer)
-    ? recordStatement(names, claim, request, outcome, retention)
-    : callStatement(names, writeCall('settle-or-fail', claim, retention.keepMs, retention, outcome))
-  return (await commitLast(connection, claim.key, settle)) === 'lost' ? 'lost' : 'done'
+  const { names, connection, claim, request, answer, isPrepared } = open
+  const settled = await commitLast(connection, claim.key, lastStatement())
+  return settled === 'lost' ? 'lost' : 'done'
+
+  function lastStatement(): string | Synced {
+    if (!isUnwritten(answer)) {
+      return callStatement(names, writeCall('settle-or-fail', claim, retention.keepMs, retention, outcome))
+    }
+    const values = recordValues(claim, request, outcome, retention)
+    return isPrepared ? recordAndCommit(names, values) : recordStatement(names, values)
+  }
 }
 
-/** The statement and COMMIT in one message. The statement raises when the claim is lost, and then nothing is committed. */
+/** The statement and COMMIT in one message (a bound one has its COMMIT with it). The statement raises when the claim is lost, and then nothing is committed. */
 export async function commitLast(
   connection: PostgresConnection<unknown>,
   key: Key,
-  statement: string,
+  statement: string | Synced,
 ): Promise<readonly StatementResult[] | 'lost'> {
   let results: readonly StatementResult[]
   try {
-    results = await connection.run([statement, 'COMMIT'])
+    results =
+      typeof statement === 'string'
+        ? await connection.run([statement, 'COMMIT'])
+        : await connection.runBound!(statement)
   } catch (error) {
     if (!saysRolledBack(error)) {
       connection.destroy(error)
