@@ -1,5 +1,5 @@
-// Redis and Valkey. One script decides each call on the server's own clock, calls of one moment share a command, and a replay
-// is one command. Entries carry their own time to live: Redis forgets them by itself, and there is nothing to sweep.
+// Redis and Valkey. A native command or a script decides each call, calls of one moment share a batch, and a replay is one
+// command. Entries carry their own time to live: Redis forgets them by itself, and there is nothing to sweep.
 //
 // What it cannot promise: an acknowledged write is lost when Redis loses it (a power cut within the last second of the
 // append-only file, a replica that was behind and is promoted). The store notices and refuses new claims: see docs/stores.md.
@@ -10,6 +10,8 @@
 //   came back empty or older, publishes an event, and refuses new keys until the quarantine ends. A test reproduces what Redis
 //   cannot promise (a lagging replica that is promoted). Scripts make the names of outcome and audit from that of the entry (same
 //   slot), so a server that insists on declared keys will not do. Costs: server-side Lua (docs/stores.md, figures).
+// - on one connection that keeps its order (redis/native.ts), `SET NX GET` and `SET IFEQ` write the same entries, followed by a
+//   check of register and mark. Costs: the server's clock is known in bounds only, and a grant may have to be taken back.
 
 import { systemClock, systemRandom } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
@@ -19,21 +21,29 @@ import type { Key } from '../core/key.ts'
 import { checkOptions, oneOf, optional, positiveMs, withMethods } from '../core/options.ts'
 import type { Rule } from '../core/options.ts'
 import { bounded } from '../core/timed-call.ts'
-import type { ClaimRequest, Fenced, Inspectable, Store, Verdict } from '../core/store.ts'
+import type { Claim, ClaimRequest, Fenced, Inspectable, Store, Verdict } from '../core/store.ts'
 import { linkTo, offerRedis } from '../clients/redis.ts'
 import type { RedisClient, RedisServers } from '../clients/redis.ts'
 import { shardsOf } from './redis/batches.ts'
 import type { Shard, WhenFit } from './redis/batches.ts'
 import { quarantineOf } from './redis/data-loss.ts'
 import type { Quarantinable, QuarantineContext } from './redis/data-loss.ts'
-import { claimCall, extendCall, readVerdict, releaseCall, settleCall } from './redis/entries.ts'
+import {
+  claimCall,
+  extendCall,
+  nativeSettleCall,
+  readVerdict,
+  rememberedName,
+  releaseCall,
+  settleCall,
+} from './redis/entries.ts'
 import type { ScriptCall } from './redis/entries.ts'
 import { checkServers } from './redis/fitness.ts'
-import type { Accepted } from './redis/fitness.ts'
+import type { Accepted, NativeAbilities } from './redis/fitness.ts'
 import { inspectionOf, scan } from './redis/inspection.ts'
 import { escapeGlob, namesUnder } from './redis/names.ts'
-import { runScript, scriptOf, unavailable } from './redis/scripts.ts'
-import type { Script } from './redis/scripts.ts'
+import { runScript, scriptOf, storeError } from './redis/scripts.ts'
+import type { CommandsInUse, Script } from './redis/scripts.ts'
 
 export type { RedisClient } from '../clients/redis.ts'
 export { dataLossChannel, isQuarantinable } from './redis/data-loss.ts'
@@ -93,6 +103,7 @@ export function redisStore(options: RedisStoreOptions): RedisStore {
   const { names } = context
   const whenFit = serversChecked(context, options)
   const shardOf = shardsOf(context)
+  const nameOf = (held: Claim): string => rememberedName(held) ?? names.entryOf(held.key)
   const write = (key: Key, call: ScriptCall): Promise<Fenced> =>
     whenFit(() => shardOf(key).write(key, call, (fenced) => fenced))
   const store: RedisStore = {
@@ -102,12 +113,16 @@ export function redisStore(options: RedisStoreOptions): RedisStore {
       return whenFit(() => claim(shardOf(key), { key, request, call, timeoutMs: context.calls.timeoutMs }))
     },
     extend(held, leaseMs) {
-      const call = extendCall(names.entryOf(held.key), held, leaseMs)
+      const call = extendCall(nameOf(held), held, leaseMs)
       return whenFit(() => shardOf(held.key).extend(held.key, call, (fenced) => fenced))
     },
     settle: (held, outcome, retention) =>
-      write(held.key, settleCall(names.entryOf(held.key), held, outcome, retention)),
-    release: (held, how) => write(held.key, releaseCall(names.entryOf(held.key), held, how)),
+      write(
+        held.key,
+        (context.commands.writes && nativeSettleCall(held, outcome, retention)) ||
+          settleCall(nameOf(held), held, outcome, retention),
+      ),
+    release: (held, how) => write(held.key, releaseCall(nameOf(held), held, how)),
     ...inspectionOf(context, whenFit, shardOf),
     ...quarantineOf(context),
   }
@@ -125,45 +140,69 @@ function placeOf(context: QuarantineContext, whenFit: WhenFit, prefix: string): 
   }
   return {
     prefix,
-    run: (source, key, values) =>
-      whenFit(() => runScript(context, { script: known(source), keys: [key], values })).catch((error: unknown) =>
-        Promise.reject(unavailable('decide about a session', error)),
+    run: ({ script, key, values, what, executed }) =>
+      whenFit(() => runScript(context, { script: known(script), keys: [key], values })).catch((error: unknown) =>
+        Promise.reject(storeError(error, what, executed)),
       ),
     async *names(beginning) {
       try {
         for (const send of await context.link.primaries()) yield* scan(send, `${escapeGlob(beginning)}*`)
       } catch (error) {
-        throw unavailable('list the sessions', error)
+        throw storeError(error, 'list the sessions', 'no')
       }
     },
   }
 }
 
-function contextOf(options: RedisStoreOptions): QuarantineContext {
+interface FoundCommands extends CommandsInUse {
+  found(abilities: NativeAbilities): void
+}
+
+function commandsInUse(): FoundCommands {
+  const use = { claims: false, writes: false }
+  return {
+    get claims() {
+      return use.claims
+    },
+    get writes() {
+      return use.writes
+    },
+    found: ({ nxGet, ifEq }) => void Object.assign(use, { claims: nxGet, writes: ifEq }),
+    none: () => void Object.assign(use, { claims: false, writes: false }),
+  }
+}
+
+interface StoreContext extends QuarantineContext {
+  readonly commands: FoundCommands
+}
+
+function contextOf(options: RedisStoreOptions): StoreContext {
   const clock = options.clock ?? systemClock
   const quarantine = options.quarantineMs === undefined ? 'on' : `${options.quarantineMs}`
   return {
     link: linkTo(options.client),
     names: namesUnder(options.prefix ?? defaultPrefix),
     calls: { clock, storeName: 'redis', timeoutMs: options.timeoutMs ?? 4_000 },
+    commands: commandsInUse(),
     instance: systemRandom.uuid(),
     onLoss: options.onDataLoss === 'report' ? '-' : quarantine,
   }
 }
 
 /** Checks the servers before the first call, and again when the client comes back: it may be another server. */
-function serversChecked(context: QuarantineContext, options: RedisStoreOptions): WhenFit {
+function serversChecked(context: StoreContext, options: RedisStoreOptions): WhenFit {
   const accepted: Accepted = { eviction: options.eviction ?? 'refuse', durability: options.durability ?? 'aof' }
   let checking: Promise<void> | undefined
   let areFit = false
   const check = (): Promise<void> => {
     const mine = bounded(context.calls, () => checkServers(context.link, accepted)).then(
-      () => {
+      (abilities) => {
         areFit = checking === mine
+        if (areFit) context.commands.found(abilities)
       },
       (error: unknown) => {
         if (checking === mine) checking = undefined
-        throw unavailable('say whether it is fit', error)
+        throw storeError(error, 'say whether it is fit', 'no')
       },
     )
     return mine

@@ -1,8 +1,8 @@
-// Brings calls to the scripts: calls of one moment share one command, and in a Cluster each bucket has its own lane, so that a
-// primary that is down holds up only its own keys. A call that failed may have happened. Its token tells.
+// Brings calls to the server. Calls of one moment are one batch: native commands with one check where the server has them, else one
+// command that runs a script. In a Cluster each bucket has its own lane, so that a primary that is down holds up only its own keys.
+// A call that failed may have happened. Its token tells.
 
 import assert from 'node:assert/strict'
-import type { Clock } from '../../core/clock.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import { lane } from '../../core/lane.ts'
@@ -13,10 +13,14 @@ import type { DataLossWatch, QuarantineContext } from './data-loss.ts'
 import { claimScript, inspectScript, writeScript } from './decisions.lua.ts'
 import type { PhaseScript } from './decisions.lua.ts'
 import { unreadable } from './entries.ts'
-import type { EntryReply, ScriptCall } from './entries.ts'
+import type { EntryReply, NativeGrant, ScriptCall } from './entries.ts'
+import { nativeCommands } from './native.ts'
+import type { NativeBatch, TrustedConnection } from './native.ts'
 import { headingPlaces, noBytes, numberAt, recordTail, valueNames, writerOf } from './places.ts'
-import { isServerError, runScript, unavailable } from './scripts.ts'
+import { isServerError, runScript, storeError } from './scripts.ts'
 import type { RedisContext } from './scripts.ts'
+import { serverTime } from './time.ts'
+import type { ServerTime } from './time.ts'
 
 /** Does the work at once, or after the servers have been checked. */
 export type WhenFit = <T>(work: () => Promise<T>) => Promise<T>
@@ -26,7 +30,7 @@ export type Ask<Reply> = <T>(key: Key, call: ScriptCall, read: (reply: Reply) =>
 
 /** One script for each phase. */
 export interface Shard {
-  readonly claim: Ask<EntryReply>
+  readonly claim: Ask<EntryReply | NativeGrant>
   /** Settle and release. */
   readonly write: Ask<Fenced>
   /** The writes of heartbeats, which wait for no other call. */
@@ -60,63 +64,57 @@ export function shardsOf(context: QuarantineContext): (key: Key) => Shard {
 
 function openShard(context: RedisContext, watch: DataLossWatch): Shard {
   const time = serverTime(context.calls.clock)
-  const { clock } = context.calls
-  const phase = <Reply>(
-    script: PhaseScript,
-    take: (raw: never, nowMs: number) => Reply,
-    atOnceMax = dispatchesMax,
-  ): Ask<Reply> => {
-    const dispatching: Dispatching<Reply> = { context, watch, time, script, take: take as Dispatching<Reply>['take'] }
-    const enter = lane<WaitingCall, Reply | Error>({
-      dispatch: (batch) => dispatchInTime(dispatching, batch),
-      batchMax,
-      dispatchesMax: atOnceMax,
-    })
-    // One promise per call beside the lane's: at this rate each of them counts.
-    return (key, call, read) =>
-      enter({ call, sinceMs: clock.elapsed() }).then((reply) => {
-        if (!(reply instanceof Error)) return read(reply)
-        if (reply.message.includes('UNREADABLE entry')) throw unreadable(key)
-        throw unavailable(`${call.what} ${describeKey(key)}`, reply)
-      }) as Promise<never>
+  const ground = { context, watch, time, trusted: { is: undefined } }
+  const byScript: Dispatching<Fenced> = { ...ground, script: writeScript, take: fencedOf }
+  const native = nativeCommands({ ...ground, release: (calls) => dispatchByScript(byScript, calls) })
+  const withTime = (bytes: unknown, nowMs: number): EntryReply => ({ bytes: bytes as Buffer, nowMs })
+  const claimed = (bytes: unknown, nowMs: number): EntryReply => {
+    const [letter] = bytes as Buffer
+    if (letter === letters.granted || letter === letters.quarantined) native.hold(letter === letters.quarantined)
+    return withTime(bytes, nowMs)
   }
-  const withTime = (bytes: Buffer, nowMs: number): EntryReply => ({ bytes, nowMs })
-  const write = phase(writeScript, fencedOf)
+  const write = phase({ ...byScript, native: native.writes })
   return {
-    claim: phase(claimScript, withTime),
+    claim: phase({ ...ground, script: claimScript, take: claimed, native: native.claims }),
     write,
-    extend: phase(writeScript, fencedOf, heartbeatDispatchesMax),
-    inspect: phase(inspectScript, withTime),
+    extend: phase(byScript, heartbeatDispatchesMax),
+    inspect: phase({ ...ground, script: inspectScript, take: withTime }),
   }
 }
 
-function fencedOf(isDone: number): Fenced {
+const letters = { granted: 'g'.charCodeAt(0), quarantined: 'q'.charCodeAt(0) }
+
+function phase<Reply>(dispatching: Dispatching<Reply>, atOnceMax = dispatchesMax): Ask<Reply> {
+  const { clock } = dispatching.context.calls
+  const enter = lane<WaitingCall<Reply>, unknown>({
+    async dispatch(batch) {
+      const replies = await dispatchInTime(dispatching, batch)
+      return replies.map((reply, at) => told(batch[at]!, reply))
+    },
+    batchMax,
+    dispatchesMax: atOnceMax,
+  })
+  // No promise per call beside the lane's: at this rate each of them counts.
+  return (key, call, read) => enter({ key, call, read, sinceMs: clock.elapsed() }) as Promise<never>
+}
+
+/** What the caller gets. The failure of one call is a promise in its place, as it is no other's. */
+function told<Reply>({ key, call, read }: WaitingCall<Reply>, reply: Reply | Error): unknown {
+  try {
+    if (!(reply instanceof Error)) return read(reply)
+    if (reply.message.includes('UNREADABLE entry')) throw unreadable(key)
+    const isUndone = reply instanceof NotSent || asks.has(call.what)
+    throw storeError(reply, `${call.what} ${describeKey(key)}`, isUndone ? 'no' : 'unknown')
+  } catch (error) {
+    return Promise.reject(error as Error)
+  }
+}
+
+/** Nothing runs by them before their reply is here. */
+const asks: ReadonlySet<ScriptCall['what']> = new Set(['claim', 'show'])
+
+function fencedOf(isDone: unknown): Fenced {
   return isDone === 1 ? 'done' : 'lost'
-}
-
-interface ServerTime {
-  /** A moment of this process's count as a time on the server's clock, or the end of time while that clock is unknown. */
-  at(elapsedMs: number): number
-  heard(serverMs: number): void
-}
-
-// NTP slews a clock by up to 500 ppm, and the server's likewise. After an idle week that is ten minutes.
-const driftMax = 0.002
-
-function serverTime(clock: Clock): ServerTime {
-  // How far the server's clock is ahead of our count of milliseconds.
-  let aheadMs: number | undefined
-  let heardAtMs = 0
-  return {
-    at(elapsedMs) {
-      if (aheadMs === undefined || elapsedMs === Infinity) return Number.MAX_SAFE_INTEGER
-      return Math.ceil(aheadMs + elapsedMs + (elapsedMs - heardAtMs) * driftMax)
-    },
-    heard(serverMs) {
-      heardAtMs = clock.elapsed()
-      aheadMs = serverMs - heardAtMs
-    },
-  }
 }
 
 interface Dispatching<Reply> {
@@ -125,12 +123,17 @@ interface Dispatching<Reply> {
   readonly untilMs?: number
   readonly watch: DataLossWatch
   readonly time: ServerTime
+  readonly trusted: TrustedConnection
   readonly script: PhaseScript
   take(raw: unknown, nowMs: number): Reply
+  /** Undefined where the script is to decide. */
+  readonly native?: (batch: readonly ScriptCall[]) => NativeBatch<Reply> | undefined
 }
 
-interface WaitingCall {
+interface WaitingCall<Reply> {
+  readonly key: Key
   readonly call: ScriptCall
+  read(reply: Reply): unknown
   readonly sinceMs: number
 }
 
@@ -138,27 +141,56 @@ interface WaitingCall {
  * Sends what its caller still waits for. A server that hangs holds up the calls behind it. When the server is back, their callers
  * no longer wait: a claim among them would be granted to no caller.
  */
-async function dispatchInTime<Reply>(
+function dispatchInTime<Reply>(
   dispatching: Dispatching<Reply>,
-  batch: readonly WaitingCall[],
+  batch: readonly WaitingCall<Reply>[],
 ): Promise<readonly (Reply | Error)[]> {
   const { clock, timeoutMs } = dispatching.context.calls
   const nowMs = clock.elapsed()
-  const isLate = ({ sinceMs }: WaitingCall): boolean => nowMs - sinceMs >= timeoutMs
+  const isLate = ({ sinceMs }: WaitingCall<Reply>): boolean => nowMs - sinceMs >= timeoutMs
   // The first to come is the first in the batch.
   if (!isLate(batch[0]!)) {
     const calls = batch.map(({ call }) => call)
     return dispatch({ ...dispatching, untilMs: nowMs + timeoutMs }, calls)
   }
-  const late = batch.filter(isLate)
+  const late = batch.filter(isLate).map(({ sinceMs }) => new NotSent(nowMs - sinceMs))
   const inTime = batch.slice(late.length)
-  const replies = inTime.length === 0 ? [] : await dispatchInTime(dispatching, inTime)
-  const error = (sinceMs: number): Error =>
-    new Error(`it waited ${Math.floor(nowMs - sinceMs)} ms behind calls without a reply, and was not sent`)
-  return [...late.map(({ sinceMs }) => error(sinceMs)), ...replies]
+  if (inTime.length === 0) return Promise.resolve(late)
+  return dispatchInTime(dispatching, inTime).then((replies) => [...late, ...replies])
 }
 
+class NotSent extends Error {
+  constructor(waitedMs: number) {
+    super(`it waited ${Math.floor(waitedMs)} ms behind calls without a reply, and was not sent`)
+  }
+}
+
+/** Natively where that is possible, and by script what is left over. */
 async function dispatch<Reply>(
+  dispatching: Dispatching<Reply>,
+  batch: readonly ScriptCall[],
+): Promise<readonly (Reply | Error)[]> {
+  const native = dispatching.native?.(batch)
+  if (!native) return dispatchByScript(dispatching, batch)
+  const { calls } = native
+  const others = calls.length === batch.length ? [] : batch.filter((call) => !calls.includes(call))
+  const byScript = others.length > 0 ? dispatchByScript(dispatching, others) : undefined
+  const replies = await native.replies.catch((error: unknown) => calls.map(() => errorOf(error)))
+  const scripted = byScript ? await byScript : []
+  const left = calls.filter((_, at) => replies[at] === undefined)
+  const decided = left.length > 0 ? await dispatchByScript(dispatching, left) : []
+  if (left.length === 0 && others.length === 0) return replies as readonly (Reply | Error)[]
+  return batch.map((call) => {
+    const at = calls.indexOf(call)
+    return at < 0 ? scripted[others.indexOf(call)]! : (replies[at] ?? decided[left.indexOf(call)]!)
+  })
+}
+
+function errorOf(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error))
+}
+
+async function dispatchByScript<Reply>(
   dispatching: Dispatching<Reply>,
   batch: readonly ScriptCall[],
 ): Promise<readonly (Reply | Error)[]> {
@@ -166,7 +198,7 @@ async function dispatch<Reply>(
   try {
     return await send(dispatching, batch)
   } catch (error) {
-    const failure = error instanceof Error ? error : new Error(String(error))
+    const failure = errorOf(error)
     if (batch.length === 1 || !isServerError(error)) return batch.map(() => failure)
     // One call that the server refuses (out of memory, a foreign value under a name) must not fail the others. What was
     // done before it stays done, and recognises itself.
@@ -178,7 +210,7 @@ async function eachAlone<Reply>(
   dispatching: Dispatching<Reply>,
   batch: readonly ScriptCall[],
 ): Promise<readonly (Reply | Error)[]> {
-  return (await Promise.all(batch.map((call) => dispatch(dispatching, [call])))).flat()
+  return (await Promise.all(batch.map((call) => dispatchByScript(dispatching, [call])))).flat()
 }
 
 function bytesIn(batch: readonly ScriptCall[]): number {
@@ -186,15 +218,19 @@ function bytesIn(batch: readonly ScriptCall[]): number {
 }
 
 async function send<Reply>(
-  { context, watch, time, script, take, untilMs = Infinity }: Dispatching<Reply>,
+  { context, watch, time, trusted, script, take, untilMs = Infinity }: Dispatching<Reply>,
   batch: readonly ScriptCall[],
 ): Promise<readonly Reply[]> {
   const keys: string[] = [...watch.keys]
   for (const call of batch) keys.push(call.name)
   const { records, bytes, durations } = recordsOf(script, batch)
   let known = watch.known()
+  let sent = time.here()
+  let connection = context.link.connection?.()
   const values = (): RedisArgument[] => {
     known = watch.known()
+    sent = time.here()
+    connection = context.link.connection?.()
     const notAfterMs = `${time.at(untilMs)}`
     const named = { notAfterMs, ...watch.values(known), records, bytes }
     return [...valueNames.map((name) => named[name]), ...durations]
@@ -202,8 +238,9 @@ async function send<Reply>(
   const learn = (reply: unknown): number => {
     const heading = (reply as [Buffer])[0].toString('latin1')
     const nowMs = numberAt(heading, headingPlaces.now)
-    time.heard(nowMs)
+    time.heard(nowMs, sent)
     watch.learn(known, heading)
+    if (context.link.connection?.() === connection) trusted.is = connection
     return nowMs
   }
   // A reply that comes too late for its caller still tells what this dataset has acknowledged.

@@ -49,8 +49,12 @@ afterEach(async () => {
   await Promise.all(servers.splice(0).map((each) => each.stop()))
 })
 
+/** What the tests run on now. */
+let program: 'valkey' | undefined
+const other = (): { program?: 'valkey' } => (program ? { program } : {})
+
 async function server(config: Record<string, string> = {}): Promise<Running> {
-  servers.push(await startRedis({ config }))
+  servers.push(await startRedis({ config, ...other() }))
   return servers.at(-1)!
 }
 
@@ -119,7 +123,30 @@ function load(through: Store, ledger: Map<string, number>): { stop(): Promise<vo
 }
 
 needs('redis', { ours: true }).describe('the Redis store, when Redis loses data', () => {
-  for (const driver of drivers) {
+  beforeEach(() => void (program = undefined))
+  findsLosses(drivers)
+})
+
+needs('redis', { ours: true }).test('a quarantine that cannot be looked at, or ended, is an error', async () => {
+  const redis = await server()
+  const held = await store(redis.url, { timeoutMs: 300 })
+  await take(held, key('data-loss', 'first'))
+  await redis.crash()
+  const unavailable = { code: 'STORE_UNAVAILABLE' }
+  await expect(held.quarantine()).rejects.toMatchObject(unavailable)
+  await expect(held.quarantine()).rejects.toThrow('Redis could not look for a quarantine: ')
+  await expect(held.endQuarantine('a test')).rejects.toMatchObject(unavailable)
+  await expect(held.endQuarantine('a test')).rejects.toThrow('Redis could not end the quarantine: ')
+})
+
+// By native commands alone, as far as they go.
+needs('valkey', { ours: true }).describe('the Redis store, when Valkey loses data', () => {
+  beforeEach(() => void (program = 'valkey'))
+  findsLosses(['node-redis'])
+})
+
+function findsLosses(on: readonly Driver[]): void {
+  for (const driver of on) {
     test(`${driver}: killed and restarted empty under load, it runs no effect twice, tells, and refuses until a person decides`, async () => {
       const redis = await server()
       const ledger = new Map<string, number>()
@@ -278,7 +305,7 @@ needs('redis', { ours: true }).describe('the Redis store, when Redis loses data'
   // What Redis cannot promise: it acknowledges before its replicas have heard.
   test('a lagging replica that is promoted lets a second claim through; the first writer finds it out and stops everybody', async () => {
     const primary = await server()
-    const replica = await startReplica(primary)
+    const replica = await startReplica(primary, other())
     servers.push(replica)
     const route = await startRoute(primary.port)
     const witness = await store(route.url)
@@ -299,7 +326,7 @@ needs('redis', { ours: true }).describe('the Redis store, when Redis loses data'
     await assertRefused(second, 'after')
     route.close()
   })
-})
+}
 
 interface Route {
   readonly url: string

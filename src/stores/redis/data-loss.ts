@@ -7,8 +7,8 @@ import type { Known } from './data-loss/memory.ts'
 import { spreadsOn } from './data-loss/quarantine.ts'
 import type { QuarantineContext } from './data-loss/quarantine.ts'
 
-export { dataLossChannel } from './data-loss/memory.ts'
-export type { DataLoss } from './data-loss/memory.ts'
+export { dataLossChannel, markKeepMs, missing } from './data-loss/memory.ts'
+export type { DataLoss, Known } from './data-loss/memory.ts'
 export { isQuarantinable, quarantineCheck, quarantined, quarantineOf } from './data-loss/quarantine.ts'
 export type { Quarantinable, Quarantine, QuarantineContext } from './data-loss/quarantine.ts'
 export { markKeeping, registerCheck } from './data-loss/register.lua.ts'
@@ -21,6 +21,10 @@ export interface DataLossWatch {
   /** The values of a script that say what is known, by their names. */
   values(known: Known): Record<'lineage' | 'mark' | 'instance' | 'onLoss' | 'markKeepMs', string>
   learn(sent: Known, heading: string): void
+  /** The name of the highest fence among entries that are gone. */
+  readonly floor: string
+  /** What native commands wrote was acknowledged with this mark. Returns false if acknowledged writes are missing. */
+  count(sent: Known, mark: number): boolean
 }
 
 export function dataLossWatches(context: QuarantineContext): (bucket: number | undefined) => DataLossWatch {
@@ -37,6 +41,8 @@ export function dataLossWatches(context: QuarantineContext): (bucket: number | u
         const loss = memory.learn(sent, heading)
         if (loss) spread(loss)
       },
+      floor: names.floor(bucket),
+      count: (sent, mark) => memory.count(sent, mark),
     }
   }
 }

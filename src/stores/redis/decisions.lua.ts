@@ -16,6 +16,7 @@ import {
   durationPlaces,
   entryLength,
   entryPlaces,
+  firstDigit,
   inspectWords,
   keyAt,
   lengthOf,
@@ -39,6 +40,7 @@ const inRecord = ({ from, to }: Place): string => `start + ${from}, start + ${to
 /** The first letter as a number: comparing it makes no string. */
 const letter = (word: string): number => word.charCodeAt(0)
 const number = ({ width }: Place): string => `%0${width}d`
+const digits = (place: Place): string => firstDigit(place) + '%d'.repeat(place.width - 1)
 
 const entry = entryPlaces
 const times = [entry.lease, entry.expires, entry.forgotten].map(number).join(' ')
@@ -52,12 +54,10 @@ const tailLength = lengthOf(recordTail)
 const shape = [
   '.'.repeat(entry.state.width),
   '[%l%- ]'.repeat(entry.how.width),
-  ...[entry.lease, entry.expires, entry.forgotten, entry.attempt, entry.fence, entry.first].map(({ width }) =>
-    '%d'.repeat(width),
-  ),
+  ...[entry.lease, entry.expires, entry.forgotten, entry.attempt, entry.fence, entry.first].map(digits),
   '%S'.repeat(entry.token.width),
   '%S'.repeat(entry.fingerprint.width),
-  '%d'.repeat(entry.version.width),
+  digits(entry.version),
 ].join(' ')
 
 /**
@@ -65,6 +65,15 @@ const shape = [
  * worth it, and stays with its entry until that is forgotten.
  */
 export const inlineBytesMax = 512
+
+/**
+ * An entry that is forgotten sooner than this leaves its fence in the floor, as one does that is removed. A native claim is stamped
+ * before it is sent, and believed for a second at the most: one that was stamped before a longer life began is not believed after it.
+ */
+export const shortLifeMs = 5_000
+// Longer than any claim is believed.
+const floorKeepMs = 60_000
+const registerWord = 'register'
 
 const opening = /* lua */ `
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
@@ -85,7 +94,18 @@ end
 
 -- What this script has written already: a key can be in one batch twice.
 local latest = {}
+
+-- The highest fence of what is gone, or will be gone soon. A native claim that was stamped earlier and arrives later looks at it.
+local function raiseFloor(entry)
+  local floor, fence = sub(KEYS[${keyAt.register}], 1, -${registerWord.length + 1}) .. 'floor', sub(entry, ${at(entry.fence)})
+  local raised, gone = call('GET', floor), fence .. ' ' .. sub(entry, ${at(entry.token)})
+  if find(fence, '^%d+$') and (not raised or raised < gone) then call('SET', floor, gone, 'PX', ${floorKeepMs}) end
+end
+
+-- As wide as what it is compared with.
+local soon = format('%d', now + ${shortLifeMs})
 local function write(name, entry, forgotten)
+  if forgotten < soon then raiseFloor(entry) end
   call('SET', name, entry, 'PXAT', forgotten)
   latest[name] = entry
   written = true
@@ -93,12 +113,14 @@ end
 
 -- MGET returns nothing for a list or a hash, and SET would overwrite it.
 local function create(name, entry, forgotten)
+  if forgotten < soon then raiseFloor(entry) end
   if not call('SET', name, entry, 'NX', 'PXAT', forgotten) then error('WRONGTYPE this name holds no entry') end
   latest[name] = entry
   written = true
 end
 
-local function remove(name)
+local function remove(name, entry)
+  raiseFloor(entry)
   call('DEL', name)
   latest[name] = false
   written = true
@@ -277,7 +299,7 @@ end
 
 local function release(name, entry, verb)
   if verb == verbs.open or sub(entry, ${at(entry.attempt)}) ~= '${firstAttempt}' then return open(name, entry) end
-  remove(name)
+  remove(name, entry)
 end
 
 local function reply(name, entry, start, durations, bytes)
@@ -358,7 +380,7 @@ local function reply(name, entry, start, durations, bytes)
   elseif action == 'keep   ' then keep(name, entry, durations)
   else
     call('DEL', nameOf('outcome', name))
-    remove(name)
+    remove(name, entry)
   end
   return before
 end

@@ -2,19 +2,32 @@
 // or an input are never looked at.
 
 import assert from 'node:assert/strict'
+import { isUtf8 } from 'node:buffer'
+import type { RedisArgument } from '../../clients/redis.ts'
 import { decide, mendingName, shownEntry, stateOf } from '../../core/entry.ts'
 import type { EntryRecord, HowGranted } from '../../core/entry.ts'
 import { OnceError } from '../../core/errors.ts'
 import { describeKey } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
-import type { AuditRecord, Claim, ClaimRequest, Entry, Mending, Retention, Verdict } from '../../core/store.ts'
+import type {
+  AuditRecord,
+  Claim,
+  ClaimRequest,
+  Entry,
+  Mending,
+  MendingName,
+  Retention,
+  Verdict,
+} from '../../core/store.ts'
 import { quarantined } from './data-loss.ts'
+import { inlineBytesMax } from './decisions.lua.ts'
 import {
   auditPlaces,
   claimWords,
   durationPlaces,
   entryLength,
   entryPlaces,
+  firstDigit,
   fitted,
   inspectWords,
   mendingPlaces,
@@ -23,16 +36,75 @@ import {
   writeWords,
   writerOf,
 } from './places.ts'
+import type { Place } from './places.ts'
 
 /** One call of a script. See the scripts for what the words, durations and bytes of each are. */
 export interface ScriptCall {
   /** For errors: what the store was asked to do. */
-  readonly what: 'claim' | 'extend' | 'settle' | 'release' | 'show' | 'mend'
+  readonly what: 'claim' | 'extend' | 'settle' | 'show' | MendingName
   /** Of the entry. */
   readonly name: string
   readonly words: string
   readonly durations: string
   readonly bytes: Uint8Array | undefined
+  /** What a native command needs to know beside it. Without it only the script will do. */
+  readonly native?: NativeClaim | NativeSettle | undefined
+}
+
+export interface NativeClaim {
+  readonly is: 'claim'
+  readonly leaseMs: number
+  readonly retention: Retention
+}
+
+export interface NativeSettle {
+  readonly is: 'settle'
+  readonly held: HeldClaim
+  readonly retention: Retention
+  /** As text where it is text: a client writes each buffer by itself. */
+  readonly outcome: RedisArgument
+}
+
+/** An entry as a native command wrote it, in pieces: `running fresh`, the times, and what a settle does not change. */
+export interface WrittenEntry {
+  /** Under which it was written. */
+  readonly name: string
+  readonly times: string
+  /** From the attempt to the version. */
+  readonly rest: string
+  readonly expiresAtMs: number
+}
+
+/**
+ * A claim that was granted by a native command. It remembers the entry as it was written, which a native settle has to name. A
+ * heartbeat changes the entry, so from the first one on the script settles: it asks for token and fence only.
+ */
+export class HeldClaim implements Claim {
+  readonly key: Key
+  readonly token: string
+  readonly attempt = 1
+  readonly fence: number
+  #written: WrittenEntry | undefined
+
+  constructor(key: Key, token: string, fence: number, written: WrittenEntry | undefined) {
+    this.key = key
+    this.token = token
+    this.fence = fence
+    this.#written = written
+  }
+
+  static writtenOf(held: HeldClaim): WrittenEntry | undefined {
+    return held.#written
+  }
+
+  static extend(held: HeldClaim): void {
+    held.#written = undefined
+  }
+}
+
+/** The name of its entry, where the claim remembers it: to make it again costs as much as half a command. */
+export function rememberedName(held: Claim): string | undefined {
+  return held instanceof HeldClaim ? HeldClaim.writtenOf(held)?.name : undefined
 }
 
 const claimText = writerOf(claimWords)
@@ -43,29 +115,82 @@ const mendingText = writerOf(mendingPlaces)
 
 /** A claim's token, fingerprint and version stand in the script's words as they will stand in the entry. */
 export function claimCall(name: string, request: ClaimRequest): ScriptCall {
-  const { token, fingerprint, version, input } = request
-  const words = claimText({ token, fingerprint, version })
-  return { what: 'claim', name, words, durations: claimDurations(request), bytes: input && copyOf(input) }
+  const { token, fingerprint, version, input, leaseMs, retention } = request
+  return {
+    what: 'claim',
+    name,
+    words: claimText({ token, fingerprint, version }),
+    durations: claimDurations(request),
+    bytes: input && copyOf(input),
+    // An entry with an input would have to be sent once more with every native write.
+    native: input ? undefined : { is: 'claim', leaseMs, retention },
+  }
 }
 
-export function extendCall(name: string, { fence, token }: Claim, leaseMs: number): ScriptCall {
-  const words = writeText({ verb: 'e', fence, token })
+export function extendCall(name: string, held: Claim, leaseMs: number): ScriptCall {
+  if (held instanceof HeldClaim) HeldClaim.extend(held)
+  const words = writeText({ verb: 'e', fence: held.fence, token: held.token })
   return { what: 'extend', name, words, durations: fitted(leaseMs, durationPlaces.lease), bytes: undefined }
 }
 
-export function settleCall(
-  name: string,
-  { fence, token }: Claim,
-  outcome: Uint8Array,
-  retention: Retention,
-): ScriptCall {
-  const words = writeText({ verb: 's', fence, token })
+export function settleCall(name: string, held: Claim, outcome: Uint8Array, retention: Retention): ScriptCall {
+  const words = writeText({ verb: 's', fence: held.fence, token: held.token })
   return { what: 'settle', name, words, durations: settleDurations(retention), bytes: copyOf(outcome) }
 }
 
-export function releaseCall(name: string, { fence, token }: Claim, how: 'open' | 'forget'): ScriptCall {
+/** The same for a native command. Undefined where that will not do. */
+export function nativeSettleCall(held: Claim, outcome: Uint8Array, retention: Retention): ScriptCall | undefined {
+  const written = held instanceof HeldClaim ? HeldClaim.writtenOf(held) : undefined
+  // A large outcome has a name of its own, and two names need a script.
+  if (outcome.length > inlineBytesMax) return undefined
+  return written && new NativeSettleCall(held as HeldClaim, written.name, outcome, retention)
+}
+
+/** What only the script needs is made when the script is asked. */
+class NativeSettleCall implements ScriptCall, NativeSettle {
+  readonly what = 'settle'
+  readonly is = 'settle'
+  readonly name: string
+  readonly held: HeldClaim
+  readonly retention: Retention
+  readonly outcome: RedisArgument
+
+  constructor(held: HeldClaim, name: string, outcome: Uint8Array, retention: Retention) {
+    const buffer = Buffer.from(outcome.buffer, outcome.byteOffset, outcome.byteLength)
+    this.name = name
+    this.held = held
+    this.retention = retention
+    // A copy in both cases: a client may send it later, and the caller may have changed it by then.
+    this.outcome = isUtf8(buffer) ? buffer.toString() : Buffer.from(buffer)
+  }
+
+  get native(): NativeSettle {
+    return this
+  }
+
+  get words(): string {
+    return writeText({ verb: 's', fence: this.held.fence, token: this.held.token })
+  }
+
+  get durations(): string {
+    return settleDurations(this.retention)
+  }
+
+  get bytes(): Uint8Array {
+    return typeof this.outcome === 'string' ? Buffer.from(this.outcome) : this.outcome
+  }
+}
+
+export function releaseCall(name: string, held: Claim, how: 'open' | 'forget'): ScriptCall {
+  const { fence, token } = held
   const words = writeText({ verb: how[0]!, fence, token })
   return { what: 'release', name, words, durations: '', bytes: undefined }
+}
+
+/** Takes a claim back that this call was granted. */
+export function releaseOf({ name, words }: ScriptCall, fence: number): ScriptCall {
+  const token = textAt(words, claimWords.token)
+  return { what: 'release', name, words: writeText({ verb: 'f', fence, token }), durations: '', bytes: undefined }
 }
 
 export function lookCall(name: string): ScriptCall {
@@ -94,7 +219,7 @@ export function mendCall(name: string, { action, reason, auditKeepMs, auditRecor
     tombstone: tombstoneMs,
   })
   const bytes = isResolve ? Buffer.concat([reasonBytes, action.resolve]) : reasonBytes
-  return { what: 'mend', name, words: inspectText({ action: mendingName(action) }), durations, bytes }
+  return { what: mendingName(action), name, words: inspectText({ action: mendingName(action) }), durations, bytes }
 }
 
 // A client may send it later, and the caller may have changed it by then.
@@ -108,8 +233,17 @@ export interface EntryReply {
   readonly nowMs: number
 }
 
+/** A native command wrote the entry of a claim. */
+export interface NativeGrant {
+  readonly fence: number
+  readonly written: WrittenEntry | undefined
+}
+
 /** Undefined when the claim arrived after its time, and nothing was done. */
-export function readVerdict(key: Key, request: ClaimRequest, reply: EntryReply): Verdict | undefined {
+export function readVerdict(key: Key, request: ClaimRequest, reply: EntryReply | NativeGrant): Verdict | undefined {
+  if ('fence' in reply) {
+    return { is: 'granted', how: 'fresh', claim: new HeldClaim(key, request.token, reply.fence, reply.written) }
+  }
   const { bytes } = reply
   // No state of an entry begins with these letters.
   switch (bytes[0]) {
@@ -168,7 +302,7 @@ export function readAudit(key: Key, bytes: Buffer): AuditRecord {
 }
 
 // As `shape` of the scripts, and stricter: this one costs nothing.
-const digits = ({ width }: { readonly width: number }): string => `\\d{${width}}`
+const digits = (place: Place): string => `${firstDigit(place)}\\d{${place.width - 1}}`
 const shape = new RegExp(
   `^${[
     '(running|settled|open   )',

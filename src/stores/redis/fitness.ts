@@ -38,6 +38,38 @@ const version: RedisCheck = {
   },
 }
 
+/** Which native commands the store can use in the place of scripts. */
+export interface NativeAbilities {
+  /** `SET … NX GET`: Redis 7.0, Valkey. */
+  readonly nxGet: boolean
+  /** `SET … IFEQ`: Redis 8.4, Valkey 8.1. */
+  readonly ifEq: boolean
+}
+
+function abilitiesOf({ field }: RedisFacts): NativeAbilities {
+  const valkey = field('valkey_version')
+  const isAtLeast = (found: string | undefined, least: readonly [number, number]): boolean => {
+    const [major = 0, minor = 0] = (found ?? '').split('.').map(Number)
+    return major > least[0] || (major === least[0] && minor >= least[1])
+  }
+  if (valkey !== undefined) return { nxGet: true, ifEq: isAtLeast(valkey, [8, 1]) }
+  const redis = field('redis_version')
+  return { nxGet: isAtLeast(redis, [7, 0]), ifEq: isAtLeast(redis, [8, 4]) }
+}
+
+const nativeCommands: RedisCheck = {
+  question: {
+    name: 'redis-commands',
+    lookedAt: 'redis_version and valkey_version',
+    why: 'Native commands cost the server half of what a script does. Guarantees are the same.',
+  },
+  judge(facts) {
+    const { nxGet, ifEq } = abilitiesOf(facts)
+    if (ifEq) return { verdict: 'ok', found: 'claims by SET NX GET, settles by SET IFEQ' }
+    return { verdict: 'ok', found: nxGet ? 'claims by SET NX GET, settles by script' : 'claims and settles by script' }
+  },
+}
+
 const eviction: RedisCheck = {
   question: {
     name: 'redis-eviction',
@@ -126,7 +158,7 @@ const replication: RedisCheck = {
     const replicas = Number(field('connected_slaves') ?? 0)
     if (replicas === 0) return { verdict: 'ok', found: 'a primary without replicas: nothing to fail over to' }
     const needed = setting('min-replicas-to-write')
-    const found = `${replicas} replicas, min-replicas-to-write ${needed ?? 'not told'}`
+    const found = `replicas ${replicas}, min-replicas-to-write ${needed ?? 'not told'}`
     if (needed === undefined) return { verdict: 'unknown', found, mend: 'Allow CONFIG GET for this user.' }
     const mend =
       'Set min-replicas-to-write 1 and a small min-replicas-max-lag, which bounds what a failover can lose. Where nothing ' +
@@ -144,14 +176,17 @@ export interface Accepted {
   readonly durability: 'aof' | 'relaxed'
 }
 
-/** Rejects with STORE_UNSAFE when any primary is not fit and the user has not accepted that. */
-export async function checkServers(link: RedisLink, accepted: Accepted): Promise<void> {
+/** Rejects with STORE_UNSAFE when any primary is not fit and the user has not accepted that. Returns what all of them can do. */
+export async function checkServers(link: RedisLink, accepted: Accepted): Promise<NativeAbilities> {
   const primaries = await link.primaries()
   // A server where CONFIG is forbidden must not be asked for what the user has accepted.
   const settings: Setting[] = accepted.durability === 'aof' ? ['appendfsync'] : []
   const facts = await Promise.all(primaries.map((send) => factsOf(send, settings)))
   const objections = facts.flatMap((each) => objectionsTo(each, accepted))
-  if (objections.length === 0) return
+  if (objections.length === 0) {
+    const abilities = facts.map(abilitiesOf)
+    return { nxGet: abilities.every(({ nxGet }) => nxGet), ifEq: abilities.every(({ ifEq }) => ifEq) }
+  }
   throw new OnceError('STORE_UNSAFE', { message: [...new Set(objections)].join(' ') })
 }
 
@@ -171,7 +206,7 @@ export function objectionsTo(facts: RedisFacts, accepted: Accepted): readonly st
   return objections
 }
 
-const doctorChecks = [version, eviction, memory, persistence, disk, replication]
+const doctorChecks = [version, nativeCommands, eviction, memory, persistence, disk, replication]
 
 /**
  * For `onceonly doctor`: every check of every primary, and whether the store has noticed a loss of data.

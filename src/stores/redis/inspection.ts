@@ -8,7 +8,7 @@ import type { Send } from '../../clients/redis.ts'
 import type { Shard, WhenFit } from './batches.ts'
 import { lookCall, mendCall, readAudit, readEntry } from './entries.ts'
 import type { ScriptCall } from './entries.ts'
-import { unavailable } from './scripts.ts'
+import { storeError } from './scripts.ts'
 import type { RedisContext } from './scripts.ts'
 
 // Some 2 MB of names at a time, whatever the size of the dataset. A list that needs more of them walks again.
@@ -26,12 +26,12 @@ export function inspectionOf(context: RedisContext, whenFit: WhenFit, shardOf: (
   return {
     show,
     list: (filter) =>
-      list(context, show, filter).catch((error: unknown) => Promise.reject(unavailable('list keys', error))),
+      list(context, show, filter).catch((error: unknown) => Promise.reject(storeError(error, 'list entries', 'no'))),
     mend: (key, action, reason) => inspect(key, mendCall(names.entryOf(key), { action, reason, ...auditKept })),
     async audit(key) {
       const name = names.of(key).audit
       const records = await whenFit(() => link.send(name, ['LRANGE', name, '0', '-1'])).catch((error: unknown) => {
-        throw unavailable(`read the audit of ${describeKey(key)}`, error)
+        throw storeError(error, `read the audit records of ${describeKey(key)}`, 'no')
       })
       return (records as Buffer[]).map((record) => readAudit(key, record))
     },

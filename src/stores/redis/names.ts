@@ -19,6 +19,8 @@ export interface Names {
   register(bucket: number | undefined): string
   mark(bucket: number | undefined, instance: string): string
   quarantineLog(bucket: number | undefined): string
+  /** The scripts make it from the name of the register. */
+  floor(bucket: number | undefined): string
   /** A pattern for SCAN that all entries match, or all of a scope. */
   pattern(scope: string | undefined): string
   /** Undefined for what is no entry. */
@@ -47,18 +49,24 @@ export function namesUnder(prefix: string): Names {
     register: (bucket) => shared('register', bucket),
     mark: (bucket, instance) => shared(`mark:${instance}`, bucket),
     quarantineLog: (bucket) => shared('quarantines', bucket),
+    floor: (bucket) => shared('floor', bucket),
     pattern: (scope) =>
       `${escapeGlob(prefix)}:{*}:entry:${scope === undefined ? '*' : `${escapeGlob(escapeScope(scope))}/*`}`,
     keyOf(name) {
       const [, scope, id] = entryName.exec(name) ?? []
-      return scope === undefined || id === undefined ? undefined : { scope: unescapeScope(scope), id }
+      return scope === undefined ? undefined : { scope: unescapeScope(scope), id: id! }
     },
   }
 }
 
-// The first slash ends the scope, so that `a/b` + `c` and `a` + `b/c` stay two keys.
+let lastScope = ''
+let lastEscaped = ''
+
+// The first slash ends the scope, so that `a/b` + `c` and `a` + `b/c` stay two keys. Scopes are few: mostly it is the one before.
 function escapeScope(scope: string): string {
-  return /[%/]/.test(scope) ? scope.replaceAll('%', '%25').replaceAll('/', '%2F') : scope
+  if (scope !== lastScope) lastEscaped = scope.replaceAll('%', '%25').replaceAll('/', '%2F')
+  lastScope = scope
+  return lastEscaped
 }
 
 function unescapeScope(scope: string): string {

@@ -146,15 +146,25 @@ export function textAt(text: string, { from, to }: Place): string {
   return text.slice(from - 1, to)
 }
 
+/**
+ * What the first digit of a number may be, as a pattern of Lua and of JavaScript. Of sixteen digits, those that begin with 9 are
+ * hardly ever exact: the fence after such a one could be the same one again.
+ */
+export function firstDigit({ width }: Place): string {
+  return width < number ? '[0-9]' : '[0-8]'
+}
+
 export function numberAt(text: string, place: Place): number {
   return Number(textAt(text, place))
 }
 
 /** A number with zeros before it, or a word with blanks after it. Anything longer would shift what follows. */
 export function fitted(value: string | number, { width }: Place): string {
-  const text = typeof value === 'number' ? `${value}`.padStart(width, '0') : value.padEnd(width)
+  let text = typeof value === 'number' ? `${value}` : value
+  if (text.length !== width) text = typeof value === 'number' ? text.padStart(width, '0') : text.padEnd(width)
   const isFitting = text.length === width && (typeof value === 'number' || Buffer.byteLength(text) === width)
-  assert(isFitting, `Bug! Expected ${width} characters of ASCII, got "${text}".`)
+  // With `assert` the message would be put together every time.
+  if (!isFitting) assert.fail(`Bug! Expected ${width} characters of ASCII, got "${text}".`)
   return text
 }
 

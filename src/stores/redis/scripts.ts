@@ -5,7 +5,7 @@ import { OnceError } from '../../core/errors.ts'
 import { bounded } from '../../core/timed-call.ts'
 import type { StoreCalls } from '../../core/timed-call.ts'
 import type { RedisArgument, RedisLink } from '../../clients/redis.ts'
-import { messageOf, refusedUser } from '../refusals.ts'
+import { messageOf, refusedUser, unavailable } from '../failures.ts'
 import type { Names } from './names.ts'
 
 export interface Script {
@@ -22,6 +22,15 @@ export interface RedisContext {
   readonly link: RedisLink
   readonly names: Names
   readonly calls: StoreCalls
+  readonly commands: CommandsInUse
+}
+
+/** The native commands that all servers have, as far as they were asked. Without them, scripts do the same. */
+export interface CommandsInUse {
+  readonly claims: boolean
+  readonly writes: boolean
+  /** Everything by script, until the servers are asked again. */
+  none(): void
 }
 
 /** The first key decides which server it is. */
@@ -57,20 +66,17 @@ export function isServerError(error: unknown): boolean {
   return error instanceof Error && /^[A-Z]{2,} /.test(error.message)
 }
 
-/** `what` is the call, with its key where it has one: "claim payments/order-42". */
-export function unavailable(what: string, cause: unknown): OnceError {
+/** `what` completes "Redis could not …": "claim payments/42". */
+export function storeError(cause: unknown, what: string, executed: 'no' | 'unknown'): OnceError {
   if (cause instanceof OnceError) return cause
-  const why = messageOf(cause)
   // No password, a wrong one, a command that the user may not use. The server ran nothing.
-  if (/^(NOAUTH|WRONGPASS|NOPERM)\b/.test(why)) {
+  if (/^(NOAUTH|WRONGPASS|NOPERM)\b/.test(messageOf(cause))) {
     return refusedUser({
       server: 'Redis',
       cause,
       correct: 'the user, the password or the rights (ACL) of the client that the store was given',
     })
   }
-  return new OnceError('STORE_UNAVAILABLE', {
-    message: `Redis could not ${what}: ${why}. Check that it is up, reachable and takes writes (onceonly doctor).`,
-    cause,
-  })
+  const cure = 'Check that it is up, reachable and takes writes (onceonly doctor).'
+  return unavailable({ server: 'Redis', what, executed, cause, cure })
 }

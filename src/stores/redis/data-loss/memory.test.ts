@@ -48,3 +48,29 @@ test('a late reply that acknowledges no write tells of nothing that is lost', ()
   memory.learn(first, heading('a', 0, 'none'))
   expect(memory.known()).toEqual({ lineage: lineageOf('b'), mark: 1 })
 })
+
+test('a mark that went back under native writes stays too low for every script, however often they count in it', () => {
+  const memory = registerMemory({ register: 'register', clock: systemClock, quarantines: true })
+  memory.learn(memory.known(), heading('a', 5, 'none'))
+  const [first, second] = [memory.known(), memory.known()]
+  // One write is lost. The first count hides that, and the second, which was sent before its reply, is above all that was known.
+  expect(memory.count(first, 5)).toBe(false)
+  expect(memory.count(second, 6)).toBe(false)
+  expect(memory.known().mark).toBeGreaterThan(1_000_000)
+  expect(memory.learn(memory.known(), heading('b', 6, 'went-back'))).toMatchObject({ evidence: 'went-back' })
+  expect(memory.known()).toEqual({ lineage: lineageOf('b'), mark: 6 })
+  expect(memory.count(memory.known(), 7)).toBe(true)
+  // Of a dataset that is no longer the known one it says nothing.
+  expect(memory.count(first, 9)).toBe(false)
+  expect(memory.known()).toEqual({ lineage: lineageOf('b'), mark: 7 })
+})
+
+test('a late reply of a dataset that is as old as the one of today is no news', () => {
+  const memory = registerMemory({ register: 'register', clock: systemClock, quarantines: true })
+  const [first, second] = [memory.known(), memory.known()]
+  const bornTogether = (letter: string, mark: number): string =>
+    headingText({ now: 1, lineage: `${letter}-1`.padEnd(registerPlaces.lineage.width, '0'), mark, evidence: 'none' })
+  memory.learn(second, bornTogether('b', 1))
+  memory.learn(first, bornTogether('a', 1))
+  expect(memory.known().lineage).toMatch(/^b/)
+})

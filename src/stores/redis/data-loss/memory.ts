@@ -24,6 +24,8 @@ export interface RegisterMemory {
   known(): Known
   /** Takes the heading of a reply in. `sent` is what the script knew. */
   learn(sent: Known, heading: string): DataLoss | undefined
+  /** Writes to the lineage that was known then were acknowledged with this mark. Returns false if it should be higher: some are missing. */
+  count(sent: Known, mark: number): boolean
 }
 
 export interface Known {
@@ -45,6 +47,9 @@ const losses = channel(dataLossChannel)
 /** Every process leaves a mark that must go by itself. A process that wrote nothing for half of this no longer counts on it. */
 export const markKeepMs: number = 7 * 24 * 3_600_000
 
+/** In the place of a mark: counting again would hide that it went back, so the next script has to find it too low. */
+export const missing: number = Number.MAX_SAFE_INTEGER
+
 /** A lineage ends with the time of its beginning, by the server's clock, in digits of one width. */
 const bornAt = (lineage: string): string => lineage.slice(lineage.lastIndexOf('-'))
 
@@ -61,6 +66,12 @@ export function registerMemory({ register, clock, quarantines }: RegisterMemoryO
 
   return {
     known: () => ({ lineage, mark: clock.elapsed() - wroteAtMs < markKeepMs / 2 ? acknowledged : 0 }),
+    count(sent, mark) {
+      if (sent.lineage !== lineage) return false
+      const isMissing = acknowledged === missing || mark <= sent.mark
+      adopt(lineage, isMissing ? missing : Math.max(acknowledged, mark))
+      return !isMissing
+    },
     learn(sent, heading) {
       const found = textAt(heading, headingPlaces.lineage)
       const mark = numberAt(heading, headingPlaces.mark)

@@ -11,7 +11,7 @@ import type { Key } from '../../../core/key.ts'
 import { aReason } from '../../../core/options.ts'
 import { buckets } from '../names.ts'
 import { numberAt, registerPlaces, textAt } from '../places.ts'
-import { runScript, unavailable } from '../scripts.ts'
+import { runScript, storeError } from '../scripts.ts'
 import type { RedisContext } from '../scripts.ts'
 import type { DataLoss } from './memory.ts'
 import { endScript, holdScript, lookScript } from './register.lua.ts'
@@ -75,7 +75,7 @@ export function quarantineOf(context: QuarantineContext): Quarantinable {
         everywhere.map((bucket) =>
           runScript(context, { script: lookScript, keys: [names.register(bucket)], values: [instance] }),
         ),
-      ).catch((error: unknown) => Promise.reject(unavailable('look for a quarantine', error)))
+      ).catch((error: unknown) => Promise.reject(storeError(error, 'look for a quarantine', 'no')))
       const [first] = replies.filter((reply): reply is Buffer => reply instanceof Buffer)
       return first && readQuarantine(first.toString('latin1'))
     },
@@ -89,7 +89,7 @@ export function quarantineOf(context: QuarantineContext): Quarantinable {
           const keys = [names.register(bucket), names.quarantineLog(bucket)]
           return runScript(context, { script: endScript, keys, values })
         }),
-      ).catch((error: unknown) => Promise.reject(unavailable('end the quarantine', error)))
+      ).catch((error: unknown) => Promise.reject(storeError(error, 'end the quarantine', 'unknown')))
       return replies.some((reply) => Number(reply) === 1)
     },
   }

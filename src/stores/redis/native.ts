@@ -1,0 +1,324 @@
+// Claims and settles by native commands, where the server has them: `SET … NX GET` takes a key or shows what is there,
+// `SET … IFEQ` writes if the entry is still as its holder last wrote it. They write what the scripts write, byte for byte, so that
+// both ways, and processes of an older version, work on the same entries.
+//
+// A native command cannot look at the register, count in the mark, or read the server's clock. So a batch is followed by a check on
+// the same connection, and nothing is told that the check does not bear out: a grant is taken back by script, and what is in doubt
+// is asked of the script. The script decides whatever is not plain: takeovers, expiry, mending, damage, losses. Heartbeats are few, and must
+// be told within one round trip: they are its, too.
+
+import { bounded } from '../../core/timed-call.ts'
+import type { RedisArgument } from '../../clients/redis.ts'
+import type { Fenced } from '../../core/store.ts'
+import { missing } from './data-loss.ts'
+import type { DataLossWatch, Known } from './data-loss.ts'
+import { shortLifeMs } from './decisions.lua.ts'
+import { HeldClaim, releaseOf } from './entries.ts'
+import type { EntryReply, NativeClaim, NativeGrant, ScriptCall, WrittenEntry } from './entries.ts'
+import { checkCommands, readCheck } from './native/check.ts'
+import type { Check, Floor, MarkKeeping } from './native/check.ts'
+import { entryLength, entryPlaces } from './places.ts'
+import { isServerError } from './scripts.ts'
+import type { RedisContext } from './scripts.ts'
+import type { LocalMoment, ServerTime, ClockBounds } from './time.ts'
+
+export interface NativeGround {
+  readonly context: RedisContext
+  readonly watch: DataLossWatch
+  readonly time: ServerTime
+  readonly trusted: TrustedConnection
+  /** Takes claims back by script. */
+  release(calls: readonly ScriptCall[]): Promise<readonly (Fenced | Error)[]>
+}
+
+/**
+ * The connection on which a script has found the dataset complete. A native batch counts in the mark before anything looks at it: on
+ * a server that has lost a write, a batch without a reply would hide that. So after each of these a script comes first.
+ */
+export interface TrustedConnection {
+  is: number | undefined
+}
+
+/** The calls of a batch that native commands were sent for, and their replies in that order: undefined where the script has to decide. */
+export interface NativeBatch<Reply> {
+  readonly calls: readonly ScriptCall[]
+  readonly replies: Promise<readonly (Reply | Error | undefined)[]>
+}
+
+export interface NativeCommands {
+  /** Undefined if none of the calls can be asked natively. */
+  claims(batch: readonly ScriptCall[]): NativeBatch<EntryReply | NativeGrant> | undefined
+  writes(batch: readonly ScriptCall[]): NativeBatch<Fenced> | undefined
+  /** Whether a script has let a claim in: a quarantine has begun, or there is none any more. */
+  hold(isHeld: boolean): void
+}
+
+/** A batch on its way. */
+export interface Turn {
+  readonly connection: number
+  readonly sent: LocalMoment
+  readonly bounds: ClockBounds
+  readonly known: Known
+}
+
+export function nativeCommands(ground: NativeGround): NativeCommands {
+  const state: State = { expectsGrants: true, isHeld: false, lastFence: 0, markKeptAtMs: -Infinity }
+  return {
+    claims(batch) {
+      const turn = state.isHeld || !ground.context.commands.claims ? undefined : beginTurn(ground)
+      const stamped = turn && present(batch, (call) => stampedClaim(state, turn, call))
+      return stamped && { calls: stamped.map(({ call }) => call), replies: claims(ground, state, turn, stamped) }
+    },
+    writes(batch) {
+      const turn = ground.context.commands.writes ? beginTurn(ground) : undefined
+      const writing = turn && present(batch, (call) => writingOf(turn, call))
+      return writing && { calls: writing.map(({ call }) => call), replies: writes(ground, state, turn, writing) }
+    },
+    hold: (isHeld) => void (state.isHeld = isHeld),
+  }
+}
+
+interface State extends MarkKeeping {
+  /** The last claims brought a grant, so the next ones bring their check along. Replays need none, and are one command. */
+  expectsGrants: boolean
+  /** The register may hold new claims back. Only a script can tell. */
+  isHeld: boolean
+  lastFence: number
+}
+
+function beginTurn({ context, watch, time, trusted }: NativeGround): Turn | undefined {
+  const connection = context.link.connection?.()
+  if (connection === undefined || connection !== trusted.is) return undefined
+  const known = watch.known()
+  const sent = time.here()
+  const bounds = time.bounds(sent)
+  // A mark that was not heard of for days may be gone, and INCR would begin one that stays forever.
+  if (!bounds || known.mark === 0 || known.mark === missing) return undefined
+  return { connection, sent, bounds, known }
+}
+
+/** What there is for these calls. Undefined if there is nothing at all. */
+function present<Native>(
+  batch: readonly ScriptCall[],
+  of: (call: ScriptCall) => Native | undefined,
+): readonly Native[] | undefined {
+  const found: Native[] = []
+  for (const call of batch) {
+    const native = of(call)
+    if (native) found.push(native)
+  }
+  return found.length > 0 ? found : undefined
+}
+
+interface StampedClaim {
+  readonly call: ScriptCall
+  readonly command: readonly RedisArgument[]
+  readonly fence: number
+  readonly written: WrittenEntry
+}
+
+async function claims(
+  ground: NativeGround,
+  state: State,
+  turn: Turn,
+  stamped: readonly StampedClaim[],
+): Promise<readonly (EntryReply | NativeGrant | Error | undefined)[]> {
+  const along = state.expectsGrants ? checkCommands(ground, state, turn, 'register') : undefined
+  const commands = stamped.map(({ command }) => command)
+  const grantedIn = (raw: readonly unknown[]): readonly StampedClaim[] => stamped.filter((_, at) => raw[at] === null)
+  const read = (all: readonly unknown[]): Check | undefined =>
+    along && readCheck(ground, turn, along, all.slice(commands.length))
+  const raw = await sendAll(ground, along ? [...commands, ...along.commands] : commands, (late) => {
+    read(late)
+    void takeBack(ground, grantedIn(late))
+  })
+  const granted = grantedIn(raw)
+  state.expectsGrants = granted.length > 0
+  // A check that came along is read whatever was granted: it has counted in the mark, and what it counted must be known.
+  const check = read(raw) ?? (granted.length > 0 ? await checkNow(ground, state, turn) : undefined)
+  if (check?.isClean === false) state.isHeld = true
+  const unfit = check && granted.filter((each) => !check.isClean || isBelow(each, check.floor))
+  const errors = unfit && unfit.length > 0 ? await takeBack(ground, unfit) : undefined
+  return stamped.map((each, at) => {
+    // Nothing was there, so it is written.
+    if (raw[at] !== null) return foundEntry(ground, each.call, raw[at])
+    if (unfit?.includes(each)) return errors?.get(each)
+    return { fence: each.fence, written: each.written }
+  })
+}
+
+/** Its own entry may be in the floor: somebody has removed it already, and its claim was granted before that. */
+function isBelow({ call, fence }: StampedClaim, floor: Floor): boolean {
+  // Nearly all are far above it, and need no text.
+  if (fence > floor.fence) return false
+  const own = `${digits(fence)} ${call.words.slice(0, entryPlaces.token.width)}`
+  return own < floor.text
+}
+
+/** For claims that were expected to find their outcomes, and brought no check along. */
+async function checkNow(ground: NativeGround, state: State, turn: Turn): Promise<Check> {
+  const asked = checkCommands(ground, state, turn, 'register')
+  const read = (raw: readonly unknown[]): Check => readCheck(ground, turn, asked, raw)
+  return read(await sendAll(ground, asked.commands, read))
+}
+
+/** No effect runs under them. Returns the errors: what could not be taken back is held until its lease ends. */
+async function takeBack(
+  ground: NativeGround,
+  granted: readonly StampedClaim[],
+): Promise<ReadonlyMap<StampedClaim, Error>> {
+  if (granted.length === 0) return new Map()
+  const released = await ground.release(granted.map(({ call, fence }) => releaseOf(call, fence)))
+  const failed = granted.flatMap((each, at): [StampedClaim, Error][] => {
+    const reply = released[at]
+    return reply instanceof Error ? [[each, reply]] : []
+  })
+  return new Map(failed)
+}
+
+// One of a replay and of a running key, as nearly all are. What is expired, abandoned, open or damaged is the script's.
+function foundEntry({ time }: NativeGround, { words }: ScriptCall, reply: unknown): EntryReply | undefined {
+  if (!(reply instanceof Buffer)) return undefined
+  const bounds = time.bounds(time.here())
+  if (!bounds || reply.length < entryLength) return undefined
+  const nowMs = Math.ceil(bounds.latestMs)
+  const isSettled = reply[0] === settledLetter && reply.length > entryLength
+  if (!isSettled && reply[0] !== runningLetter) return undefined
+  const { from, to } = isSettled ? entryPlaces.expires : entryPlaces.lease
+  if (digits(nowMs) >= reply.toString('latin1', from - 1, to)) return undefined
+  const { token } = entryPlaces
+  if (!isSettled && words.startsWith(reply.toString('latin1', token.from - 1, token.to))) return undefined
+  return { bytes: reply, nowMs }
+}
+
+const settledLetter = 's'.charCodeAt(0)
+const runningLetter = 'r'.charCodeAt(0)
+
+/** As wide as a time or a fence in an entry. */
+function digits(value: number): string {
+  return `${value}`.padStart(entryPlaces.lease.width, '0')
+}
+
+const running = 'running fresh      '
+const settled = 'settled fresh      '
+const firstAttempt = '1'.padStart(entryPlaces.attempt.width, '0')
+
+function stampedClaim(state: State, { bounds }: Turn, call: ScriptCall): StampedClaim | undefined {
+  const { name, words, native } = call
+  if (native?.is !== 'claim' || lifeOf(native) < shortLifeMs) return undefined
+  const { leaseMs, retention } = native
+  const { keepMs, tombstoneMs } = retention
+  // The lease counts from the later bound: it must not end before the caller counts it as ended. The fence must not be ahead.
+  const nowMs = Math.ceil(bounds.latestMs)
+  const fence = Math.max(Math.floor(bounds.earliestMs * 1_000), state.lastFence + 1)
+  state.lastFence = fence
+  const { text, expiresAtMs, forgotten } = timesOf(nowMs + leaseMs, keepMs, tombstoneMs)
+  const rest = ` ${firstAttempt} ${digits(fence)} ${digits(nowMs)} ${words}`
+  const written = { name, times: text, rest, expiresAtMs }
+  return { call, command: ['SET', name, running + text + rest, 'NX', 'GET', 'PXAT', forgotten], fence, written }
+}
+
+function lifeOf({ leaseMs, retention }: NativeClaim): number {
+  return leaseMs + retention.keepMs + retention.tombstoneMs
+}
+
+interface Times {
+  readonly leaseUntilMs: number
+  readonly keepMs: number
+  readonly tombstoneMs: number
+  readonly text: string
+  readonly expiresAtMs: number
+  /** For PXAT. */
+  readonly forgotten: string
+}
+
+let lastTimes: Times | undefined
+
+/** Nearly always the same as the last time: calls of one moment have the same times. */
+function timesOf(leaseUntilMs: number, keepMs: number, tombstoneMs: number): Times {
+  const isLast =
+    lastTimes?.leaseUntilMs === leaseUntilMs && lastTimes.keepMs === keepMs && lastTimes.tombstoneMs === tombstoneMs
+  if (isLast) return lastTimes!
+  const expiresAtMs = leaseUntilMs + keepMs
+  const forgottenMs = expiresAtMs + tombstoneMs
+  const text = `${digits(leaseUntilMs)} ${digits(expiresAtMs)} ${digits(forgottenMs)}`
+  return (lastTimes = { leaseUntilMs, keepMs, tombstoneMs, text, expiresAtMs, forgotten: `${forgottenMs}` })
+}
+
+interface Writing {
+  readonly call: ScriptCall
+  readonly command: readonly RedisArgument[]
+}
+
+async function writes(
+  ground: NativeGround,
+  state: State,
+  turn: Turn,
+  writing: readonly Writing[],
+): Promise<readonly (Fenced | undefined)[]> {
+  const asked = checkCommands(ground, state, turn, 'mark')
+  const read = (raw: readonly unknown[]): Check => readCheck(ground, turn, asked, raw.slice(writing.length))
+  const raw = await sendAll(ground, [...writing.map(({ command }) => command), ...asked.commands], read)
+  const check = read(raw)
+  // What is not as its holder wrote it may have been settled by this very call, and only its reply lost. The script tells.
+  return writing.map((_, at) => (isDone(raw[at]) && check.isClean ? 'done' : undefined))
+}
+
+function isDone(reply: unknown): boolean {
+  return reply !== null && !(reply instanceof Error) && String(reply) === 'OK'
+}
+
+/**
+ * SET does not look at the time. A settle that is under way while its entry expires would make a result of a tombstone, so one that could
+ * be is the script's. Far longer than a command that is still believed takes.
+ */
+const underWayMsMax = 60_000
+
+function writingOf({ bounds }: Turn, call: ScriptCall): Writing | undefined {
+  const { name, native } = call
+  if (native?.is !== 'settle') return undefined
+  const { outcome, retention } = native
+  const { keepMs, tombstoneMs } = retention
+  const written = HeldClaim.writtenOf(native.held)
+  if (!written || keepMs + tombstoneMs < shortLifeMs) return undefined
+  const nowMs = Math.ceil(bounds.latestMs)
+  if (nowMs + underWayMsMax >= written.expiresAtMs) return undefined
+  const { text, forgotten } = timesOf(nowMs, keepMs, tombstoneMs)
+  const head = `${settled}${text}${written.rest}\n`
+  const entry = typeof outcome === 'string' ? head + outcome : Buffer.concat([Buffer.from(head), outcome])
+  return { call, command: ['SET', name, entry, 'IFEQ', running + written.times + written.rest, 'PXAT', forgotten] }
+}
+
+/** One after the other on one connection, with an error of the server in the place of its reply. Rejects if the connection fails. */
+function sendAll(
+  { context, trusted }: NativeGround,
+  commands: readonly (readonly RedisArgument[])[],
+  late?: (replies: readonly unknown[]) => void,
+): Promise<readonly unknown[]> {
+  const send = (): Promise<readonly unknown[]> =>
+    new Promise((resolve, reject) => {
+      const replies = Array.from<unknown>({ length: commands.length })
+      let left = commands.length
+      const take = (index: number, reply: unknown): void => {
+        replies[index] = reply
+        if (--left === 0) resolve(replies)
+      }
+      commands.forEach((command, index) => {
+        context.link.send(command[1] as string, command).then(
+          (reply) => take(index, reply),
+          (error: unknown) =>
+            isServerError(error) ? take(index, refused(context, error as Error)) : reject(error as Error),
+        )
+      })
+    })
+  return bounded(context.calls, send, late).catch((error: unknown) => {
+    trusted.is = undefined
+    throw error
+  })
+}
+
+/** A server that does not know a command, or does not allow it, is asked by script until the client connects anew. */
+function refused({ commands }: RedisContext, error: Error): Error {
+  if (/^(NOPERM|ERR (syntax|unknown command|wrong number))/i.test(error.message)) commands.none()
+  return error
+}
