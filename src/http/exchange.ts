@@ -16,7 +16,9 @@
 //   `this` must be the response.
 // - Fastify bodies up to 16 KB are recorded as they arrive, and Fastify reads as it would without us. Costs: an override of
 //   `req.push`.
-// - `return await` on the hot path: adopting another promise costs more than awaiting it. Costs: it looks redundant.
+// - What is here is not waited for: up to the claim a plain request makes no promise. Costs: `whenHere` instead of `await`.
+// - The last head that was stored, the last that was replayed and the last frame of a fingerprint are remembered, since a service
+//   answers and is asked the same again and again. What is stored is the same. Costs: a comparison where they differ.
 // - `once` checks a scoped key, not `scopedKey`, which makes it. Costs: `scopedKey` alone returns an unchecked key.
 // - The context of a request is `idempotency` everywhere (`req.idempotency`, `ctx.idempotency`, `c.get('idempotency')`):
 //   nothing of Node's own types is widened or shadowed. Costs: `onceonly/node` users type their listener's `req` by the
@@ -51,7 +53,7 @@ import { isUnfit } from '../core/timed-call.ts'
 import { claimedSha256 } from './exchange/content-digest.ts'
 import { createContext } from './exchange/context.ts'
 import type { IdempotencyContext } from './exchange/context.ts'
-import { failureRules, problemOf } from './exchange/failures.ts'
+import { failureRules, problemOf, sessionProblemOf } from './exchange/failures.ts'
 import { inStore, lacksTenant, readKeyOf } from './exchange/named-request.ts'
 import { readHttpOptions } from './exchange/options.ts'
 import type { FingerprintedRequest, HttpOptions, HttpSettings } from './exchange/options.ts'
@@ -64,7 +66,7 @@ import { callSession, isNumbered, readNumbered, registrationBytesMax, sessionCal
 import type { HttpSessions, Numbered, SessionCall } from './exchange/sessions.ts'
 import { decodeStored } from './exchange/stored-response.ts'
 import type { Answer, HeaderLine } from './exchange/stored-response.ts'
-import { bytesOfFinal, tellOnce } from './exchange/verdict.ts'
+import { bytesOfFinal, createAttempt, tellOnce } from './exchange/verdict.ts'
 import type { RequestAttempt, RunHandler } from './exchange/verdict.ts'
 
 export { checkDigest, claimedSha256, DigestError } from './exchange/content-digest.ts'
@@ -151,8 +153,14 @@ export interface Exchange<Asked, Tx = unknown> {
   managesSession(method: string, target: string): boolean
   /** The published rules, if the request asks for them. */
   rules(method: string, target: string, accept?: string): Answer | undefined
-  /** `run` starts the handler and resolves when it has answered. It never rejects. */
-  handle(asked: AskedRequest<Asked>, run: (context: IdempotencyContext<Tx>) => Promise<Produced>): Promise<Delivery>
+  /**
+   * `run` starts the handler and resolves when it has answered. Throws, at once or later, when the exchange cannot begin: nothing was
+   * claimed, and the handler was not started.
+   */
+  handle(
+    asked: AskedRequest<Asked>,
+    run: (context: IdempotencyContext<Tx>) => Promise<Produced>,
+  ): Delivery | Promise<Delivery>
 }
 
 /** Once per adapter. */
@@ -197,42 +205,52 @@ export async function checkStore(once: Once, sessions?: HttpSessions): Promise<v
   await sessions?.show('any').catch(ifUnfit)
 }
 
-async function handleRequest<Asked>(
+/** Waits only for what is not here: in the plain case nothing is waited for before the claim. */
+function handleRequest<Asked>(
   keyed: ExchangeSetup<Asked>,
   asked: AskedRequest<Asked>,
   run: RunHandler,
-): Promise<Delivery> {
+): Delivery | Promise<Delivery> {
   const { sessions } = keyed.settings
   const call = sessions && sessionCall(asked.method, asked.target)
-  if (call) return await manageSession(keyed.forSessions!, sessions, call, asked)
+  if (call) return manageSession(keyed.forSessions!, sessions, call, asked)
   // Where no sessions are offered, a key protects its request whatever else the request carries.
-  const inSession = (sessions !== undefined || asked.keyLines.length === 0) && isNumbered(asked.header)
+  const inSession = (sessions !== undefined || asked.keyLines.length === 0) && isNumbered(asked)
   const setup = inSession ? keyed.forSessions! : keyed
   const { settings } = setup
   const named = inSession ? readNumbered(settings, asked) : readKeyOf(settings, asked)
   if ('problem' in named) return refuse(setup, named.problem, named.details)
-  const tenant = settings.tenant === 'shared' ? undefined : await settings.tenant(asked.request)
+  const tenant = settings.tenant === 'shared' ? undefined : settings.tenant(asked.request)
+  return whenHere(tenant, (whose) => handleNamed(setup, asked, run, named, whose))
+}
+
+function handleNamed<Asked>(
+  setup: ExchangeSetup<Asked>,
+  asked: AskedRequest<Asked>,
+  run: RunHandler,
+  named: { readonly key: string } | Numbered,
+  tenant: string | null | undefined,
+): Delivery | Promise<Delivery> {
+  const { settings } = setup
   if (lacksTenant(settings, tenant)) return refuse(setup, 'scopeMissing')
   const { key, numbered } = inStore(setup, asked, named, tenant || undefined)
   asked.onKey?.(key)
   const limits = { bytesMax: settings.bodyBytesMax, sha256: claimedSha256(asked.header('content-digest')) }
-  const coming = asked.body(limits)
-  const body = coming instanceof Promise ? await coming : coming
-  if (body.is === 'too-large') return refuse(setup, 'bodyTooLarge')
-  if (body.is === 'digest-mismatch') return refuse(setup, 'digestMismatch')
-  const fingerprint = requestFingerprint(settings, asked, body)
-  const attempt: RequestAttempt = {
-    key,
-    numbered,
-    body,
-    run,
-    choice: { verdict: undefined },
-    produced: undefined,
-    instead: undefined,
-    thrown: undefined,
-  }
-  // `return await`: adopting the promise of another function costs more than awaiting it.
-  return await ask(setup, attempt, { ...settings.call, fingerprint, onThrow: 'release' })
+  return whenHere(asked.body(limits), (body) => {
+    if (body.is === 'too-large') return refuse(setup, 'bodyTooLarge')
+    if (body.is === 'digest-mismatch') return refuse(setup, 'digestMismatch')
+    const fingerprint = requestFingerprint(settings, asked, body)
+    return ask(setup, createAttempt(key, numbered, body, run), { ...settings.call, fingerprint, onThrow: 'release' })
+  })
+}
+
+/** Goes on at once with what is here. To wait for it would cost a turn of the queue and a promise. */
+function whenHere<T, R>(coming: T | PromiseLike<T>, then: (here: T) => R | Promise<R>): R | Promise<R> {
+  return isPromise(coming) ? Promise.resolve(coming).then(then) : then(coming)
+}
+
+function isPromise<T>(value: T | PromiseLike<T>): value is PromiseLike<T> {
+  return typeof (value as PromiseLike<T> | undefined | null)?.then === 'function'
 }
 
 /** Registers, renews or closes a session. */
@@ -250,15 +268,15 @@ async function manageSession<Asked>(
     return refuse(setup, 'sessionInvalid', { detail: `The body is larger than ${registrationBytesMax} bytes.` })
   }
   try {
-    const from = { tenant: tenant || undefined, body: body.bytes, header: asked.header }
+    const from = { tenant: tenant || undefined, body: body.bytes, header: (name: string) => asked.header(name) }
     const answer = await callSession({ sessions, hashKeys: settings.hashKeys }, call, from)
     if ('problem' in answer) return refuse(setup, answer.problem, answer.details)
     return { is: 'answer', answer }
   } catch (error) {
     if (!(error instanceof OnceError)) return { is: 'thrown', error }
     const { code, retryAfterMs, retryable } = error
-    const rule = failureRules[code]
-    return rule ? refuse(setup, rule.problem, { retryAfterMs, retryable }) : { is: 'thrown', error }
+    const name = sessionProblemOf(code)
+    return name ? refuse(setup, name, { retryAfterMs, retryable }) : { is: 'thrown', error }
   }
 }
 
@@ -319,7 +337,8 @@ async function replay<Asked>(setup: ExchangeSetup<Asked>, body: Body, value: unk
     stored = decodeStored(value)
     if (stored.is === 'answer' && stored.version !== 'any' && stored.version < settings.version) {
       if (settings.onOlderVersion === 'refuse') return refuse(setup, 'keyExpired')
-      if (settings.upgrade) stored = { ...stored, answer: await settings.upgrade(stored.answer, stored.version) }
+      const own = ownCopy(stored.answer)
+      if (settings.upgrade) stored = { ...stored, answer: await settings.upgrade(own, stored.version) }
     }
   } catch {
     return refuse(setup, 'outcomeUnreadable')
@@ -329,6 +348,11 @@ async function replay<Asked>(setup: ExchangeSetup<Asked>, body: Body, value: unk
   // stripe-node retries a 500 unless this header says that the answer will not change.
   if (settings.profile === 'stripe' && stored.answer.status >= 500) marks.push(['Stripe-Should-Retry', 'false'])
   return answerWith(setup, stored.answer, marks)
+}
+
+/** Other replays have the same lines, and the user's function may change its own. */
+function ownCopy(answer: Answer): Answer {
+  return { ...answer, headers: answer.headers.map(([name, value]) => [name, value]) }
 }
 
 const unprotected: HeaderLine = ['Idempotency-Status', 'unprotected']

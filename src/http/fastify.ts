@@ -3,7 +3,7 @@
 // it is parsed. The key is claimed in preHandler, after authentication and validation. A store that only a person can mend ends the
 // start of the app (onReady).
 
-import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http'
+import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import type { FastifyInstance, FastifyPluginCallback, FastifyReply, FastifyRequest } from 'fastify'
 import type { Store } from '../core/store.ts'
 import { claimedSha256, contextOf, createExchange, numberedBy, rulesPath, sessionsPath } from './exchange.ts'
@@ -17,7 +17,7 @@ import type {
   TransactionsOf,
 } from './exchange.ts'
 import { ClientGone, concernsNode, exchangeOnNode, readNodeBody, tapNodeBody } from './on-node.ts'
-import type { Tap } from './on-node.ts'
+import type { NodeStage, Tap } from './on-node.ts'
 
 export type { HttpOptions, IdempotencyContext } from './exchange.ts'
 
@@ -142,19 +142,40 @@ function hasKey({ headers }: IncomingMessage, names: ReadonlySet<string>): boole
 }
 
 function handle({ exchange, body }: Taken, request: FastifyRequest, reply: FastifyReply, goOn: Done): Promise<void> {
-  return exchangeOnNode(exchange, {
-    request,
-    req: request.raw,
-    res: reply.raw,
-    target: request.originalUrl,
-    body,
-    headersBefore: () => reply.getHeaders() as OutgoingHttpHeaders,
-    beforeAnswer: () => void reply.hijack(),
-    proceed(context) {
-      request.idempotency = context
-      goOn()
-    },
-  }).catch(goOn)
+  return exchangeOnNode(exchange, new FastifyStage(request, reply, body, goOn)).catch(goOn)
+}
+
+class FastifyStage implements NodeStage<FastifyRequest> {
+  readonly request: FastifyRequest
+  readonly req: IncomingMessage
+  readonly res: ServerResponse
+  readonly target: string
+  readonly body: Body | Tap
+  readonly #reply: FastifyReply
+  readonly #goOn: Done
+
+  constructor(request: FastifyRequest, reply: FastifyReply, body: Body | Tap, goOn: Done) {
+    this.request = request
+    this.req = request.raw
+    this.res = reply.raw
+    this.target = request.originalUrl
+    this.body = body
+    this.#reply = reply
+    this.#goOn = goOn
+  }
+
+  headersBefore(): OutgoingHttpHeaders {
+    return this.#reply.getHeaders() as OutgoingHttpHeaders
+  }
+
+  beforeAnswer(): void {
+    this.#reply.hijack()
+  }
+
+  proceed(context: IdempotencyContext): void {
+    this.request.idempotency = context
+    this.#goOn()
+  }
 }
 
 /** Fastify parses no body that these do not announce. Any parser, or none, may be there, and the exchange reads the body itself. */

@@ -4,9 +4,10 @@
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http'
 import { OnceError } from '../core/errors.ts'
 import { internalError, numberedBy } from './exchange.ts'
-import type { AskedRequest, Body, Delivery, Exchange, IdempotencyContext, Produced } from './exchange.ts'
+import type { Key } from '../core/key.ts'
+import type { AskedRequest, Body, BodyLimits, Delivery, Exchange, IdempotencyContext, Produced } from './exchange.ts'
 import { holdConnection } from './on-node/connection.ts'
-import type { HeldConnection } from './on-node/connection.ts'
+import type { ConnectionWatch, HeldConnection } from './on-node/connection.ts'
 import { ClientGone, readNodeBody } from './on-node/request.ts'
 import type { Tap } from './on-node/request.ts'
 import { holdResponse } from './on-node/response.ts'
@@ -28,6 +29,10 @@ export interface NodeStage<Asked> {
   readonly rawBody?: unknown
   /** The body, when it was read already or is being recorded. */
   readonly body?: Body | Tap | undefined
+  /** Called with the key in the store before the body is read. */
+  onKey?(key: Key): void
+  /** Called with the body, before the claim. */
+  onBody?(body: Body): void
   /** Headers that the framework will write besides those already on `res`. */
   headersBefore?(): OutgoingHttpHeaders
   /** Start the handler. */
@@ -56,13 +61,11 @@ export function servePublished<Asked>(exchange: Exchange<Asked>, stage: NodeStag
 }
 
 /** Sends the published rules if the request asks for them. */
-function serveRules<Asked>(
-  exchange: Exchange<Asked>,
-  { req, res, target, beforeAnswer }: Pick<NodeStage<Asked>, 'req' | 'res' | 'target' | 'beforeAnswer'>,
-): boolean {
+function serveRules<Asked>(exchange: Exchange<Asked>, stage: NodeStage<Asked>): boolean {
+  const { req, res, target } = stage
   const rules = exchange.rules(req.method ?? '', target, req.headers.accept)
   if (!rules) return false
-  beforeAnswer?.()
+  stage.beforeAnswer?.()
   sendAnswer(res, rules)
   return true
 }
@@ -86,37 +89,91 @@ type Taken = IncomingMessage & { [underway]?: true }
  * function threw, the body is gone). Then nothing was claimed and the handler was not started.
  */
 export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: NodeStage<Asked>): Promise<void> {
-  const { req, res } = stage
+  const { req } = stage
   if (req.httpVersionMajor > 1) {
     if ('stream' in req) throw notOverHttp2()
     return refuseVersion(stage)
   }
   ;(req as Taken)[underway] = true
-  let held: HeldResponse | undefined
-  let connection: HeldConnection | undefined
-  const hold = (body: 'here' | 'coming'): void => {
-    connection = holdConnection(req, res, {
-      body,
-      // A handler that has not begun to answer may want to stop its work. A handler that has would only lose its answer.
-      tellAtOnce: () => held !== undefined && !held.began(),
-      onTornDown: () => held?.breakOff() ?? 'gave up',
-    })
-  }
-  const run = async (context: IdempotencyContext): Promise<Produced> => {
-    // A time-out has answered in the meantime, or the client broke off its upload: there is nothing left to run for.
-    if (res.headersSent || isCutOff(req)) return (context.notBegun(), { is: 'broken' })
-    held = holdResponse(res, exchange.settings, headersBefore(stage))
-    stage.proceed(context)
-    return await held.produced
-  }
+  const asked = new AskedOnNode(exchange, stage)
   try {
-    const delivery = await exchange.handle(askedOf(exchange, stage, hold), run)
-    connection?.reveal()
-    deliver(stage, delivery, held)
+    const delivery = await exchange.handle(asked, (context) => asked.run(context))
+    asked.connection?.reveal()
+    deliver(stage, delivery, asked.held)
   } catch (error) {
     if (!(error instanceof ClientGone)) throw error
   } finally {
-    connection?.release()
+    asked.connection?.release()
+  }
+}
+
+/** One request during its exchange: what the exchange reads of it, and what its connection asks. A class, so that no request has closures of its own. */
+class AskedOnNode<Asked> implements AskedRequest<Asked>, ConnectionWatch {
+  readonly request: Asked
+  readonly method: string
+  readonly target: string
+  readonly keyLines: readonly string[]
+  held: HeldResponse | undefined = undefined
+  connection: HeldConnection | undefined = undefined
+  /** Of the request's body, for the connection. */
+  arrival: ConnectionWatch['arrival'] = 'here'
+  readonly #settings: Exchange<Asked>['settings']
+  readonly #stage: NodeStage<Asked>
+
+  constructor({ settings }: Exchange<Asked>, stage: NodeStage<Asked>) {
+    const { req, request, target } = stage
+    this.#settings = settings
+    this.#stage = stage
+    this.request = request
+    this.method = req.method ?? ''
+    this.target = target
+    this.keyLines = keyLines(req, settings.keyHeader)
+  }
+
+  header(name: string): string | undefined {
+    const value = this.#stage.req.headers[name.toLowerCase()]
+    return Array.isArray(value) ? value.join(', ') : value
+  }
+
+  onKey(key: Key): void {
+    this.#stage.onKey?.(key)
+  }
+
+  body(limits: BodyLimits): Body | Promise<Body> {
+    const { req, rawBody, body: known } = this.#stage
+    const given = known ?? readNodeBody(req, rawBody, limits)
+    const body = 'body' in given ? given.body() : given
+    return body instanceof Promise ? body.then((each) => this.#here(each)) : this.#here(body)
+  }
+
+  #here(body: Body): Body {
+    if (body.is !== 'bytes' && body.is !== 'claimed') return body
+    this.arrival = body.is === 'bytes' ? 'here' : 'coming'
+    this.connection = holdConnection(this.#stage.req, this.#stage.res, this)
+    this.#stage.onBody?.(body)
+    return body
+  }
+
+  /** Starts the handler. */
+  run(context: IdempotencyContext): Promise<Produced> {
+    const { req, res } = this.#stage
+    // A time-out has answered in the meantime, or the client broke off its upload: there is nothing left to run for.
+    if (res.headersSent || isCutOff(req)) {
+      context.notBegun()
+      return Promise.resolve({ is: 'broken' })
+    }
+    const held = (this.held = holdResponse(res, this.#settings, headersBefore(this.#stage)))
+    this.#stage.proceed(context)
+    return held.produced
+  }
+
+  // A handler that has not begun to answer may want to stop its work. A handler that has would only lose its answer.
+  tellAtOnce(): boolean {
+    return this.held !== undefined && !this.held.began()
+  }
+
+  onTornDown(): 'answered' | 'gave up' {
+    return this.held?.breakOff() ?? 'gave up'
   }
 }
 
@@ -124,30 +181,6 @@ export async function exchangeOnNode<Asked>(exchange: Exchange<Asked>, stage: No
 function isCutOff(req: IncomingMessage): boolean {
   // The request of fastify.inject does not say whether it is complete, and it always is.
   return req.destroyed && req.complete === false
-}
-
-function askedOf<Asked>(
-  { settings }: Exchange<Asked>,
-  stage: NodeStage<Asked>,
-  hold: (body: 'here' | 'coming') => void,
-): AskedRequest<Asked> {
-  const { req, request, target, rawBody } = stage
-  const here = (body: Body): Body => {
-    if (body.is === 'bytes' || body.is === 'claimed') hold(body.is === 'bytes' ? 'here' : 'coming')
-    return body
-  }
-  return {
-    request,
-    method: req.method ?? '',
-    target,
-    keyLines: keyLines(req, settings.keyHeader),
-    header: (name) => headerOf(req, name),
-    body(limits) {
-      const given = stage.body ?? readNodeBody(req, rawBody, limits)
-      const body = 'body' in given ? given.body() : given
-      return body instanceof Promise ? body.then(here) : here(body)
-    },
-  }
 }
 
 // Node joins lines of the same name with a comma, so no comma means no second line.
@@ -158,13 +191,8 @@ function keyLines(req: IncomingMessage, keyHeader: string): readonly string[] {
   return req.rawHeaders.filter((_, at) => at % 2 === 1 && req.rawHeaders[at - 1]!.toLowerCase() === keyHeader)
 }
 
-function headerOf(req: IncomingMessage, name: string): string | undefined {
-  const value = req.headers[name.toLowerCase()]
-  return Array.isArray(value) ? value.join(', ') : value
-}
-
-function headersBefore<Asked>({ res, headersBefore: framework }: NodeStage<Asked>): OutgoingHttpHeaders {
-  return framework ? framework() : res.getHeaders()
+function headersBefore<Asked>(stage: NodeStage<Asked>): OutgoingHttpHeaders {
+  return stage.headersBefore ? stage.headersBefore() : stage.res.getHeaders()
 }
 
 function deliver<Asked>(stage: NodeStage<Asked>, delivery: Delivery, held: HeldResponse | undefined): void {
@@ -182,11 +210,11 @@ function deliver<Asked>(stage: NodeStage<Asked>, delivery: Delivery, held: HeldR
 }
 
 /** A request line that names another version of HTTP than the one it is written in. Nothing was claimed. */
-function refuseVersion<Asked>({ req, res, beforeAnswer }: NodeStage<Asked>): void {
+function refuseVersion<Asked>(stage: NodeStage<Asked>): void {
   const body = { type: 'about:blank', title: 'HTTP Version Not Supported', status: 505 }
-  req.resume()
-  beforeAnswer?.()
-  sendAnswer(res, {
+  stage.req.resume()
+  stage.beforeAnswer?.()
+  sendAnswer(stage.res, {
     status: 505,
     headers: [['Content-Type', 'application/problem+json']],
     body: Buffer.from(JSON.stringify(body)),

@@ -42,6 +42,11 @@ export const failureRules: Readonly<Partial<Record<ErrorCode, FailureRule>>> = {
   GAP: { problem: 'sequenceGap' },
 }
 
+/** Of a registration, a renewal or the end of a session. A store that did not answer may have done it. */
+export function sessionProblemOf(code: ErrorCode): ProblemName | undefined {
+  return code === 'STORE_UNAVAILABLE' ? 'sessionNotConfirmed' : failureRules[code]?.problem
+}
+
 /** `thrown`: the error is thrown on. */
 export function problemOf(
   rule: FailureRule,

@@ -67,6 +67,43 @@ test('no line, an empty one and more than one are never a key', () => {
     expect(readKey(lines, lenient)).toHaveProperty('refused')
 })
 
+test('the reason of a refusal is said', () => {
+  const refusal = (lines: string[], rules: Parameters<typeof readKey>[1] = lenient): unknown => readKey(lines, rules)
+  expect(refusal([])).toEqual({ refused: 'the header was sent more than once' })
+  expect(refusal(['a', 'a'])).toEqual({ refused: 'the header was sent more than once' })
+  for (const empty of ['', ' \t', '""', ' "";a ']) expect(refusal([empty]), empty).toEqual({ refused: 'it is empty' })
+  expect(refusal(['a b'])).toEqual({
+    refused: 'it is neither a string in double quotes nor visible ASCII without " , ; and \\',
+  })
+  expect(refusal(['a'], strict)).toEqual({ refused: 'it is not a string in double quotes' })
+  expect(refusal(['abcd'], { ...lenient, keyLengthMax: 3 })).toEqual({ refused: 'it is longer than 3 characters' })
+  expect(refusal(['abc'], { ...lenient, keyLengthMax: 3 })).toEqual({ key: 'abc' })
+  expect(refusal(['a'], { ...lenient, keyFormat: 'uuid' })).toEqual({ refused: 'it is not a UUID' })
+  expect(refusal(['a'], { ...lenient, keyFormat: () => false })).toEqual({
+    refused: 'it does not have the format that this server asks for',
+  })
+})
+
+test.each([
+  '"a\u001fb"',
+  '"a\u007fb"',
+  '"a\\',
+  '"\\a"',
+  '"a";x=1.',
+  '"a";x=1.1234',
+  '"a";x=1234567890123456',
+  '"a";x=?2',
+  '"a";x=%"%G0"',
+])('what no structured field has is refused: %j', (field) => expect(readKey([field], strict)).toHaveProperty('refused'))
+
+test('the first and the last printable character are in a key, and blanks around it are not', () => {
+  expect(readKey(['" ~"'], strict)).toEqual({ key: ' ~' })
+  expect(readKey([' \t"a"\t '], strict)).toEqual({ key: 'a' })
+  expect(readKey(['!~'], lenient)).toEqual({ key: '!~' })
+  expect(readKey(['\u000ba'], lenient)).toHaveProperty('refused')
+  expect(readKey(['a'], lenient)).toEqual({ key: 'a' })
+})
+
 test('the length is that of the key, not of the field', () => {
   const rules = { ...lenient, keyLengthMax: 3 }
   expect(readKey(['"\\"\\"\\""'], rules)).toEqual({ key: '"""' })
@@ -78,7 +115,12 @@ test('a published format is enforced', () => {
   expect(readKey(['8E03978e-40d5-43e8-bc93-6894a57f9324'], uuid)).toEqual({
     key: '8E03978e-40d5-43e8-bc93-6894a57f9324',
   })
-  expect(readKey(['8e03978e-40d5-43e8-bc93-6894a57f9324x'], uuid)).toHaveProperty('refused')
+  for (const near of [
+    '8e03978e-40d5-43e8-bc93-6894a57f9324x',
+    'x8e03978e-40d5-43e8-bc93-6894a57f9324',
+    '8e03978e40d543e8bc936894a57f9324',
+  ])
+    expect(readKey([near], uuid)).toHaveProperty('refused')
   const own = { ...lenient, keyFormat: (key: string) => key.startsWith('ord_') }
   expect(readKey(['ord_1'], own)).toEqual({ key: 'ord_1' })
   expect(readKey(['1'], own)).toHaveProperty('refused')

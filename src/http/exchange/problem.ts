@@ -39,6 +39,7 @@ export type ProblemName =
   | 'sequenceReused'
   | 'windowExceeded'
   | 'sequenceGap'
+  | 'sessionNotConfirmed'
 
 /** Every answer that the exchange itself makes. docs/http.md lists them, and a test compares the two. */
 export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
@@ -236,6 +237,14 @@ export const problemKinds: Readonly<Record<ProblemName, ProblemKind>> = {
     retryable: true,
     title: 'An earlier request of this session has not arrived',
     detail: 'Send the earlier requests first, then this one again with the same number.',
+  },
+  sessionNotConfirmed: {
+    code: 'idempotency-store-unavailable',
+    status: 503,
+    executed: 'unknown',
+    retryable: true,
+    title: 'The session could not be registered, renewed or closed at the moment',
+    detail: 'It is not known whether it was. Ask again: the session that is registered last is the one that counts.',
   },
 }
 

@@ -18,6 +18,7 @@ import {
   type SessionWorld,
   type SessionWorldOptions,
 } from '../../../test/http/session-cases.ts'
+import { OnceError } from '../../core/errors.ts'
 import { createOnce } from '../../core/once.ts'
 import { createSessions } from '../../sessions/sessions.ts'
 import { memoryStore } from '../../stores/memory.ts'
@@ -125,6 +126,27 @@ describe('with other options', () => {
   })
 })
 
+test('a session that the store did not confirm is 503 with executed unknown, and may be asked for again', async () => {
+  const store = memoryStore()
+  const down = async (): Promise<never> => {
+    throw new OnceError('STORE_UNAVAILABLE', { message: 'no answer within 5000 ms' })
+  }
+  const sessions = { ...createSessions({ store, scope: 'tills' }), register: down, keepAlive: down, close: down }
+  const protect = idempotency(createOnce({ store, scope: 'shop' }), { tenant: 'shared', sessions })
+  const handle = protect(() => new Response('not ours'))
+  const headers = { 'Idempotency-Epoch': '1' }
+  for (const [method, path] of [
+    ['POST', ''],
+    ['PUT', '/till'],
+    ['DELETE', '/till'],
+  ] as const) {
+    const answer = await handle(new Request(`http://shop.example${sessionsPath}${path}`, { method, headers }))
+    expect([answer.status, answer.headers.get('retry-after')]).toEqual([503, '1'])
+    const problem = { code: 'idempotency-store-unavailable', executed: 'unknown', retryable: true }
+    expect(await answer.json()).toMatchObject(problem)
+  }
+})
+
 test('sessions that cannot keep what the other options promise are refused at the start', () => {
   const [store, database] = [
     memoryStore(),
@@ -132,11 +154,23 @@ test('sessions that cannot keep what the other options promise are refused at th
   ]
   const inMemory = createSessions({ store, scope: 'tills' })
   const onSqlite = createSessions({ store: database, scope: 'tills' })
-  const [once, transacting] = [createOnce({ store, scope: 'shop' }), createOnce({ store: database, scope: 'shop' })]
+  // The store is closed below: a sweep of it would fail in the middle of another test.
+  const quiet = { scope: 'shop', sweepEveryMs: false } as const
+  const [once, transacting] = [createOnce({ store, ...quiet }), createOnce({ store: database, ...quiet })]
   const tenant = 'shared'
   expect(() => idempotency(once, { tenant, sessions: inMemory, onTakeover: 'refuse' })).toThrow(/onTakeover: 'refuse'/)
   expect(() => idempotency(transacting, { tenant, sessions: inMemory, transaction: true })).toThrow(
     /another memory store/,
+  )
+  const another = sqliteStore({ path: join(mkdtempSync(join(tmpdir(), 'onceonly-')), 'once.db') })
+  const elsewhere = createSessions({ store: another, scope: 'tills' })
+  expect(() => idempotency(transacting, { tenant, sessions: elsewhere, transaction: true })).toThrow(
+    /another sqlite store/,
+  )
+  another.close()
+  const claiming = { ...onSqlite, guarantee: 'claim-and-settle' } as const
+  expect(() => idempotency(transacting, { tenant, sessions: claiming, transaction: true })).toThrow(
+    /a sqlite store, which has no transactions for them/,
   )
   expect(() => idempotency(once, { tenant, sessions: {} as never })).toThrow(/expected sessions to be/)
   idempotency(transacting, { tenant, sessions: onSqlite, transaction: true, onTakeover: 'refuse' })

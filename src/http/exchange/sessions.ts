@@ -3,7 +3,7 @@
 // (scoped-key.ts), so no tenant can use, fence or close the session of another.
 
 import type { Op, Result } from '../../core/call.ts'
-import { newId, systemClock, systemRandom } from '../../core/clock.ts'
+import { newId } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { Store } from '../../core/store.ts'
 import { endsWithParameters, readKey, trim } from './key-header.ts'
@@ -68,26 +68,28 @@ export const sessionHeaders: readonly string[] = Object.values(names).map((name)
 /** A request with one of these two is meant to be numbered. */
 export const numberedBy = ['idempotency-session', 'idempotency-sequence'] as const
 
-type HeaderOf = (name: string) => string | undefined
+interface WithHeaders {
+  header(name: string): string | undefined
+}
 
-export function isNumbered(header: HeaderOf): boolean {
-  return header(numberedBy[0]) !== undefined || header(numberedBy[1]) !== undefined
+export function isNumbered(asked: WithHeaders): boolean {
+  return asked.header(numberedBy[0]) !== undefined || asked.header(numberedBy[1]) !== undefined
 }
 
 /** All four headers must be there: one that is left out may be the one that a proxy dropped. */
 export function readNumbered(
   settings: HttpSettings<never>,
-  { header, keyLines }: { readonly header: HeaderOf; readonly keyLines: readonly string[] },
+  asked: WithHeaders & { readonly keyLines: readonly string[] },
 ): Numbered | SessionProblem {
   if (!settings.sessions) return { problem: 'sessionsNotOffered', details: {} }
-  if (keyLines.length > 0) return { problem: 'sessionAndKey', details: {} }
-  const session = readSession(settings, names.session, header(names.session))
+  if (asked.keyLines.length > 0) return { problem: 'sessionAndKey', details: {} }
+  const session = readSession(settings, names.session, asked.header(names.session))
   if (typeof session !== 'string') return session
-  const epoch = readInteger(names.epoch, header(names.epoch), 1)
+  const epoch = readInteger(names.epoch, asked.header(names.epoch), 1)
   if (typeof epoch !== 'number') return epoch
-  const sequence = readInteger(names.sequence, header(names.sequence), 1)
+  const sequence = readInteger(names.sequence, asked.header(names.sequence), 1)
   if (typeof sequence !== 'number') return sequence
-  const acknowledged = readInteger(names.acknowledged, header(names.acknowledged), 0)
+  const acknowledged = readInteger(names.acknowledged, asked.header(names.acknowledged), 0)
   if (typeof acknowledged !== 'number') return acknowledged
   if (acknowledged >= sequence) {
     return invalid(
@@ -152,7 +154,7 @@ export const registrationBytesMax = 4_096
 export async function callSession(
   { sessions, hashKeys }: { readonly sessions: HttpSessions; readonly hashKeys: boolean },
   call: SessionCall,
-  asked: { readonly tenant: string | undefined; readonly body: Uint8Array; readonly header: HeaderOf },
+  asked: { readonly tenant: string | undefined; readonly body: Uint8Array } & WithHeaders,
 ): Promise<Answer | SessionProblem> {
   const how = hashKeys ? 'hashed' : 'plain'
   if (call.does === 'register') {
@@ -186,13 +188,13 @@ const sendable = /^[\x20-\x7e]{1,255}$/
 
 /** A client that gives no name gets one. */
 function clientIn(body: Uint8Array): string | SessionProblem {
-  if (body.length === 0) return newId(systemClock, systemRandom)
+  if (body.length === 0) return newId()
   const value = parseStrictJson(body)?.value
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     return invalid('The body must be empty, or a JSON object such as {"client":"till-7"}.')
   }
   const { client } = value as { readonly client?: unknown }
-  if (client === undefined) return newId(systemClock, systemRandom)
+  if (client === undefined) return newId()
   if (typeof client === 'string' && sendable.test(client)) return client
   return invalid('The member client must be a string of 1 to 255 characters of printable ASCII.')
 }

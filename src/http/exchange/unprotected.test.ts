@@ -15,7 +15,8 @@ async function published(broken: Partial<Store>): Promise<{ status: string; even
   const events: unknown[] = []
   const listener = (event: unknown): void => void events.push(event)
   subscribe('onceonly:unprotected', listener)
-  const once = createOnce({ store: { ...memoryStore(), ...broken } as Store, scope: 'shop', leaseMs: 50 })
+  const store = { ...memoryStore(), ...broken } as Store
+  const once = createOnce({ store, scope: 'shop', leaseMs: 50, storeTimeoutMs: 500 })
   const app = idempotency(once, { tenant: 'shared', onStoreDown: 'run' })(async () => new Response('ran'))
   const headers = { 'Idempotency-Key': 'order-1' }
   const response = await app(new Request('http://shop.example/', { method: 'POST', headers, body: '{}' }))

@@ -43,30 +43,45 @@ type Verdict =
   /** A refusal that is stored without the writes that led to it. */
   | { readonly final: unknown }
 
-/** The effect, as `once` sees it: the bytes to store, or a throw. The only place where a verdict becomes a throw. */
-export async function tellOnce(
+export function createAttempt(key: Key, numbered: Numbered | undefined, body: Body, run: RunHandler): RequestAttempt {
+  const choice = { verdict: undefined }
+  return { key, numbered, body, run, choice, produced: undefined, instead: undefined, thrown: undefined }
+}
+
+/** The effect, as `once` sees it: the bytes to store, or a throw. */
+export function tellOnce(
   settings: HttpSettings<never>,
   attempt: RequestAttempt,
   op: Op,
   tx: unknown,
 ): Promise<Uint8Array> {
-  const verdict = await perform(settings, attempt, op, tx)
+  // A transaction that lost against others would run the whole handler again, but a request can be handled only once.
+  if (attempt.produced) return new Promise((resolve) => resolve(told(attempt, conflict(settings, attempt))))
+  return attempt.run(createContext(op, tx, attempt.choice)).then((produced) => {
+    attempt.produced = produced
+    const verdict = judge(settings, attempt, produced)
+    return verdict instanceof Promise ? verdict.then((later) => told(attempt, later)) : told(attempt, verdict)
+  })
+}
+
+/** The only place where a verdict becomes a throw. */
+function told(attempt: RequestAttempt, verdict: Verdict): Uint8Array {
   if ('store' in verdict) return verdict.store
   const [error] = Object.values(verdict) as [unknown]
   attempt.thrown = error
   throw error
 }
 
-async function perform(settings: HttpSettings<never>, attempt: RequestAttempt, op: Op, tx: unknown): Promise<Verdict> {
-  // A transaction that lost against others would run the whole handler again, but a request can be handled only once.
-  if (attempt.produced) {
-    // In a session the answer is written in a transaction, also when what the handler did lies outside of it.
-    attempt.instead = problem(settings, settings.transaction ? 'transactionConflict' : 'outcomeUnknown', {
-      isNumbered: attempt.numbered !== undefined,
-    })
-    return { open: new Error('The transaction was rolled back by a conflict with another one.') }
-  }
-  const produced = (attempt.produced = await attempt.run(createContext(op, tx, attempt.choice)))
+function conflict(settings: HttpSettings<never>, attempt: RequestAttempt): Verdict {
+  // In a session the answer is written in a transaction, also when what the handler did lies outside of it.
+  attempt.instead = problem(settings, settings.transaction ? 'transactionConflict' : 'outcomeUnknown', {
+    isNumbered: attempt.numbered !== undefined,
+  })
+  return { open: new Error('The transaction was rolled back by a conflict with another one.') }
+}
+
+function judge(settings: HttpSettings<never>, attempt: RequestAttempt, produced: Produced): Verdict | Promise<Verdict> {
+  const { body, choice } = attempt
   if (produced.is === 'thrown') {
     if (produced.error instanceof DigestError) return falseDigest(settings, attempt)
     // With `began` a throw is an answer to be stored, so it must be one: the framework's own would come too late.
@@ -74,9 +89,11 @@ async function perform(settings: HttpSettings<never>, attempt: RequestAttempt, o
     attempt.instead = internalError()
   }
   const answer = attempt.instead ?? (produced.is === 'answer' ? produced.answer : undefined)
-  if (answer && attempt.body.is === 'claimed' && !(await attempt.body.verify())) return falseDigest(settings, attempt)
   const status = answer ? answer.status : produced.is === 'stream' ? produced.status : 500
-  return ofAnswer(settings, attempt.choice, status, answer)
+  if (!answer || body.is !== 'claimed') return ofAnswer(settings, choice, status, answer)
+  return body
+    .verify()
+    .then((holds) => (holds ? ofAnswer(settings, choice, status, answer) : falseDigest(settings, attempt)))
 }
 
 function ofThrow(error: unknown): Verdict {

@@ -14,7 +14,7 @@ export interface HeldConnection {
 
 export interface ConnectionWatch {
   /** Is the body still coming in while the handler runs? Then the end of the socket is not held back: the rest never comes. */
-  readonly body: 'here' | 'coming'
+  readonly arrival: 'here' | 'coming'
   /** The client has gone away: emit 'close' to the handler now, as Node would, or after the exchange? */
   tellAtOnce(): boolean
   /** The handler (or its framework) tears the connection down. Returns whether its answer had ended before. */
@@ -34,46 +34,66 @@ interface Line {
   closing: boolean
 }
 
-interface Watch extends ConnectionWatch {
-  readonly req: IncomingMessage
-  readonly res: ServerResponse
-  told: boolean
-}
-
-// Kept as long as the socket: putting a wrapper on and off for every request costs more than all the rest of this file.
-const lines = new WeakMap<Socket, Line>()
+// Kept as long as the socket: putting a wrapper on and off for every request costs more than all the rest of this file. On the
+// socket itself: http/on-node.ts says why.
+const lineOf = Symbol('onceonly: the exchanges on this socket')
+type Marked = Socket & { [lineOf]?: Line }
 
 export function holdConnection(req: IncomingMessage, res: ServerResponse, how: ConnectionWatch): HeldConnection {
   const { socket } = req
   // The socket of fastify.inject and other stand-ins may have no events: no client goes away there.
-  if (typeof socket?.emit !== 'function') return { reveal() {}, release() {} }
-  const line = lines.get(socket) ?? openLine(socket)
-  const watch: Watch = { ...how, req, res, told: false }
-  line.watches.push(watch)
-  const shownByResponse = res.socket
-  const hide = (): unknown => hidden && (req.socket = line.standIn)
-  if (shownByResponse) (res as { socket: Socket }).socket = line.standIn
-  let hidden = true
-  if (isComing(watch)) req.on('end', hide)
-  else hide()
-  const reveal = (): void => {
-    if (!hidden) return
-    hidden = false
-    req.socket = socket
-    // A response that waits for its turn on the connection has no socket yet.
-    if (res.socket === line.standIn) (res as { socket: Socket | null }).socket = shownByResponse
+  if (typeof socket?.emit !== 'function') return notHeld
+  return new Watch(req, res, how, (socket as Marked)[lineOf] ?? openLine(socket))
+}
+
+const notHeld: HeldConnection = { reveal() {}, release() {} }
+
+/** A class: one object for each request, and no closures. */
+class Watch implements HeldConnection {
+  readonly req: IncomingMessage
+  readonly res: ServerResponse
+  readonly how: ConnectionWatch
+  told = false
+  readonly #line: Line
+  readonly #socket: Socket
+  /** What the response showed. A response that waits for its turn on the connection has no socket yet. */
+  readonly #shown: Socket | null
+  #hidden = true
+
+  constructor(req: IncomingMessage, res: ServerResponse, how: ConnectionWatch, line: Line) {
+    this.req = req
+    this.res = res
+    this.how = how
+    this.#line = line
+    this.#socket = req.socket
+    this.#shown = res.socket
+    line.watches.push(this)
+    if (res.socket) (res as { socket: Socket }).socket = line.standIn
+    if (isComing(this)) req.on('end', () => this.#hide())
+    else this.#hide()
   }
-  return {
-    reveal,
-    release() {
-      reveal()
-      line.watches.splice(line.watches.indexOf(watch), 1)
-      // A response that has emitted 'close' must not emit it again.
-      if (watch.told && (socket as { _httpMessage?: unknown })._httpMessage === res) res.detachSocket(socket)
-      if (line.watches.length > 0) return
-      for (const event of line.heldBack.splice(0)) Reflect.apply(line.emit, socket, event)
-      if (line.closing) socket.destroySoon()
-    },
+
+  #hide(): void {
+    if (this.#hidden) this.req.socket = this.#line.standIn
+  }
+
+  reveal(): void {
+    if (!this.#hidden) return
+    this.#hidden = false
+    this.req.socket = this.#socket
+    if (this.res.socket === this.#line.standIn) (this.res as { socket: Socket | null }).socket = this.#shown
+  }
+
+  release(): void {
+    const { watches, heldBack, emit } = this.#line
+    const socket = this.#socket
+    this.reveal()
+    watches.splice(watches.indexOf(this), 1)
+    // A response that has emitted 'close' must not emit it again.
+    if (this.told && (socket as { _httpMessage?: unknown })._httpMessage === this.res) this.res.detachSocket(socket)
+    if (watches.length > 0) return
+    for (const event of heldBack.splice(0)) Reflect.apply(emit, socket, event)
+    if (this.#line.closing) socket.destroySoon()
   }
 }
 
@@ -82,7 +102,7 @@ function openLine(socket: Socket): Line {
   const line: Line = { standIn: standIn(socket, tearDown), watches, heldBack: [], emit: socket.emit, closing: false }
   /** A handler that throws after its answer must not lose the answer: without us the answer would be on its way by now. */
   function tearDown(error?: Error): Socket {
-    const answered = watches.map((watch) => watch.onTornDown()).includes('answered')
+    const answered = watches.map(({ how }) => how.onTornDown()).includes('answered')
     if (answered) line.closing = true
     return answered ? socket : socket.destroy(error)
   }
@@ -92,17 +112,17 @@ function openLine(socket: Socket): Line {
     if (line.heldBack.push(event) === 1) watches.slice().forEach(tellIfWanted)
     return true
   } as Socket['emit']
-  lines.set(socket, line)
+  ;(socket as Marked)[lineOf] = line
   return line
 }
 
-function isComing({ body, req }: Watch): boolean {
-  return body === 'coming' && !req.complete
+function isComing({ how, req }: Watch): boolean {
+  return how.arrival === 'coming' && !req.complete
 }
 
 /** Emits what Node emits when the connection is not held back. */
 function tellIfWanted(watch: Watch): void {
-  if (!watch.tellAtOnce()) return
+  if (!watch.how.tellAtOnce()) return
   watch.told = true
   if (watch.req.readableEnded) watch.req.emit('close')
   watch.res.emit('close')

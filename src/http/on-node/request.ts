@@ -49,38 +49,56 @@ export function tapNodeBody(req: IncomingMessage, bytesMax: number): Tap | undef
   // The request of fastify.inject is another kind of stream.
   if (!(length > 0 && length <= bytesMax && length <= tappedBytesMax) || !(req instanceof IncomingMessage)) return
   if (req.readableDidRead || req.readableLength > 0 || hasArrived(req) || req.destroyed) return
-  const chunks: Buffer[] = []
-  const whole = Promise.withResolvers<Body>()
-  intercept(req, (chunk, pass) => {
-    if (chunk) chunks.push(chunk)
-    const isRoom = pass(chunk)
-    if (!chunk) whole.resolve(bytesOf(chunks))
-    return isRoom
-  })
-  return {
-    body() {
-      if (hasArrived(req)) return bytesOf(chunks)
-      const onGone = (): void => whole.reject(new ClientGone())
-      if (req.destroyed) onGone()
-      else req.on('error', onGone).on('close', onGone)
-      return whole.promise
-    },
-  }
+  return new BodyTap(req)
 }
 
 type Push = (chunk: Buffer | null) => boolean
 const interceptor = Symbol('onceonly: what comes in passes here')
-type Intercepted = IncomingMessage & { [interceptor]?: { readonly onPush: Push } }
+type Interceptor = { onPush(chunk: Buffer | null): boolean }
+type Intercepted = IncomingMessage & { [interceptor]?: Interceptor }
 
 // One function for all requests, never a closure: on-node/response.ts says why.
 function interceptedPush(this: Intercepted, chunk: Buffer | null): boolean {
   return this[interceptor]!.onPush(chunk)
 }
 
+/** A class, with a promise only for a body that is waited for: mostly all of it is here by then. */
+class BodyTap implements Tap, Interceptor {
+  readonly #req: Intercepted
+  readonly #push: Intercepted['push']
+  readonly #earlier: Interceptor | undefined
+  readonly #chunks: Buffer[] = []
+  #whole: PromiseWithResolvers<Body> | undefined
+
+  constructor(req: Intercepted) {
+    this.#req = req
+    this.#push = req.push
+    this.#earlier = req[interceptor]
+    req[interceptor] = this
+    if (!this.#earlier) req.push = interceptedPush
+  }
+
+  onPush(chunk: Buffer | null): boolean {
+    if (chunk) this.#chunks.push(chunk)
+    const isRoom = this.#earlier ? this.#earlier.onPush(chunk) : this.#push.call(this.#req, chunk)
+    if (!chunk) this.#whole?.resolve(bytesOf(this.#chunks))
+    return isRoom
+  }
+
+  body(): Body | Promise<Body> {
+    if (hasArrived(this.#req)) return bytesOf(this.#chunks)
+    const { promise, reject } = (this.#whole ??= Promise.withResolvers<Body>())
+    const onGone = (): void => reject(new ClientGone())
+    if (this.#req.destroyed) onGone()
+    else this.#req.on('error', onGone).on('close', onGone)
+    return promise
+  }
+}
+
 /** `onPush` gets what Node has received and hands it on with `pass`. The returned function ends that. */
 function intercept(req: Intercepted, onPush: (chunk: Buffer | null, pass: Push) => boolean): () => void {
   const { push, [interceptor]: earlier } = req
-  const pass: Push = earlier ? earlier.onPush : (chunk) => push.call(req, chunk)
+  const pass: Push = (chunk) => (earlier ? earlier.onPush(chunk) : push.call(req, chunk))
   let stopped = false
   req[interceptor] = { onPush: (chunk) => (stopped ? pass(chunk) : onPush(chunk, pass)) }
   if (!earlier) req.push = interceptedPush

@@ -1,15 +1,19 @@
 import { once as onceEvent } from 'node:events'
 import { createServer, request } from 'node:http'
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http'
+import { connect } from 'node:net'
 import type { AddressInfo } from 'node:net'
 import { PassThrough, Readable } from 'node:stream'
 import { pipeline } from 'node:stream/promises'
 import { gzipSync } from 'node:zlib'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { createOnce } from '../../core/once.ts'
 import { memoryStore } from '../../stores/memory.ts'
+import type { Answer, Produced } from '../exchange.ts'
 import { idempotency } from '../node.ts'
 import type { NodeListener } from '../node.ts'
+import { holdResponse } from './response.ts'
+import type { HeldResponse, ResponseLimits } from './response.ts'
 
 interface Answered {
   readonly status: number | undefined
@@ -280,4 +284,241 @@ test('an answer of ours in the place of one whose handler set a Date has a Date'
     server.close()
     server.closeAllConnections()
   }
+})
+
+/** A response that is held without an exchange, and what its client has got of it. */
+async function held(
+  limits: Partial<ResponseLimits> = {},
+  prepare: (res: ServerResponse) => void = () => {},
+  before?: Record<string, string>,
+): Promise<{
+  res: ServerResponse
+  hold: HeldResponse
+  produced(): Promise<Produced>
+  got(): string
+  ended: Promise<unknown>
+}> {
+  const server = createServer()
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const reached = onceEvent(server, 'request') as Promise<[IncomingMessage, ServerResponse]>
+  const client = connect((server.address() as AddressInfo).port, '127.0.0.1').on('error', () => {})
+  let all = ''
+  client.on('data', (chunk) => (all += chunk.toString('latin1')))
+  const ended = onceEvent(client, 'close').finally(() => server.close())
+  client.write('POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n')
+  const [, res] = await reached
+  res.sendDate = false
+  prepare(res)
+  const hold = holdResponse(res, { storedBytesMax: 8, stream: 'not-stored', ...limits }, before ?? res.getHeaders())
+  return { res, hold, produced: () => hold.produced, got: () => all, ended }
+}
+
+const bodyIn = (got: string): string => got.slice(got.indexOf('\r\n\r\n') + 4)
+const windowLine = ['Idempotency-Window', '60'] as const
+
+test('a response has begun as soon as its head is given', async () => {
+  const { res, hold, ended } = await held()
+  expect(hold.began()).toBe(false)
+  res.writeHead(200)
+  expect([hold.began(), res.headersSent]).toEqual([true, true])
+  res.end()
+  hold.forward([])
+  await ended
+})
+
+test.each([
+  ['as large as is stored', '12345678', 'answer'],
+  ['a byte larger', '123456789', 'stream'],
+])('a body %s', async (_, body, is) => {
+  for (const told of [false, true]) {
+    const { res, hold, produced, got, ended } = await held()
+    if (told) res.setHeader('Content-Length', body.length)
+    res.write(body.slice(0, 4))
+    res.end(body.slice(4))
+    expect(await produced()).toMatchObject({ is })
+    expect(got()).toBe('')
+    hold.forward([windowLine])
+    await ended
+    expect(got()).toContain('Idempotency-Window: 60\r\n')
+    expect(got()).toContain(body.slice(4))
+  }
+})
+
+test.each([
+  ['not-stored', ' Text/Event-Stream; charset=utf-8', 'stream'],
+  ['record', 'text/event-stream', 'answer'],
+  ['not-stored', 'text/event-streams', 'answer'],
+  ['not-stored', 'x-text/event-stream', 'answer'],
+] as const)('with stream %s a response of type %s is a %s', async (stream, type, is) => {
+  const { res, hold, produced, ended } = await held({ stream })
+  res.writeHead(202, { 'Content-Type': type })
+  res.end('data')
+  const made = await produced()
+  expect(made).toMatchObject(is === 'stream' ? { is, status: 202 } : { is, answer: { status: 202 } })
+  hold.forward([])
+  await ended
+})
+
+test('a stream waits until it may go, then all of it goes, and its writer is told to go on', async () => {
+  const { res, hold, produced, got, ended } = await held()
+  const drained = vi.fn()
+  res.on('drain', drained)
+  expect([res.write('1234'), res.write('56789')]).toEqual([true, false])
+  expect(await produced()).toEqual({ is: 'stream', status: 200 })
+  expect([got(), drained.mock.calls.length]).toEqual(['', 0])
+  hold.forward([windowLine])
+  expect(drained).toHaveBeenCalledTimes(1)
+  res.write('more')
+  const finished = vi.fn()
+  res.end('last', finished)
+  await ended
+  expect(bodyIn(got())).toBe('4\r\n1234\r\n5\r\n56789\r\n4\r\nmore\r\n4\r\nlast\r\n0\r\n\r\n')
+  await vi.waitFor(() => expect(finished).toHaveBeenCalledTimes(1), 30_000)
+})
+
+test('what was flushed before it may go is flushed when it may, though no body has come', async () => {
+  const { res, hold, produced, got, ended } = await held({ stream: 'not-stored' })
+  res.setHeader('Content-Type', 'text/event-stream')
+  res.flushHeaders()
+  expect(await produced()).toEqual({ is: 'stream', status: 200 })
+  expect(got()).toBe('')
+  hold.forward([])
+  await vi.waitFor(() => expect(got()).toMatch(/^HTTP\/1\.1 200 OK\r\n/), 30_000)
+  res.flushHeaders()
+  res.end()
+  await ended
+})
+
+test('a response in the place of another has nothing of it but what was there before, and the rest is dropped', async () => {
+  const { res, hold, got, ended } = await held({}, (each) => each.setHeader('X-Before', '1'))
+  res.setHeader('X-Handler', '1')
+  res.write('half')
+  hold.replace({ status: 409, headers: [['X-Other', '1']], body: Buffer.from('other') })
+  expect([res.write('more'), res.writeHead(500) === res]).toEqual([true, true])
+  res.flushHeaders()
+  const called = vi.fn()
+  expect(res.end('end', called)).toBe(res)
+  await ended
+  expect(got()).toMatch(/^HTTP\/1\.1 409 Conflict\r\n/)
+  expect([/x-before: 1/i.test(got()), /x-handler/i.test(got())]).toEqual([true, false])
+  expect(bodyIn(got())).toBe('other')
+  await vi.waitFor(() => expect(called).toHaveBeenCalledTimes(1), 30_000)
+})
+
+test('what has been let go, or replaced, is neither let go nor replaced again', async () => {
+  const { res, hold, got, ended } = await held()
+  res.end('once')
+  hold.forward([])
+  hold.forward([windowLine])
+  hold.replace({ status: 500, headers: [], body: Buffer.from('never') })
+  expect(hold.breakOff()).toBe('gave up')
+  await ended
+  expect(bodyIn(got())).toBe('once')
+})
+
+test('an answer that has ended is not given up, and one that has not is broken off', async () => {
+  const whole = await held()
+  whole.res.end('whole')
+  expect(whole.hold.breakOff()).toBe('answered')
+  expect(await whole.produced()).toMatchObject({ is: 'answer' })
+  whole.hold.forward([])
+  await whole.ended
+  expect(bodyIn(whole.got())).toBe('whole')
+  const half = await held()
+  half.res.write('half')
+  expect(half.hold.breakOff()).toBe('gave up')
+  expect(await half.produced()).toEqual({ is: 'broken' })
+  half.hold.forward([])
+  await half.ended
+  expect(half.got()).toBe('')
+})
+
+test('destroy gives up an answer without touching the connection, until the answer is let go', async () => {
+  const { res, hold, produced, got, ended } = await held()
+  const { socket } = res
+  res.write('half')
+  expect(res.destroy()).toBe(res)
+  expect([await produced(), socket!.destroyed]).toEqual([{ is: 'broken' }, false])
+  hold.replace({ status: 503, headers: [], body: Buffer.from('later') })
+  await ended
+  expect(bodyIn(got())).toBe('later')
+  const passing = await held()
+  passing.res.write('123456789')
+  passing.hold.forward([])
+  passing.res.destroy()
+  await passing.ended
+  expect(passing.res.destroyed).toBe(true)
+})
+
+test('all headers in one object are taken as they are, with ours in the place of the handler’s', async () => {
+  for (const more of [{}, { 'idempotency-window': '1' }, { 'X-Case': '1' }, { 'x-list': ['1', '2'] as never }]) {
+    const { res, hold, produced, got, ended } = await held()
+    res.writeHead(201, { 'content-length': '4', 'x-a': '1', ...more })
+    res.end('body')
+    const made = (await produced()) as { answer: { headers: readonly (readonly string[])[]; body: Uint8Array } }
+    expect(made.answer.headers).toContainEqual(['x-a', '1'])
+    expect(Buffer.from(made.answer.body).toString()).toBe('body')
+    hold.forward([windowLine])
+    await ended
+    expect(got().match(/idempotency-window: .*/gi)).toEqual(['Idempotency-Window: 60'])
+    expect(got().match(/x-a: .*/gi)).toEqual(['x-a: 1'])
+    expect(bodyIn(got())).toBe('body')
+  }
+})
+
+test('a header in one object that was there before, unchanged, is not stored', async () => {
+  const { res, hold, produced, ended } = await held({}, () => {}, { 'x-before': '1', 'x-changed': '1' })
+  res.writeHead(200, { 'content-length': '1', 'x-before': '1', 'x-changed': '2' })
+  res.end('a')
+  expect(await produced()).toMatchObject({
+    answer: {
+      headers: [
+        ['content-length', '1'],
+        ['x-changed', '2'],
+      ],
+    },
+  })
+  hold.forward([])
+  await ended
+})
+
+test.each([
+  ['a phrase of its own', 201, 'Made', { message: 'Made' }],
+  ['the usual phrase', 201, 'Created', {}],
+] as const)('%s is stored where it is not the usual one', async (_, status, phrase, stored) => {
+  const { res, hold, produced, ended } = await held()
+  res.writeHead(status, phrase)
+  res.end()
+  const made = (await produced()) as { answer: object }
+  expect(made.answer).toEqual({ status, headers: [], body: new Uint8Array(), ...stored })
+  hold.forward([])
+  await ended
+})
+
+test('the callbacks of a stream that has ended before it may go are called when it has gone', async () => {
+  const { res, hold, produced, got, ended } = await held()
+  const called = vi.fn()
+  res.write('12345')
+  res.end('6789', called)
+  expect(await produced()).toEqual({ is: 'stream', status: 200 })
+  expect(called).not.toHaveBeenCalled()
+  hold.forward([])
+  await ended
+  expect(bodyIn(got())).toMatch(/12345[^]*6789/)
+  await vi.waitFor(() => expect(called).toHaveBeenCalledTimes(1), 30_000)
+})
+
+test('a list in one object is stored as lines of their own, and a name of ours in any case is replaced', async () => {
+  const { res, hold, produced, got, ended } = await held()
+  res.writeHead(200, { 'content-length': '1', 'x-list': ['1', '2'] as never, 'IDEMPOTENCY-WINDOW': '1' })
+  res.end('a')
+  const { answer } = (await produced()) as { answer: Answer }
+  expect(answer.headers.filter(([name]) => name === 'x-list')).toEqual([
+    ['x-list', '1'],
+    ['x-list', '2'],
+  ])
+  hold.forward([windowLine])
+  await ended
+  expect(got().match(/idempotency-window: .*/gi)).toHaveLength(1)
+  expect(got()).toMatch(/idempotency-window: 60/i)
 })

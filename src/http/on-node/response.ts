@@ -36,28 +36,56 @@ type Headers = OutgoingHttpHeaders | OutgoingHttpHeader[]
 type Head = [status: number, reason?: string | Headers, headers?: Headers]
 type Written = [chunk?: unknown, encoding?: BufferEncoding | Callback, callback?: Callback]
 
-interface Hold {
+/** A class: one object for each response, and no closures. */
+class Hold implements HeldResponse {
   readonly res: Internals
   /** The methods as they were before us. */
   readonly own: Pick<Internals, 'writeHead' | 'write' | 'end' | 'flushHeaders' | 'destroy'>
   readonly limits: ResponseLimits
   /** The headers that were there before the handler. */
   readonly before: OutgoingHttpHeaders
-  readonly chunks: Buffer[]
-  readonly callbacks: Callback[]
+  readonly chunks: Buffer[] = []
+  readonly callbacks: Callback[] = []
+  readonly produced: Promise<Produced>
+  resolve!: (produced: Produced) => void
   /** The headers, when all of them were given with the head. None of them is on `res`. */
-  head: Record<string, string> | undefined
+  head: Record<string, string> | undefined = undefined
   /** The body as it was given, when that was one string. */
-  text: [text: string, encoding: BufferEncoding] | undefined
-  resolve(produced: Produced): void
-  phase: 'holding' | 'passing' | 'replaced'
-  status: number
+  text: string | undefined = undefined
+  encoding: BufferEncoding = 'utf8'
+  phase: 'holding' | 'passing' | 'replaced' = 'holding'
+  status = 0
   /** The reason phrase when the head was given. A phrase that is set later is not sent, as in Node itself. */
-  message: string
-  bytes: number
-  is: 'whole' | 'stream' | 'broken'
-  ended: boolean
-  flushed: boolean
+  message = ''
+  bytes = 0
+  is: 'whole' | 'stream' | 'broken' = 'whole'
+  ended = false
+  flushed = false
+
+  constructor(res: Internals, limits: ResponseLimits, before: OutgoingHttpHeaders) {
+    const { writeHead, write, end, flushHeaders, destroy } = res
+    this.res = res
+    this.own = { writeHead, write, end, flushHeaders, destroy }
+    this.limits = limits
+    this.before = before
+    this.produced = new Promise((resolve) => (this.resolve = resolve))
+  }
+
+  began(): boolean {
+    return this.res._header !== null
+  }
+
+  forward(headers: readonly HeaderLine[]): void {
+    forward(this, headers)
+  }
+
+  replace(answer: Answer): void {
+    replace(this, answer)
+  }
+
+  breakOff(): 'answered' | 'gave up' {
+    return breakOff(this)
+  }
 }
 
 export function holdResponse(
@@ -66,26 +94,7 @@ export function holdResponse(
   before: OutgoingHttpHeaders,
 ): HeldResponse {
   const res = response as Internals
-  const { writeHead, write, end, flushHeaders, destroy } = res
-  const { promise: produced, resolve } = Promise.withResolvers<Produced>()
-  const hold: Hold = {
-    res,
-    own: { writeHead, write, end, flushHeaders, destroy },
-    limits,
-    before,
-    chunks: [],
-    callbacks: [],
-    head: undefined,
-    text: undefined,
-    resolve,
-    phase: 'holding',
-    status: 0,
-    message: '',
-    bytes: 0,
-    is: 'whole',
-    ended: false,
-    flushed: false,
-  }
+  const hold = new Hold(res, limits, before)
   const held = res as Held
   held[holdOf] = hold
   res.writeHead = shared.writeHead as Internals['writeHead']
@@ -93,13 +102,7 @@ export function holdResponse(
   res.end = shared.end as Internals['end']
   res.flushHeaders = shared.flushHeaders
   res.destroy = shared.destroy
-  return {
-    produced,
-    began: () => res._header !== null,
-    forward: (headers) => forward(hold, headers),
-    replace: (answer) => replace(hold, answer),
-    breakOff: () => breakOff(hold),
-  }
+  return hold
 }
 
 const holdOf = Symbol('onceonly: what is held of this response')
@@ -161,7 +164,10 @@ function heldEnd(hold: Hold, written: Written): Internals {
   if (phase === 'passing' || hold.ended || refused) return Reflect.apply(own.end, res, written) as Internals
   implicitHead(hold)
   if (isChunk(chunk) && chunk.length > 0) {
-    if (typeof chunk === 'string' && hold.chunks.length === 0) hold.text = [chunk, encodingOf(encoding)]
+    if (typeof chunk === 'string' && hold.chunks.length === 0) {
+      hold.text = chunk
+      hold.encoding = encodingOf(encoding)
+    }
     keep(hold, toBuffer(chunk, encoding))
   }
   for (const each of written) if (typeof each === 'function') hold.callbacks.push(each as Callback)
@@ -226,12 +232,14 @@ function forward(hold: Hold, headers: readonly HeaderLine[]): void {
     setHeaders(res, headers)
   }
   if (hold.is === 'stream' || res._trailer) passOn(hold)
-  else Reflect.apply(own.end, res, [...content(hold), ...(hold.callbacks.length > 0 ? [() => finished(hold)] : [])])
+  else sendWhole(hold)
 }
 
-/** Text as text: Node then writes head and body in one piece. */
-function content({ text, status, chunks }: Hold): readonly unknown[] {
-  return text && hasBody(status) ? text : whole(chunks)
+function sendWhole(hold: Hold): void {
+  const { res, own, text, encoding, status, chunks } = hold
+  // Text as text: Node then writes head and body in one piece.
+  const body: readonly unknown[] = text !== undefined && hasBody(status) ? [text, encoding] : whole(chunks)
+  Reflect.apply(own.end, res, hold.callbacks.length > 0 ? [...body, () => finished(hold)] : body)
 }
 
 /** What was held so far, and then what follows. */
