@@ -17,7 +17,7 @@ const grounds: Readonly<Record<string, () => Promise<SessionsGround>>> = {
 
 for (const [where, start] of Object.entries(grounds)) {
   describe(where, () => {
-    const trying = testSessions(start)
+    const trying = testSessions(start, { network: false })
 
     test('random calls: every answer and all that is stored is what the model has', async () => {
       const runs = where === 'in memory' ? 40 : 3

@@ -5,11 +5,10 @@
 
 import { createCalls } from '../core/call.ts'
 import type { Op, Result, RunContext } from '../core/call.ts'
-import { newId } from '../core/clock.ts'
 import type { Clock, Random } from '../core/clock.ts'
 import { pausesMs } from '../core/backoff.ts'
 import { invalidArgument } from '../core/errors.ts'
-import { key } from '../core/key.ts'
+import { key, newId } from '../core/key.ts'
 import { runCall, transactionCall } from '../core/once.ts'
 import type { TxOf } from '../core/once.ts'
 import {
@@ -27,11 +26,13 @@ import { readOnceOptions } from '../core/settings.ts'
 import type { OnceOptions } from '../core/settings.ts'
 import type { Store, Transactional } from '../core/store.ts'
 import type { Storable, Stored, ValueKind } from '../core/stored.ts'
+import { callStore } from '../core/timed-call.ts'
 import { sessionsOf } from './sessions/by-hand.ts'
 import type { SessionsByHand } from './sessions/by-hand.ts'
 import type { SessionFilter, SessionInFull, ShownSession } from './sessions/ground.ts'
 import { groundOf, listedOn } from './sessions/grounds.ts'
 import type { NumberedRequest, AskedSession } from './sessions/rules.ts'
+import { timedGround } from './sessions/timed-ground.ts'
 
 export type { Op, Result } from '../core/call.ts'
 export type { ClosedByHand, ScopedSessionInFull, SessionsByHand } from './sessions/by-hand.ts'
@@ -197,12 +198,14 @@ export function createSessions(options: SessionsOptions): unknown {
   const asOnce = onceOptions(options)
   const { settings, clock, random } = readOnceOptions(asOnce)
   const scope = key(`${options.scope}/sessions`, 'any').scope
-  const ground = groundOf(store, { scope, leaseMs, tombstoneMs, window, strict }, { clock, random })
+  const storeCalls = { clock, storeName: store.name, timeoutMs: settings.storeTimeoutMs }
+  const kept = { scope, leaseMs, tombstoneMs, window, strict }
+  const ground = timedGround(groundOf(store, kept, { clock, random }), storeCalls)
   const context: RunContext = {
     store,
     clock,
     random,
-    storeCalls: { clock, storeName: store.name, timeoutMs: settings.storeTimeoutMs },
+    storeCalls,
     background: (work) => void work.catch(() => {}),
     closing: new AbortController().signal,
   }
@@ -245,7 +248,8 @@ export function createSessions(options: SessionsOptions): unknown {
     show: async (sessionId) => ground.show(clientOf('sessions.show', sessionId)),
     async list({ after, ...limit } = {}) {
       const from = after === undefined ? {} : { after: { scope, session: after } }
-      const found = await listedOn(store, { scope, ...from, ...limit })
+      const list = (): ReturnType<typeof listedOn> => listedOn(store, { scope, ...from, ...limit })
+      const found = await callStore(storeCalls, 'inspect', undefined, list)
       return found.map(({ scope: _scope, ...session }) => session)
     },
     sweep: async ({ limit = sweptAtOnce } = {}) => ground.sweep(limit),

@@ -1,7 +1,7 @@
 // Keys for a client whose keys are the numbers of a session: opening a record gives it the next number, as soon as the window has room, and
 // in the order of the calls. What lies in the key store, and why no number is used twice, is in number-records.ts.
 
-import { follow, newId, sleep } from '../../core/clock.ts'
+import { follow, idAt, sleep } from '../../core/clock.ts'
 import type { Clock } from '../../core/clock.ts'
 import { OnceError } from '../../core/errors.ts'
 import type { ErrorCode, Executed } from '../../core/errors.ts'
@@ -54,7 +54,7 @@ export function createNumbers(client: string, { keys, clock, random, retry }: Cl
     keys,
     clock,
     waitMs: retry.totalMs,
-    token: newId(clock, random),
+    token: idAt(clock, random),
     taking: undefined,
     isTaken: false,
     known: noRecords(),

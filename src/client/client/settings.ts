@@ -1,7 +1,7 @@
 // What a client was told, checked at the start and complete. The defaults are the table of the options, too: a name that is not
 // there is refused, and so is a value of another type. That is all a browser loads for it.
 
-import { newId, plainClock, plainRandom } from '../../core/clock.ts'
+import { idAt, plainClock, plainRandom } from '../../core/clock.ts'
 import type { Clock, Random } from '../../core/clock.ts'
 import { invalidArgument } from '../../core/errors.ts'
 import type { ErrorCode } from '../../core/errors.ts'
@@ -112,7 +112,7 @@ export function readSettings(options: ClientOptions): ClientSettings {
     budget: processBudget,
     headers: () => ({}),
     server: serverDefaults,
-    newKey: () => newId(settings.clock, settings.random),
+    newKey: () => idAt(settings.clock, settings.random),
     onAttempt: () => {},
     onShortWindow: warn,
     bodyBytesMax: 10 * 2 ** 20,

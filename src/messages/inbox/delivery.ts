@@ -1,6 +1,6 @@
 // From messages to answers: what is read in each, which are the same, what the delivery promises, and when a message is acknowledged.
 
-import { backoffs } from '../../core/backoff.ts'
+import { backoffs, pausesMs } from '../../core/backoff.ts'
 import { publish } from '../../core/events.ts'
 import type { Delivered } from '../broker.ts'
 import { HandlerError } from './ground.ts'
@@ -22,7 +22,7 @@ export async function handleMany<M>(
   run: Run<M>,
 ): Promise<readonly Handled[]> {
   const results: (Handled | undefined)[] = messages.map(() => undefined)
-  const { settings } = delivering
+  const { settings, ground, delivery } = delivering
   const reads = messages.map((message, position) => {
     try {
       return readMessage(message, settings.scope, delivering.reading)
@@ -35,8 +35,8 @@ export async function handleMany<M>(
   const firsts = new Map<string, number>()
   for (const [position, read] of reads.entries()) {
     if (!read) continue
-    const notRun = await refuseUnread(delivering, read)
-    if (notRun) results[position] = notRun
+    const notRun = refuseUnread(delivering, read)
+    if (notRun) results[position] = await notRun
     else if (!firsts.has(read.id)) firsts.set(read.id, position)
   }
   const positions = [...firsts.values()]
@@ -49,7 +49,15 @@ export async function handleMany<M>(
   for (const [position, read] of reads.entries()) {
     if (!read || results[position]) continue
     const first = firsts.get(read.id)!
-    results[position] = await asFirst(delivering, read, reads[first]!, results[first]!)
+    if (read.fingerprint === reads[first]!.fingerprint) results[position] = asFirst(results[first]!)
+    else if (delivery === 'at-least-once') results[position] = await ground.park(read, 'MISMATCH', otherBody)
+    else if (
+      isHeld(results[first]) ||
+      reads.some((other, at) => at < position && isOfKey(other, read) && isHeld(results[at]))
+    )
+      results[position] = { is: 'busy', retryAfterMs: pausesMs.heldKey }
+    // The mark tells which of the two was first: it need not be the one that comes first in this batch.
+    else results[position] = (await byDelivery(delivering, [read], run))[0]
   }
   results.forEach((result, position) => tell(settings, reads[position]?.id, result!))
   sweepSometimes(delivering)
@@ -57,7 +65,7 @@ export async function handleMany<M>(
 }
 
 /** A message that must not be run, whatever is marked. */
-async function refuseUnread<M>({ settings, ground }: Delivering<M>, read: Read<M>): Promise<Handled | undefined> {
+function refuseUnread<M>({ settings, ground }: Delivering<M>, read: Read<M>): Promise<Handled> | undefined {
   if (read.isNameless) {
     const detail = 'it has no id, so it cannot be told from others: give createInbox an idOf, or let its sender name it'
     return ground.park(read, 'NO_ID', detail)
@@ -72,16 +80,19 @@ async function refuseUnread<M>({ settings, ground }: Delivering<M>, read: Read<M
   )
 }
 
+const otherBody = 'another message with the same id and another body came before'
+
+/** It must come again, and what is behind it waits. */
+function isHeld(handled: Handled | undefined): boolean {
+  return handled?.is === 'failed' || handled?.is === 'busy'
+}
+
+function isOfKey(other: Read<unknown> | undefined, { key }: Read<unknown>): boolean {
+  return key !== undefined && other?.key === key
+}
+
 /** The second of two equal messages in one batch. */
-async function asFirst<M>(
-  { ground }: Delivering<M>,
-  read: Read<M>,
-  first: Read<M>,
-  handled: Handled,
-): Promise<Handled> {
-  if (read.fingerprint !== first.fingerprint) {
-    return ground.park(read, 'MISMATCH', 'another message with the same id and another body came before')
-  }
+function asFirst(handled: Handled): Handled {
   if (handled.is === 'handled') return { is: 'duplicate' }
   return handled.is === 'failed' ? { is: 'busy', retryAfterMs: handled.retryAfterMs } : handled
 }
@@ -156,8 +167,9 @@ async function deliverAtMostOnce<M>(
   const positions = messages.flatMap((message, position) => (canRead(delivering, message) ? [position] : []))
   let isAcknowledged = false
   const handled = await handleMany(delivering, messages, async (tx, fresh) => {
+    const isFirst = !isAcknowledged
     isAcknowledged = true
-    await acknowledge(positions)
+    if (isFirst) await acknowledge(positions)
     await run(tx, fresh)
   })
   const isBusy = handled.some(({ is }) => is === 'busy')

@@ -14,7 +14,7 @@ import {
   sendTexts,
   sharedKafka,
 } from '../../../test/messages/kafka/world.ts'
-import { isLong } from '../../../test/long-run.ts'
+import { isLong, tellRun } from '../../../test/long-run.ts'
 import { startKafka } from '../../../test/servers/kafka.ts'
 import { needs } from '../../../test/servers/needs.ts'
 import { pollUntil } from '../../../test/servers/poll.ts'
@@ -63,7 +63,7 @@ needs(['kafka', 'confluent'], { ours: true }).describe('exactlyOnce', () => {
       const workers = names.map(start)
       onTestFinished(async () => void (await Promise.all(workers.map((worker) => worker[Symbol.asyncDispose]()))))
       await using judge = startJudge(server.url, to, 'read_committed')
-      let kills = 0
+      let [kills, bounces] = [0, 0]
       for (let round = 0; round < rounds; round++) {
         const [begin, end] = [(count * round) / rounds, (count * (round + 1)) / rounds].map(Math.floor)
         await sendTexts(server.url, from, numbers(begin!, end!))
@@ -76,6 +76,7 @@ needs(['kafka', 'confluent'], { ours: true }).describe('exactlyOnce', () => {
         if (round % 3 === 1) {
           await server.crash()
           await server.restart()
+          bounces++
         }
         const victim = round % 2
         if ((await workers[victim]!.end('SIGKILL')) === 'SIGKILL') kills++
@@ -91,8 +92,13 @@ needs(['kafka', 'confluent'], { ours: true }).describe('exactlyOnce', () => {
       expect(byPartition(read)).toEqual(byPartition(await input.end()))
       expect(kills).toBeGreaterThanOrEqual(killsMin)
       // Records of transactions that were aborted, by a transform that failed or by a kill.
-      expect((await raw.end()).length - count).toBeGreaterThan(100)
+      const aborted = (await raw.end()).length - count
+      expect(aborted).toBeGreaterThan(100)
       expect((await committedOffsets(server.url, group, from)).every((offset) => offset > 0)).toBe(true)
+      tellRun(
+        'exactly-once',
+        `${count} messages in transactions of up to 750, ${kills} workers killed, the broker killed ${bounces} times, ${aborted} records aborted, each message seen once`,
+      )
     },
   )
 })
@@ -149,8 +155,8 @@ const printing = (): Receiver<undefined> => ({
 
 const valuesOf = (texts: readonly (readonly [string, string])[]): string[] => texts.map(([, text]) => text)
 // A bug is seen by a poll that waits in vain, and not by the test itself running out of time.
-const soon = { timeoutMs: 20_000 }
-const timed = { timeout: 90_000 }
+const soon = { timeoutMs: 60_000 }
+const timed = { timeout: 200_000 }
 
 needs(['kafka', 'confluent']).describe('a worker of exactlyOnce', () => {
   test('offsets and output are one: when the broker refuses a record, nothing is committed', timed, async () => {

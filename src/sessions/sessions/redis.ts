@@ -1,7 +1,7 @@
 // Sessions on Redis: an attempt holds its number by lease, and settles it by token and fence, as a key does. A server that has lost
 // everything knows no session, so nothing runs again. One that came back older than it was may run what it forgot.
 
-import type { RedisArgument, RedisServers } from '../../clients/redis.ts'
+import type { RedisArgument, RedisServers, ServerScript } from '../../clients/redis.ts'
 import type { Key } from '../../core/key.ts'
 import type { Claim, ClaimRequest, Fenced, Store, Verdict } from '../../core/store.ts'
 import { inOrder, isWanted, shownState } from './ground.ts'
@@ -39,14 +39,21 @@ export function sessionsOnRedis(place: RedisServers, settings: SessionSettings):
     schema: [],
     migrate: async () => {},
     async register(client) {
-      const epoch = await place.run(registerScript, on.nameOf(client), words(leaseMs, tombstoneMs, window))
+      const epoch = await place.run({
+        script: registerScript,
+        key: on.nameOf(client),
+        values: words(leaseMs, tombstoneMs, window),
+        what: `register the session ${client}`,
+        executed: 'unknown',
+      })
       return { epoch: Number(epoch) }
     },
     async keepAlive(asked) {
-      await decided(on, asked, keepAliveScript, words(asked.epoch, leaseMs, tombstoneMs))
+      const values = words(asked.epoch, leaseMs, tombstoneMs)
+      await decided(on, asked, { script: keepAliveScript, values, verb: 'renew' })
     },
     async close(asked) {
-      await decided(on, asked, closeScript, words(asked.epoch, tombstoneMs))
+      await decided(on, asked, { script: closeScript, values: words(asked.epoch, tombstoneMs), verb: 'close' })
     },
     show: (client) => showInFull(place, { scope, session: client }),
     // Redis removes a session by itself when its tombstone ends.
@@ -116,7 +123,9 @@ async function showReply(
   name: SessionName,
   values: readonly string[],
 ): Promise<readonly Buffer[] | undefined> {
-  return ((await place.run(showScript, keyOf(place, name), values)) as readonly Buffer[] | null) ?? undefined
+  const what = `show the session ${name.session}`
+  const reply = await place.run({ script: showScript, key: keyOf(place, name), values, what, executed: 'no' })
+  return (reply as readonly Buffer[] | null) ?? undefined
 }
 
 async function showInFull(place: RedisServers, name: SessionName): Promise<SessionInFull | undefined> {
@@ -143,14 +152,23 @@ function shownIn({ session }: SessionName, reply: readonly Buffer[]): ShownSessi
 
 type Eight = [number, number, number, number, number, number, number, number]
 
+interface Deciding extends Pick<ServerScript, 'script' | 'values'> {
+  /** Completes "Redis could not … the session till-7". */
+  readonly verb: string
+  /** Default 'unknown'. */
+  readonly executed?: ServerScript['executed']
+}
+
 /** The reply of a script that decides. Throws what refuses. */
 async function decided(
   { place, settings, nameOf }: RedisSessions,
   asked: AskedSession & Partial<NumberedRequest>,
-  script: string,
-  values: readonly RedisArgument[],
+  { verb, executed = 'unknown', ...call }: Deciding,
 ): Promise<readonly Buffer[]> {
-  const reply = (await place.run(script, nameOf(asked.client), values)) as readonly Buffer[]
+  const { client, sequence } = asked
+  const of = sequence === undefined ? 'the session' : `request ${sequence} of the session`
+  const what = `${verb} ${of} ${client}`
+  const reply = (await place.run({ ...call, key: nameOf(client), what, executed })) as readonly Buffer[]
   if (String(reply[0]) !== 'refused') return reply
   const [epoch, floor, last] = reply.slice(2).map(Number) as [number, number, number]
   const code = String(reply[1]) as SessionRefusalCode
@@ -160,7 +178,7 @@ async function decided(
 function storeOf(on: RedisSessions, asked: NumberedRequest): Store {
   const write = async ({ token, fence }: Claim, what: string, value: RedisArgument): Promise<Fenced> => {
     const values = [...words(asked.epoch, asked.sequence), token, `${fence}`, what, value]
-    const [reply] = await decided(on, asked, writeScript, values)
+    const [reply] = await decided(on, asked, { script: writeScript, values, verb: what })
     return String(reply) as Fenced
   }
   return {
@@ -178,13 +196,14 @@ async function claim(
   { fingerprint, token, leaseMs }: ClaimRequest,
 ): Promise<Verdict> {
   const { settings } = on
-  const reply = await decided(on, asked, claimScript, [
+  const values = [
     ...words(asked.epoch, asked.sequence, asked.acknowledged),
     fingerprint,
     token,
     ...words(leaseMs, settings.leaseMs, settings.tombstoneMs, settings.window),
     settings.strict ? '1' : '0',
-  ])
+  ]
+  const reply = await decided(on, asked, { script: claimScript, values, verb: 'claim', executed: 'no' })
   const [is, first, second, third] = reply
   switch (String(is)) {
     case 'granted': {
