@@ -15,7 +15,8 @@ export interface NothingKept {
 }
 
 export interface AskedStore {
-  ask<T>(question: () => Promise<T>): Promise<T>
+  /** For a person, who is told whether it may have been made. */
+  change<T>(change: () => Promise<T>): Promise<T>
   where<T extends object | undefined>(question: () => Promise<T>): Promise<T | NothingKept>
 }
 
@@ -28,16 +29,15 @@ export function askingOf(
   { none, tables }: { readonly none: string; readonly tables: string },
 ): AskedStore {
   const calls = { clock: systemClock, storeName: name, timeoutMs: once.settings.storeTimeoutMs }
-  const ask = <T>(question: () => Promise<T>): Promise<T> => callStore(calls, 'inspect', undefined, question)
   const orNothing = (error: unknown): NothingKept => {
     if (error instanceof OnceError && error.code === 'UNSUPPORTED') return { missing: none }
     if (error instanceof OnceError && error.code === 'SCHEMA_MISSING') return { missing: tables }
     throw error
   }
   return {
-    ask,
+    change: (change) => callStore(calls, 'mend', undefined, change),
     // Inside of the call, which would report missing tables as a failure of the store.
-    where: (question) => ask(() => (async () => question())().catch(orNothing)),
+    where: (question) => callStore(calls, 'inspect', undefined, () => (async () => question())().catch(orNothing)),
   }
 }
 

@@ -90,7 +90,8 @@ const revealedBytesMax = 65_536
 // One of them sorts after every id, of at most 255 bytes. Stores compare UTF-16 units, or bytes of UTF-8.
 const lastIds = ['\uFFFF'.repeat(85), '\u{10FFFF}'.repeat(63)]
 
-type Ask = <T>(question: (store: Inspectable) => Promise<T>) => Promise<T>
+/** `key` is what it is about, if it is about one. */
+type Ask = <T>(question: (store: Inspectable) => Promise<T>, key?: Key, during?: 'inspect' | 'mend') => Promise<T>
 type List = (filter: EntryFilter) => Promise<readonly Entry[]>
 
 export function entriesOf(
@@ -118,9 +119,9 @@ export function entriesOf(
     },
     async life(key) {
       checkKey(key)
-      const entry = await ask((asked) => asked.show(key))
-      const audit = await ask((asked) => asked.audit(key))
-      const found = entry && hasLedger(store) ? await ask(() => operationsAmong(store, [entry])) : undefined
+      const entry = await ask((asked) => asked.show(key), key)
+      const audit = await ask((asked) => asked.audit(key), key)
+      const found = entry && hasLedger(store) ? await ask(() => operationsAmong(store, [entry]), key) : undefined
       const [operation] = found?.operations ?? []
       const timeline = timelineOf(entry, audit, journal.of(hashKey(key)), operation?.status)
       return {
@@ -137,7 +138,7 @@ export function entriesOf(
       else if (change.action === 'resolve') await resolveFound(ask, key, change.found, reason)
       else if (change.action === 'keep') refuseUnless('keep', await once.keep(key, change.forMs, reason))
       else await (change.action === 'release' ? once.release(key, reason) : once.forget(key, reason))
-      const entry = await ask((asked) => asked.show(key))
+      const entry = await ask((asked) => asked.show(key), key)
       return entry && rowOf(entry)
     },
   }
@@ -150,20 +151,20 @@ export function checkReason(reason: string): void {
 
 function askOf(once: Once, store: Store & Partial<Inspectable>): Ask {
   const calls = { clock: systemClock, storeName: store.name, timeoutMs: once.settings.storeTimeoutMs }
-  return async (question) => {
+  return async (question, key, during = 'inspect') => {
     if (!isInspectable(store)) {
       throw new OnceError('UNSUPPORTED', { message: `The ${store.name} store cannot show its entries.` })
     }
-    return callStore(calls, 'inspect', undefined, () => question(store))
+    return callStore(calls, during, key, () => question(store))
   }
 }
 
 /** Not `once.resolve`: the result is kept for as long as the entry says, and the entry may belong to another service. */
 async function resolveFound(ask: Ask, key: Key, found: FoundText, reason: string): Promise<void> {
-  const seen = await ask((asked) => asked.show(key))
+  const seen = await ask((asked) => asked.show(key), key)
   if (!seen) throw invalidArgument('There is no entry of this key: nothing was changed.')
   const { mending } = foundIn(seen, found)
-  const before = await ask((asked) => asked.mend(key, mending, reason))
+  const before = await ask((asked) => asked.mend(key, mending, reason), key, 'mend')
   refuseUnless('resolve', before)
   publish('mended', key, { action: 'resolve' })
 }
@@ -177,7 +178,7 @@ async function resumeParked(ask: Ask, store: Store & Partial<Inspectable>, key: 
   if (!keepsOperations(store)) {
     throw new OnceError('UNSUPPORTED', { message: `The ${store.name} store keeps no operations.` })
   }
-  const resumed = await ask(() => resumeByHand(store, key, reason))
+  const resumed = await ask(() => resumeByHand(store, key, reason), key, 'mend')
   if (resumed?.changed) return
   throw invalidArgument(
     resumed ? `It is ${resumed.status.state}, not parked: nothing was changed.` : 'There is no such operation.',
@@ -210,7 +211,7 @@ async function scopeAfter(list: List, scope: string): Promise<string | undefined
 
 /** Keys with the same prefix follow each other. */
 async function findIn(ask: Ask, key: Key): Promise<Entry[]> {
-  const exact = await ask((asked) => asked.show(key))
+  const exact = await ask((asked) => asked.show(key), key)
   const after = await ask((asked) => asked.list({ scope: key.scope, after: key, limit: pageRows }))
   return [...(exact ? [exact] : []), ...after.filter((entry) => entry.key.id.startsWith(key.id))]
 }

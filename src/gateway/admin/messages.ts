@@ -47,7 +47,7 @@ export interface MessagesView {
 }
 
 export function messagesOf(once: Once, store: InspectedStore): MessagesView {
-  const { ask, where } = askingOf(once, store, {
+  const { change, where } = askingOf(once, store, {
     none: `The ${store.name} store keeps no messages. Inbox and outbox keep them on PostgreSQL, MySQL and SQLite.`,
     tables: 'This store has no tables for messages. onceonly migrate --messages --store URL creates them.',
   })
@@ -77,12 +77,12 @@ export function messagesOf(once: Once, store: InspectedStore): MessagesView {
       const found = await parkedAt(name)
       if (!found) throw invalidArgument('There is no such parked message: nothing was changed.')
       if (found.isRedriven) throw invalidArgument('It is redriven already: its consumer has not run it yet.')
-      refuseUnchanged(await ask(() => inboxByHand(store).redrive(name, reason)))
+      refuseUnchanged(await change(() => inboxByHand(store).redrive(name, reason)))
     },
     async discardParked(name, reason) {
       checkReason(reason)
       if (!(await parkedAt(name))) throw invalidArgument('There is no such parked message: nothing was changed.')
-      refuseUnchanged(await ask(() => inboxByHand(store).discard(name, reason)))
+      refuseUnchanged(await change(() => inboxByHand(store).discard(name, reason)))
     },
     async outbox(filter) {
       checkFilter(filter)
@@ -100,12 +100,12 @@ export function messagesOf(once: Once, store: InspectedStore): MessagesView {
       checkReason(reason)
       const found = await letterAt({ id })
       if (!found) throw invalidArgument('There is no such parked or dead row: nothing was changed.')
-      refuseUnchanged(await ask(() => outboxByHand(store).redrive({ id }, reason)))
+      refuseUnchanged(await change(() => outboxByHand(store).redrive({ id }, reason)))
     },
     async discardLetter(id, reason) {
       checkReason(reason)
       if (!(await letterAt({ id }))) throw invalidArgument('There is no such parked or dead row: nothing was changed.')
-      refuseUnchanged(await ask(() => outboxByHand(store).discard({ id }, reason)))
+      refuseUnchanged(await change(() => outboxByHand(store).discard({ id }, reason)))
     },
   }
 }

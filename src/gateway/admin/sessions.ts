@@ -23,7 +23,7 @@ export interface SessionsView {
 }
 
 export function sessionsOf(once: Once, store: InspectedStore): SessionsView {
-  const { ask, where } = askingOf(once, store, {
+  const { change, where } = askingOf(once, store, {
     none: `The ${store.name} store keeps no sessions. PostgreSQL, MySQL, SQLite and Redis do.`,
     tables: 'This store has no tables for sessions. onceonly migrate --sessions --store URL creates them.',
   })
@@ -40,7 +40,7 @@ export function sessionsOf(once: Once, store: InspectedStore): SessionsView {
     async close({ scope, session, epoch }, reason) {
       checkReason(reason)
       checkFilter({ scope, session })
-      const closed = await ask(() => sessionsByHand(store).close({ scope, session, epoch }, reason))
+      const closed = await change(() => sessionsByHand(store).close({ scope, session, epoch }, reason))
       if (!closed) throw invalidArgument('There is no such session: nothing was changed.')
       if (closed.changed) return
       const { state } = closed.session

@@ -74,7 +74,7 @@ export function webhooksOf(once: Once, store: InspectedStore): WebhooksView {
 }
 
 function endpointsOf(
-  { ask, where }: AskedStore,
+  { change, where }: AskedStore,
   store: InspectedStore,
 ): Pick<WebhooksView, 'endpoints' | 'endpoint' | 'switch'> {
   const withWaiting = async (endpoint: WebhookEndpoint): Promise<EndpointRow> => {
@@ -104,14 +104,14 @@ function endpointsOf(
     async switch(id, to, reason) {
       checkReason(reason)
       checkFilter({ id })
-      const changed = await ask(() => webhooksByHand(store).endpoints[to](id, reason))
+      const changed = await change(() => webhooksByHand(store).endpoints[to](id, reason))
       if (!changed) throw invalidArgument('There is no such endpoint: nothing was changed.')
     },
   }
 }
 
 function deliveriesOf(
-  { ask, where }: AskedStore,
+  { change, where }: AskedStore,
   store: InspectedStore,
 ): Pick<WebhooksView, 'deliveries' | 'delivery' | 'reveal' | 'replay'> {
   const attemptsOf = async ({ id, endpoint }: DeliveryName): Promise<readonly WebhookAttempt[]> =>
@@ -142,7 +142,7 @@ function deliveriesOf(
     async replay({ id, endpoint }, reason) {
       checkReason(reason)
       checkFilter({ id, endpoint })
-      const replayed = await ask(() => webhooksByHand(store).deliveries.replay({ id, endpoint }, reason))
+      const replayed = await change(() => webhooksByHand(store).deliveries.replay({ id, endpoint }, reason))
       if (replayed === 0) throw invalidArgument('There is no such delivery: nothing was changed.')
     },
   }

@@ -8,6 +8,7 @@ import type { Once } from '../../core/once.ts'
 import { createExchange, internalError } from '../../http/exchange.ts'
 import type { AlsoPublished, Delivery, Exchange, HttpOptions, Produced } from '../../http/exchange.ts'
 import { concernsNode, exchangeOnNode, sendAnswer } from '../../http/on-node.ts'
+import type { NodeStage } from '../../http/on-node.ts'
 import { createCall } from './call.ts'
 import type { ProxiedCall } from './call.ts'
 import { gatewayProblem, gatewayProblems } from './problem.ts'
@@ -101,8 +102,7 @@ function serve(options: ListenerOptions, call: ProxiedCall, path: string): void 
   const exchange = manages ? options.published : options.protectionOf(req.method!, path)
   if (exchange === 'ambiguous') return answer(call, gatewayProblem(gatewayProblems.badRequest, options))
   if (exchange && concernsNode(exchange, req, target)) {
-    const stage = { request: call, req, res, target, proceed: () => options.upstream.forward(call) }
-    return void exchangeOnNode(exchange, stage)
+    return void exchangeOnNode(exchange, stageOf(options, call))
       .catch(() => failed(res))
       .then(() => decide(options, call))
   }
@@ -111,6 +111,19 @@ function serve(options: ListenerOptions, call: ProxiedCall, path: string): void 
   call.decided = true
   beImpatient(options, call)
   options.upstream.forward(call)
+}
+
+function stageOf({ upstream }: ListenerOptions, call: ProxiedCall): NodeStage<ProxiedCall> {
+  const { req, res, target } = call
+  return {
+    request: call,
+    req,
+    res,
+    target,
+    onKey: (key) => void (call.key = key),
+    onBody: (body) => void (call.body = body.is === 'bytes' ? body.bytes : undefined),
+    proceed: () => upstream.forward(call),
+  }
 }
 
 function answer(call: ProxiedCall, given: Parameters<typeof sendAnswer>[1]): void {
@@ -152,15 +165,6 @@ function proxied(exchange: Exchange<ProxiedCall>, leaseMs: number): Exchange<Pro
     ...exchange,
     async handle(asked, run) {
       const call = asked.request
-      const keeping: typeof asked = {
-        ...asked,
-        onKey: (key) => void (call.key = key),
-        async body(limits) {
-          const body = await asked.body(limits)
-          if (body.is === 'bytes') call.body = body.bytes
-          return body
-        },
-      }
       const judged = async (context: Parameters<typeof run>[0]): Promise<Produced> => {
         call.context = context
         // Without a key only a request with a number runs.
@@ -168,7 +172,7 @@ function proxied(exchange: Exchange<ProxiedCall>, leaseMs: number): Exchange<Pro
         return judge(call, await run(context))
       }
       try {
-        const delivery = await exchange.handle(keeping, judged)
+        const delivery = await exchange.handle(asked, judged)
         return call.doubt ? inDoubt(exchange, call, leaseMs) : conclude(exchange, call, delivery)
       } catch (error) {
         // Without a store (onStoreDown: 'run') the handler's throw arrives here directly.
