@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import type { ClaimRequest, Verdict } from '../core/store.ts'
 import { emptyHistory } from './history-checker/history.ts'
-import type { CallRecord, History, StoreOperation } from './history-checker/history.ts'
+import type { CallRecord, History, RowChange, StoreOperation } from './history-checker/history.ts'
 import { isLinearizable } from './history-checker/linearizable.ts'
 import { checkHistory } from './history-checker.ts'
 
@@ -311,6 +311,19 @@ describe('a history', () => {
     const history = good()
     history.calls[0]!.endedAtMs = 20
     expect(found(history)).toEqual(['answer-after-settle'])
+  })
+
+  test('in which a person resolves what was granted again after a grant that nobody was told of', () => {
+    const history = good()
+    const [grant, settled] = history.changes.splice(0) as [RowChange, RowChange]
+    const taken = { ...grant.after!, fence: 0 }
+    const back = { ...at([3, 4]), call: 'release', token: 'a', how: 'forget', takesBack: true } as const
+    const resolve = { ...at([24, 26]), call: 'mend', action: { resolve: outcome, retention } } as const
+    const by = history.operations.push(back, resolve) - 1
+    history.changes.push({ ...grant, atMs: 3, after: taken, untold: true })
+    history.changes.push({ ...grant, atMs: 4, before: taken, after: undefined, by: by - 1 })
+    history.changes.push(grant, { ...settled, after: { ...settled.after!, fence: 2 }, by })
+    expect(checkHistory(history).map(({ assertion }) => assertion)).toEqual([])
   })
 
   test('in which an effect ran without a claim', () => {

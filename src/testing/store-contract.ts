@@ -24,6 +24,7 @@ import { writeCases } from './store-contract/writes.ts'
 
 // The words in which the cases are written, for tests of single stores.
 export * from './store-contract/case.ts'
+export { checkAllOrders } from './store-contract/all-orders.ts'
 export type { ContractSubject } from './store-contract/subject.ts'
 
 export interface StoreContractOptions {

@@ -107,16 +107,17 @@ function pretendStore(database: PretendDatabase, memory: MemoryStore): PretendSt
     const reply = await work()
     if (!database.replyLost) return reply
     database.replyLost = false
-    if (lost) throw new OnceError('OUTCOME_UNKNOWN', { message: 'The reply was lost.' })
-    throw unavailable('its reply was lost')
+    if (lost === 'outcome') throw new OnceError('OUTCOME_UNKNOWN', { message: 'The reply was lost.' })
+    throw unavailable('its reply was lost', lost)
   }
   return {
     ...memory,
     claim: (key, request) =>
       call(async () => (database.lockedBy.has(keyString(key)) ? locked : memory.claim(key, request))),
-    extend: (claim, leaseMs) => call(() => memory.extend(claim, leaseMs)),
-    settle: (claim, outcome, retention) => call(() => memory.settle(claim, outcome, retention)),
-    release: (claim, how) => call(() => memory.release(claim, how)),
+    extend: (claim, leaseMs) => call(() => memory.extend(claim, leaseMs), 'unknown'),
+    settle: (claim, outcome, retention) => call(() => memory.settle(claim, outcome, retention), 'unknown'),
+    release: (claim, how) => call(() => memory.release(claim, how), 'unknown'),
+    mend: (key, action, reason) => call(() => memory.mend(key, action, reason), 'unknown'),
     within: (tx) => inTransaction(database, memory, tx),
     begin: (key, request) =>
       call(async () => {
@@ -153,11 +154,12 @@ function pretendCollecting(
         const fenced = await memory.settle(claim, outcome, retention)
         if (fenced === 'done' && before?.wrote === 'claim') effects.push(...collected.effects)
         return fenced
-      }, 'unknown'),
+      }, 'outcome'),
   }
 }
 
-type Call = <T>(work: () => Promise<T>, lost?: 'unknown') => Promise<T>
+/** `lost`: what is told when the reply is lost. Without it, that nothing was run. */
+type Call = <T>(work: () => Promise<T>, lost?: 'unknown' | 'outcome') => Promise<T>
 
 function pretendOperations(
   database: PretendDatabase,
@@ -168,7 +170,7 @@ function pretendOperations(
     enlist: (key, request) =>
       call(async () => (database.lockedBy.has(keyString(key)) ? locked : memory.enlist(key, request))),
     ledger: (key) => call(() => memory.ledger(key)),
-    advance: (claim, change) => call(() => memory.advance(claim, change)),
+    advance: (claim, change) => call(() => memory.advance(claim, change), 'unknown'),
     due: (scope, options) => call(() => memory.due(scope, options)),
     dismiss: (operation) => call(() => memory.dismiss(operation)),
     requestCancel: (key, reason) => call(() => memory.requestCancel(key, reason)),
@@ -211,8 +213,8 @@ function begunStep(
 
 const locked: Verdict = { is: 'busy', retryAfterMs: 100 }
 
-function unavailable(why: string): OnceError {
-  return new OnceError('STORE_UNAVAILABLE', { message: `The pretended store cannot be reached: ${why}.` })
+function unavailable(why: string, executed: 'no' | 'unknown' = 'no'): OnceError {
+  return new OnceError('STORE_UNAVAILABLE', { message: `The pretended store cannot be reached: ${why}.`, executed })
 }
 
 function inTransaction(database: PretendDatabase, memory: MemoryStore, tx: PretendTransaction): InTransaction {

@@ -226,6 +226,32 @@ const faults: readonly BrokenStore[] = [
       }),
     },
   ),
+  brokenBy(
+    'takes a settle without a reply for one that was not done',
+    'of a write whose reply was lost it is not said that it was not done',
+    {
+      store: (store) => ({
+        ...store,
+        settle: (claim, outcome, retention) =>
+          store.settle(claim, outcome, retention).catch((cause: unknown) => {
+            throw new OnceError('STORE_UNAVAILABLE', { message: 'The settle failed.', cause })
+          }),
+      }),
+    },
+  ),
+  brokenBy(
+    'takes a change by hand without a reply for one that was not done',
+    'of a write whose reply was lost it is not said that it was not done',
+    {
+      store: (store) => ({
+        ...store,
+        mend: (key, action, reason) =>
+          store.mend(key, action, reason).catch((cause: unknown) => {
+            throw new OnceError('STORE_UNAVAILABLE', { message: 'The change failed.', cause })
+          }),
+      }),
+    },
+  ),
   brokenBegin(
     'takes a failed COMMIT for done',
     'a connection cut before COMMIT commits nothing, is an error, and the retry runs: one effect in the end',

@@ -21,8 +21,9 @@ export function livesOf({ changes, operations }: History): Lives {
     if (!after) continue
     if (isGrant(change, by === undefined ? undefined : operations[by])) {
       if (after.attempt === 1) ordinals.set(key, (ordinals.get(key) ?? 0) + 1)
-      // A claim that is delivered once more long after its life brings its token into another life, where no process uses it.
-      if (!lives.has(after.token)) lives.set(after.token, `${key} ${ordinals.get(key) ?? 0}`)
+      // A claim that is delivered once more long after its life brings its token into another life, where no process uses it. A grant that
+      // nobody was told of was used by no process either, and its token may be granted for use after it.
+      if (!change.untold && !lives.has(after.token)) lives.set(after.token, `${key} ${ordinals.get(key) ?? 0}`)
     }
     // What a person resolves is the life that the key has now, whoever holds it.
     const isByHand = by !== undefined && operations[by]?.call === 'mend'

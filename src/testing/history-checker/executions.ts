@@ -72,7 +72,8 @@ function checkAttempts({ executions, operations }: History, storeTimeoutMs: numb
   const byToken = new Map(executions.map((execution) => [execution.token, execution]))
   const writtenAtMs = new Map<string, number>()
   for (const operation of operations) {
-    if (operation.repeated || (operation.call !== 'settle' && operation.call !== 'release')) continue
+    if (operation.repeated || operation.takesBack) continue
+    if (operation.call !== 'settle' && operation.call !== 'release') continue
     const execution = byToken.get(operation.token)
     if (!writtenAtMs.has(operation.token)) writtenAtMs.set(operation.token, operation.sentAtMs)
     checkEndOfAttempt(operation, execution, report)

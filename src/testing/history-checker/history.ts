@@ -89,9 +89,13 @@ export interface RowChange {
   readonly after: HistoryRow | undefined
   /** The operation that was being carried out, an index into `operations`. Undefined when it is unknown. */
   readonly by: number | undefined
+  /** A grant that its store took back before any caller was told of it: its fence was given to nobody. */
+  readonly untold?: true
 }
 
 export type StoreOperation = {
+  /** The store's own release of a grant that no caller was told of. Its token may be granted, and run, after it. */
+  takesBack?: true
   readonly process: string
   /** The key as `keyString` writes it. Empty for a sweep. */
   readonly key: string

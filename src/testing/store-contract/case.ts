@@ -44,7 +44,8 @@ export const guarantees = {
   operations: 'steps are recorded under the token, and a worker finds what nobody works on (StepLedger, Recoverable)',
   'transactional-steps': 'a step commits with its record (TransactionalSteps)',
   'crash-recovery': 'what was acknowledged survives a crash of the server (faults)',
-  'connection-faults': 'a store that cannot be reached fails closed, soon (faults)',
+  'connection-faults':
+    'a store that cannot be reached fails closed, soon, and never says of a write whose reply was lost that it was not done (faults)',
   'commit-faults': 'a connection that is lost at COMMIT tells the truth (Transactional and faults)',
 } as const
 

@@ -4,7 +4,8 @@
 import assert from 'node:assert/strict'
 import { key } from '../../core/key.ts'
 import { systemRandom } from '../../core/clock.ts'
-import type { Claim, Store } from '../../core/store.ts'
+import type { OnceError } from '../../core/errors.ts'
+import type { Claim, Inspectable, Store } from '../../core/store.ts'
 import {
   aKey,
   ask,
@@ -156,6 +157,32 @@ const connectionFaults: readonly ContractCase[] = [
       await bounded('the release', store.release(released, 'open')).catch(() => undefined)
       assert.equal(await eventually(() => store.release(released, 'open')), 'done')
       assertGranted(await eventually(() => ask(store, other)), 'reopened', 2)
+    },
+  },
+  {
+    name: 'of a write whose reply was lost it is not said that it was not done',
+    guarantee: 'connection-faults',
+    async run(subject) {
+      const store = subject.store as Store & Partial<Inspectable>
+      const writes: Readonly<Record<string, (claim: Claim) => Promise<unknown>>> = {
+        extend: (claim) => store.extend(claim, leaseMs),
+        settle: (claim) => store.settle(claim, bytesOf('once'), retention),
+        release: (claim) => store.release(claim, 'forget'),
+        ...(store.mend && { mend: (claim: Claim) => store.mend!(claim.key, 'release', 'a test') }),
+      }
+      for (const [name, write] of Object.entries(writes)) {
+        const claim = grantedOf(await eventually(() => ask(store, key('contract', name))))
+        // What a store does at its first call on a new connection is done by then.
+        assert.equal(await eventually(() => store.extend(claim, leaseMs)), 'done')
+        await faultsOf(subject, 'connection-faults').dropNextReply()
+        // A store may repeat it by itself. Then there is nothing left to see.
+        const error = await bounded(name, write(claim)).then(
+          () => undefined,
+          (thrown: unknown) => thrown as OnceError,
+        )
+        if (error) assert.equal(error.executed, 'unknown', `${name}: ${error.message}`)
+        await faultsOf(subject, 'connection-faults').heal()
+      }
     },
   },
 ]
