@@ -38,6 +38,8 @@ export type Counts = NetworkCounts & {
   mixed: number
   /** Schedules with a week in which nothing happens. */
   idle: number
+  /** Schedules of Redis in which a process uses native commands. */
+  native: number
   resolves: number
   keeps: number
 }
@@ -81,6 +83,7 @@ export function noCounts(): Counts {
     sealed: 0,
     mixed: 0,
     idle: 0,
+    native: 0,
     resolves: 0,
     keeps: 0,
   }

@@ -5,7 +5,7 @@ import { spawnSync } from 'node:child_process'
 import { copyFileSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { needs } from '../servers/needs.ts'
 
 const spec = join(import.meta.dirname, '../../spec')
@@ -56,6 +56,9 @@ needs('spin').describe('the models', () => {
     for (const model of ['claim.pml', 'messages.pml']) copyFileSync(join(spec, model), join(folder, model))
   })
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+  // A search of all states is pure computation, and takes as long as the machine lets it.
+  vi.setConfig({ testTimeout: 900_000 })
 
   function run(program: string, ...args: string[]): string {
     const { stdout, stderr, error } = spawnSync(program, args, { cwd: folder, encoding: 'utf8' })

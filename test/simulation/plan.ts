@@ -36,6 +36,8 @@ export interface PlannedProcess {
   readonly sweepEveryMs?: number
   /** Times that this process has otherwise than the others, on the same keys. */
   readonly times?: { readonly leaseMs: number; readonly keepMs: number }
+  /** On Redis: by native commands where they will do. The others are as an older version, by scripts alone. */
+  readonly isNative?: boolean
 }
 
 /** A process is asked to close in the middle of its work, ends, and starts again. */
@@ -178,6 +180,7 @@ function widened(plan: Plan): Plan {
 export function redisPlanFor(seed: number): Plan {
   const plan = planFor(seed)
   const random = seededRandom(seed).fork(1)
+  const ways = seededRandom(seed).fork(2)
   const atMs = random.fraction() * plan.leaseMs * 4
   const how = random.pick(['emptied', 'went-back'] as const)
   const loss: WorldFault = { kind: 'loss', atMs, how, rememberedAtMs: atMs * random.fraction() }
@@ -194,7 +197,10 @@ export function redisPlanFor(seed: number): Plan {
       plan.weather === 'calm' ? Math.max(plan.storeTimeoutMs, 7 * plan.latencyMs[1]) : plan.storeTimeoutMs,
     // Longer than that, too: in calm weather no key is executed twice.
     keepMs: plan.keepMs + (plan.weather === 'calm' ? 2 * idleMs : 0),
-    processes: plan.processes.map(({ sweepEveryMs: _sweepEveryMs, ...process }) => process),
+    processes: plan.processes.map(({ sweepEveryMs: _sweepEveryMs, ...process }) => ({
+      ...process,
+      isNative: ways.chance(0.6),
+    })),
     calls: plan.calls.map((call, index) => ({ ...call, how: 'run', atMs: call.atMs + (index % 2) * idleMs })),
     worldFaults: [...plan.worldFaults.filter(({ kind }) => kind !== 'sweep'), ...(isLossy ? [loss] : [])],
     conflictChance: 0,

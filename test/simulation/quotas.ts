@@ -68,6 +68,7 @@ export const redisQuotas: QuotaTable = {
   sealed: 215,
   mixed: 382,
   idle: 67,
+  native: 850,
   resolves: 10,
   keeps: 126,
 }
@@ -152,6 +153,7 @@ export const highest: Readonly<Record<Lowered['table'], QuotaTable>> = {
     sealed: 215,
     mixed: 382,
     idle: 67,
+    native: 850,
     resolves: 10,
     keeps: 126,
   },

@@ -1,17 +1,18 @@
-// npm run simulate -- --seed S --schedules N [--what keys|redis|operations|inbox|ways|relay|chain|sessions] [--seconds T] [--workers W] [--json FILE] [--fresh]
+// npm run simulate -- --seed S --schedules N [--what keys|redis|operations|inbox|ways|relay|chain|sessions] [--seconds T] [--workers W] [--json FILE] [--fresh [--record]]
 //
-// Runs the schedules of the seeds S, S + 1, … on all cores. With --fresh it chooses S by chance, and adds what it met to FILE, so
-// that many runs are one search (scripts/guarantees.ts reports them). Exit code 0: no violation, and the quotas were met. 1: a
+// Runs the schedules of the seeds S, S + 1, … on all cores. With --fresh it chooses S by chance, and with --record it adds itself to
+// searches.json, so that many runs are one search (scripts/guarantees.ts reports them). Exit code 0: no violation, and the quotas were met. 1: a
 // violation, with its story. 2: INVALID, the run met too little of what it is about.
 
 import { randomInt } from 'node:crypto'
-import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
 import { parseArgs } from 'node:util'
 import { isMainThread, parentPort, Worker } from 'node:worker_threads'
 import { mixed } from '../../src/testing/seeded-random.ts'
 import { addCounts, missedQuotas, quotaSchedulesMin } from './counts.ts'
 import { commit, describeFailure } from './failure.ts'
+import { recordSearch } from './searches.ts'
 import { simulations } from './simulations.ts'
 
 type Counts = Record<string, number>
@@ -56,6 +57,7 @@ interface Wanted {
   readonly workers: number
   readonly json: string | undefined
   readonly fresh: boolean
+  readonly record: boolean
 }
 
 /** Far from the seeds that are run every time, which begin at 1. */
@@ -71,6 +73,7 @@ function readWanted(): Wanted {
       workers: { type: 'string', default: String(availableParallelism()) },
       json: { type: 'string' },
       fresh: { type: 'boolean', default: false },
+      record: { type: 'boolean', default: false },
     },
   })
   const whole = (name: 'seed' | 'schedules' | 'seconds' | 'workers', least: number): number => {
@@ -90,6 +93,7 @@ function readWanted(): Wanted {
     workers: whole('workers', 1),
     json: values.json,
     fresh: values.fresh,
+    record: values.record,
   }
 }
 
@@ -173,15 +177,10 @@ async function main(): Promise<void> {
   if (schedules < quotaSchedulesMin) say(`(quotas are looked at from ${quotaSchedulesMin} schedules on)`)
   if (wanted.json) {
     const run = { ...wanted, commit: commit(), seconds, counts, traceHash, failed, missed }
-    writeFileSync(wanted.json, JSON.stringify(wanted.fresh ? withRun(wanted.json, run) : run, null, 2))
+    writeFileSync(wanted.json, JSON.stringify(run, null, 2))
   }
+  if (wanted.fresh && wanted.record) recordSearch(wanted.what, { commit: commit(), schedules, found: failed.length })
   process.exitCode = failed.length > 0 ? 1 : missed.length > 0 ? 2 : 0
-}
-
-/** All runs of a search, with this one. */
-function withRun(file: string, run: object): { readonly runs: readonly object[] } {
-  const before = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as { runs: object[] }).runs : []
-  return { runs: [...before, run] }
 }
 
 function verdict(failed: number, missed: number): string {

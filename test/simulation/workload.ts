@@ -80,6 +80,7 @@ export async function runPlan(plan: Plan, { drain = 'quick' }: { readonly drain?
   Object.assign(counts, stage.network.counts)
   for (const { answer } of history.calls)
     world.note(answer ? answer.is.length + (answer.is === 'refused' ? answer.code.length : 0) : 1)
+  stage.redis?.markUntold()
   const left = { unclosed: [...stage.closing], leftovers, givenBlindly: stage.redis?.givenBlindly ?? [] }
   return { plan, history, counts, traceHash: world.traceHash(), rested, ...left }
 }
@@ -95,6 +96,7 @@ function setStage(plan: Plan, drain: Drain): Stage {
   if (plan.isSealed) counts.sealed = 1
   if (plan.processes.some(({ times }) => times)) counts.mixed = 1
   if (plan.healAtMs > weekMs) counts.idle = 1
+  if (plan.processes.some(({ isNative }) => isNative)) counts.native = 1
   const world = createWorld({ seed: plan.seed, drain })
   const outages = plan.worldFaults
     .filter((fault) => fault.kind === 'outage')
@@ -148,8 +150,9 @@ function start(stage: Stage, process: Process, planned: Partial<PlannedProcess>)
 }
 
 /** Its own patience ends before that of the core. It has no transactions, and no plan for it asks for one. */
-function redisStoreOf(redis: SimulatedRedis, life: Life, { storeTimeoutMs }: Plan): SimulatedStore {
-  return redis.connect(life, storeTimeoutMs - 5) as unknown as SimulatedStore
+function redisStoreOf(redis: SimulatedRedis, life: Life, { storeTimeoutMs, processes }: Plan): SimulatedStore {
+  const isNative = processes.find(({ name }) => name === life.process.name)?.isNative
+  return redis.connect(life, storeTimeoutMs - 5, isNative ? 'native' : 'scripts') as unknown as SimulatedStore
 }
 
 function tell(stage: Stage, text: string): void {

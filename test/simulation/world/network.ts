@@ -42,14 +42,16 @@ export type NetworkCounts = {
 export interface Network {
   readonly counts: NetworkCounts
   /**
-   * `decide` is the store's part, called when the request arrives. `onLost` is called when a connection would be gone. Several
-   * operations in one message stand one after the other in the history, and `decide` gets the first of them.
+   * `decide` is the store's part, called when the request arrives. `onLost` is called when a connection would be gone. `isOpen` is asked
+   * when the reply arrives: on a connection that is gone the sender does not hear it. Several operations in one message stand one
+   * after the other in the history, and `decide` gets the first of them.
    */
   send<T>(
     life: Life,
     what: SentOperation | readonly SentOperation[],
     decide: (operation: number) => Promise<T>,
     onLost?: () => void,
+    isOpen?: () => boolean,
   ): Promise<T>
 }
 
@@ -64,6 +66,8 @@ interface Sending<T> {
   readonly fault: MessageFault | undefined
   readonly decide: (operation: number) => Promise<T>
   readonly onLost: (() => void) | undefined
+  /** Whether the connection that it was sent on is still there for its reply. */
+  readonly isOpen: (() => boolean) | undefined
   resolve(answer: T): void
   reject(error: Error): void
 }
@@ -96,12 +100,13 @@ export function createNetwork(world: World, history: History, options: NetworkOp
 
   return {
     counts,
-    send: (life, what, decide, onLost) =>
+    send: (life, what, decide, onLost, isOpen) =>
       new Promise((resolve, reject) => {
         if (life.over) return
         const asked: readonly SentOperation[] = 'call' in what ? [what] : what
         const fault = drawFault(life, asked[0]!)
-        dispatch(wire, { life, asked, operation: record(wire, life, asked), fault, decide, onLost, resolve, reject })
+        const operation = record(wire, life, asked)
+        dispatch(wire, { life, asked, operation, fault, decide, onLost, isOpen, resolve, reject })
       }),
   }
 }
@@ -140,6 +145,11 @@ async function carryOut<T>(wire: Wire, sending: Sending<T>): Promise<void> {
   }
   const lateMs = fault?.does === 'delay-reply' ? (fault.delayMs ?? 0) : 0
   life.arrive(latencyMs(wire, life) + lateMs, () => {
+    if (sending.isOpen?.() === false) {
+      counts.lostAcknowledgements++
+      for (const operation of operations) operation.failed = 'the reply was lost'
+      return sending.reject(connectionGone('the reply was lost'))
+    }
     for (const operation of operations) operation.answeredAtMs = world.now()
     answered()
   })
@@ -170,9 +180,11 @@ function notice<T>(wire: Wire, sending: Sending<T>, why: string): void {
   for (const operation of recorded(wire, sending)) operation.failed = why
   onLost?.()
   if (fault?.delayMs === undefined) return
-  life.arrive(fault.delayMs, () =>
-    reject(new OnceError('STORE_UNAVAILABLE', { message: `The connection is gone: ${why}.` })),
-  )
+  life.arrive(fault.delayMs, () => reject(connectionGone(why)))
+}
+
+function connectionGone(why: string): OnceError {
+  return new OnceError('STORE_UNAVAILABLE', { message: `The connection is gone: ${why}.` })
 }
 
 /** Returns where the first of them stands. */

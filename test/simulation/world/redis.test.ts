@@ -9,7 +9,7 @@ import { bytesOf, finish, request } from '../../../src/testing/store-contract.ts
 import type { ContractSubject } from '../../../src/testing/store-contract.ts'
 import { manualClock } from '../../../src/testing/manual-clock.ts'
 import type { ManualClock } from '../../../src/testing/manual-clock.ts'
-import { createRedisServer } from './redis/server.ts'
+import { createRedisServer, infoOf } from './redis/server.ts'
 import type { RedisServer } from './redis/server.ts'
 import { storeContract } from '../../../src/testing/store-contract.ts'
 
@@ -19,21 +19,23 @@ interface Redis {
   connect(): RedisStore
 }
 
-function redis(): Redis {
+function redis(way: 'native' | 'scripts' = 'scripts'): Redis {
   const clock = manualClock()
   const server = createRedisServer({ nowUs: () => clock.now() * 1_000, onChange: () => {} })
   const connect = (): RedisStore => {
     const client = {
       withTypeMapping: () => client,
-      sendCommand: async (command: readonly (string | Buffer)[]) => server.run(command, () => {}),
+      sendCommand: async (command: readonly (string | Buffer)[]) =>
+        way === 'native' && command[0] === 'INFO' ? infoOf('valkey_version:8.1.1') : server.run(command, () => {}),
+      ...(way === 'native' && { isReady: true, socketEpoch: 1 }),
     }
     return redisStore({ client, clock, durability: 'relaxed' })
   }
   return { clock, server, connect }
 }
 
-async function subject(): Promise<ContractSubject> {
-  const { clock, connect } = redis()
+async function subject(way: 'native' | 'scripts'): Promise<ContractSubject> {
+  const { clock, connect } = redis(way)
   return {
     store: connect(),
     another: async () => connect(),
@@ -43,37 +45,42 @@ async function subject(): Promise<ContractSubject> {
   }
 }
 
-storeContract({
-  name: 'simulated redis',
-  create: subject,
-  cannot: {
-    unreadable: 'nothing is ever damaged here',
-    inspection: 'names cannot be listed, and no audit is kept',
-    sweep: 'Redis forgets by itself',
-    transactions: 'Redis has none',
-    collecting: 'Redis has none',
-    operations: 'the Redis store keeps no steps',
-    'crash-recovery': 'what a restart loses is said by `lose`',
-    'connection-faults': 'there is no connection here',
-  },
-  test,
-})
+const ways = { native: 'simulated redis, native commands', scripts: 'simulated redis' } as const
+
+for (const way of ['scripts', 'native'] as const)
+  storeContract({
+    name: ways[way],
+    create: () => subject(way),
+    cannot: {
+      unreadable: 'nothing is ever damaged here',
+      inspection: 'names cannot be listed, and no audit is kept',
+      sweep: 'Redis forgets by itself',
+      transactions: 'Redis has none',
+      collecting: 'Redis has none',
+      operations: 'the Redis store keeps no steps',
+      'crash-recovery': 'what a restart loses is said by `lose`',
+      'connection-faults': 'there is no connection here',
+    },
+    test,
+  })
 
 describe('a simulated Redis that has lost data', () => {
-  test.each(['emptied', 'went-back'] as const)(
-    '%s: is found out by whoever was told of it, and refuses',
-    async (how) => {
-      const { server, connect } = redis()
-      const store = connect()
-      server.remember()
-      await finish(store, key('shop', '1'), bytesOf('paid'))
-      server.lose(how)
-      await expect(store.claim(key('shop', '1'), request())).rejects.toThrow('Redis has lost data')
-      await expect(connect().claim(key('shop', '1'), request())).rejects.toThrow('Redis has lost data')
-      server.endQuarantine()
-      expect(await store.claim(key('shop', '1'), request())).toMatchObject({ is: 'granted', how: 'fresh' })
-    },
-  )
+  test.each([
+    ['emptied', 'scripts'],
+    ['went-back', 'scripts'],
+    ['emptied', 'native'],
+    ['went-back', 'native'],
+  ] as const)('%s, %s: is found out by whoever was told of it, and refuses', async (how, way) => {
+    const { server, connect } = redis(way)
+    const store = connect()
+    server.remember()
+    await finish(store, key('shop', '1'), bytesOf('paid'))
+    server.lose(how)
+    await expect(store.claim(key('shop', '1'), request())).rejects.toThrow('Redis has lost data')
+    await expect(connect().claim(key('shop', '1'), request())).rejects.toThrow('Redis has lost data')
+    server.endQuarantine()
+    expect(await store.claim(key('shop', '1'), request())).toMatchObject({ is: 'granted', how: 'fresh' })
+  })
 
   test('lets its marks go after a week, and a process that was idle for it finds no loss', async () => {
     const { clock, connect } = redis()

@@ -23,11 +23,11 @@ import {
   writeWords,
 } from '../../../src/stores/redis/places.ts'
 import { redisStore } from '../../../src/stores/redis.ts'
-import type { RedisStore } from '../../../src/stores/redis.ts'
+import type { RedisClient, RedisStore, RedisStoreOptions } from '../../../src/stores/redis.ts'
 import { recordAnswer } from '../../../src/testing/history-checker.ts'
 import type { History, HistoryRow, RowChange } from '../../../src/testing/history-checker.ts'
 import type { Network, SentOperation } from './network.ts'
-import { createRedisServer } from './redis/server.ts'
+import { createRedisServer, infoOf, isNativeCommand } from './redis/server.ts'
 import type { RedisServer } from './redis/server.ts'
 import type { Life, World } from './world.ts'
 
@@ -40,8 +40,10 @@ export interface SimulatedRedis {
   remember(): void
   /** A person has looked at it, and lets claims in again. */
   endQuarantine(): void
-  /** The store as this life of a process has it. */
-  connect(life: Life, timeoutMs: number): RedisStore
+  /** The store as this life of a process has it, by native commands or, as an older version, by scripts alone. */
+  connect(life: Life, timeoutMs: number, way: 'native' | 'scripts'): RedisStore
+  /** Native commands write a claim before it is checked. What no caller was told of was taken back, and counts for nothing. */
+  markUntold(): void
 }
 
 const names = namesUnder('onceonly')
@@ -50,46 +52,45 @@ type Command = readonly (string | Buffer)[]
 
 export function createRedis(world: World, network: Network, history: History): SimulatedRedis {
   const givenBlindly: string[] = []
+  const natively: NativeGrants = { told: new Set(), blind: new Map(), changes: new Set() }
   const { server, decide } = auditedServer(world, history)
+  let connection = 1
   let rememberedAtMs = 0
   let restartedAtMs = -Infinity
   /** What was decided between these two is lost, and no person has looked at it yet. */
   let lost: { readonly fromMs: number; readonly untilMs: number } | undefined
   const isLost = (atMs: number): boolean => lost !== undefined && atMs >= lost.fromMs && atMs < lost.untilMs
 
-  function senderOf(life: Life): (command: Command) => Promise<unknown> {
-    let heardOf = -1
-    return async (command) => {
-      // What the server says of itself is not what this is about.
-      if (command[0] === 'INFO') return server.run(command, () => {})
-      const asked = askedBy(command)
-      // What the store knows when it writes a command.
-      const knows = heardOf
-      let wroteAtMs = -1
-      const sentAtMs = world.now()
-      let isAnswered = false
-      const answer = await network.send(life, asked, async (operation) => {
-        // A restart ends every connection, and nothing that an old one carried reaches the server any more. A client may send once
-        // more what it had no reply to (ioredis does), and what it had a reply to it never sends again.
-        const isOld = history.operations[operation]?.repeated && sentAtMs < restartedAtMs
-        if (isOld && isAnswered) throw new Error('ECONNRESET')
-        const { told, changes } = decide(command, asked, operation)
-        if (isLost(knows)) givenBlindly.push(...changes.filter(isGrant).map(({ key }) => key))
-        // The sender hears nothing of what the network delivers once more.
-        if (changes.length > 0 && !history.operations[operation]?.repeated) wroteAtMs = world.now()
-        return told
-      })
-      isAnswered = true
-      heardOf = Math.max(heardOf, wroteAtMs)
-      return answer
-    }
+  const wire: Socket = {
+    world,
+    network,
+    history,
+    server,
+    decide,
+    natively,
+    givenBlindly,
+    isLost,
+    connection: () => connection,
+    restartedAtMs: () => restartedAtMs,
   }
-
   return {
     server,
-    givenBlindly,
+    get givenBlindly() {
+      return [
+        ...givenBlindly,
+        ...[...natively.blind].flatMap(([claim, key]) => (natively.told.has(claim) ? [key] : [])),
+      ]
+    },
+    markUntold() {
+      const untold = [...natively.changes].filter(({ after }) => !natively.told.has(claimName(after!)))
+      for (const change of untold) change.untold = true
+      const claims = new Set(untold.map(({ after }) => claimName(after!)))
+      for (const operation of history.operations)
+        if (operation.call === 'release' && claims.has(claimName(operation))) operation.takesBack = true
+    },
     lose(how) {
       restartedAtMs = world.now()
+      connection++
       lost = { fromMs: how === 'emptied' ? 0 : rememberedAtMs, untilMs: restartedAtMs }
       server.lose(how)
     },
@@ -101,11 +102,224 @@ export function createRedis(world: World, network: Network, history: History): S
       lost = undefined
       server.endQuarantine()
     },
-    connect(life, timeoutMs) {
-      const client = { withTypeMapping: () => client, sendCommand: senderOf(life) }
-      return redisStore({ client, clock: life.clock, timeoutMs, eviction: 'accept', durability: 'relaxed' })
+    connect(life, timeoutMs, way) {
+      const used: Used = { lastAtMs: -1 }
+      const byScript = senderOf(wire, life, used)
+      const sent = { byScript, natively: pipelineOf(wire, life, used), connection: () => connection }
+      return storeOn(clientOf(sent, way), { clock: life.clock, timeoutMs }, natively)
     },
   }
+}
+
+/** What all sockets have around them. */
+interface Socket {
+  readonly world: World
+  readonly network: Network
+  readonly history: History
+  readonly server: RedisServer
+  readonly decide: AuditedServer['decide']
+  readonly natively: NativeGrants
+  /** Keys that scripts gave to an instance which had heard of writes that were lost since. */
+  readonly givenBlindly: string[]
+  isLost(atMs: number): boolean
+  connection(): number
+  restartedAtMs(): number
+}
+
+/** When a client last sent something. */
+interface Used {
+  lastAtMs: number
+}
+
+/** One message for each command of a script. */
+function senderOf(socket: Socket, life: Life, used: Used): (command: Command) => Promise<unknown> {
+  const { world, network, history, server, decide, givenBlindly, isLost, restartedAtMs } = socket
+  let heardOf = -1
+  return async (command) => {
+    // What the server says of itself is not what this is about.
+    if (command[0] === 'INFO') return server.run(command, () => {})
+    const asked = askedBy(command)
+    // What the store knows when it writes a command.
+    const knows = heardOf
+    let wroteAtMs = -1
+    const sentAtMs = (used.lastAtMs = world.now())
+    let isAnswered = false
+    let decidedAtMs = -1
+    // A restart ends every connection. A client hears what the old one still brings, and connects anew after that: once it has sent
+    // something on the new one, nothing comes from the old one any more.
+    const isOpen = (): boolean => decidedAtMs >= restartedAtMs() || used.lastAtMs < restartedAtMs()
+    const decided = async (operation: number): Promise<unknown> => {
+      if (!history.operations[operation]?.repeated) decidedAtMs = world.now()
+      // A restart ends every connection, and nothing that an old one carried reaches the server any more. A client may send once
+      // more what it had no reply to (ioredis does), and what it had a reply to it never sends again.
+      const isOld = history.operations[operation]?.repeated && sentAtMs < restartedAtMs()
+      if (isOld && isAnswered) throw new Error('ECONNRESET')
+      const { told, changes } = decide(command, asked, operation)
+      if (isLost(knows)) givenBlindly.push(...changes.filter(isGrant).map(({ key }) => key))
+      // The sender hears nothing of what the network delivers once more.
+      if (changes.length > 0 && !history.operations[operation]?.repeated) wroteAtMs = world.now()
+      return told
+    }
+    const answer = await network.send(life, asked, decided, undefined, isOpen)
+    isAnswered = true
+    heardOf = Math.max(heardOf, wroteAtMs)
+    return answer
+  }
+}
+
+/** One socket: what is written to it in one turn arrives together, in its order, and never twice. */
+function pipelineOf(socket: Socket, life: Life, used: Used): (command: Command) => Promise<unknown> {
+  const { world, network, history, server, decide, natively, isLost, connection } = socket
+  let waiting: Piped[] = []
+  let heardOf = -1
+  const blind: string[] = []
+  const carryOut = async (piped: readonly Piped[], sentAtMs: number, knows: number, operation: number) => {
+    if (sentAtMs < socket.restartedAtMs()) throw new Error('ECONNRESET')
+    const commands = piped.map(({ command }) => command)
+    const sets = commands.filter(([name]) => name === 'SET')
+    const told = sets.map((command, index) => decideNatively({ decide, history, natively }, command, operation + index))
+    for (const { key, claim } of told.flatMap(({ granted }) => granted ?? [])) {
+      if (!isLost(knows)) continue
+      natively.blind.set(claim, key)
+      blind.push(claim)
+    }
+    // Others come in between. A check that had not been written when the server was restarted goes to what is there then.
+    await new Promise<void>((resolve) => world.after(world.random.fraction() * 3, resolve))
+    const rest = commands.slice(sets.length).map((command) => server.run(command, () => {}))
+    // A claim is given by its check. A person may have looked at what is lost since the claim was written.
+    if (!isLost(knows) && commands.some(([name]) => name === 'MGET'))
+      for (const claim of blind.splice(0)) if (!natively.told.has(claim)) natively.blind.delete(claim)
+    return { replies: [...told.map(({ reply }) => reply), ...rest], wrote: told.some(({ isChange }) => isChange) }
+  }
+  const flush = (): void => {
+    const piped = waiting
+    waiting = []
+    const [sentAtMs, knows, epoch] = [world.now(), heardOf, connection()]
+    used.lastAtMs = sentAtMs
+    const sets = piped.filter(({ command }) => command[0] === 'SET')
+    const asked = sets.map(({ command }) => nativelyAsked(command))
+    const what = asked.length > 0 ? asked : ([{ call: 'look', what: 'check', key: '' }] as const)
+    const onLost = (): void => {}
+    network
+      .send(life, what, (operation) => carryOut(piped, sentAtMs, knows, operation), onLost)
+      .then(
+        ({ replies, wrote }) => {
+          if (wrote && epoch === connection()) heardOf = Math.max(heardOf, sentAtMs)
+          piped.forEach(({ resolve }, index) => resolve(replies[index]))
+        },
+        (error: unknown) => piped.forEach(({ reject }) => reject(error as Error)),
+      )
+  }
+  return (command) =>
+    new Promise((resolve, reject) => {
+      if (waiting.push({ command, resolve, reject }) === 1) queueMicrotask(flush)
+    })
+}
+
+interface Sent {
+  byScript(command: Command): Promise<unknown>
+  natively(command: Command): Promise<unknown>
+  connection(): number
+}
+
+function clientOf({ byScript, natively, connection }: Sent, way: 'native' | 'scripts'): RedisClient {
+  const info = infoOf(way === 'native' ? 'valkey_version:8.1.1' : 'redis_version:6.2.0')
+  const client = {
+    withTypeMapping: () => client,
+    async sendCommand(command: Command): Promise<unknown> {
+      // What the server says of itself is not what this is about.
+      if (command[0] === 'INFO') return info
+      return isNativeCommand(command) ? natively(command) : byScript(command)
+    },
+    isReady: true,
+    get socketEpoch() {
+      return connection()
+    },
+  }
+  return client
+}
+
+/** The shipped store. Which grants its callers were told is written down. */
+function storeOn(
+  client: RedisClient,
+  options: Pick<RedisStoreOptions, 'clock' | 'timeoutMs'>,
+  { told }: NativeGrants,
+): RedisStore {
+  const store = redisStore({ client, ...options, eviction: 'accept', durability: 'relaxed' })
+  return {
+    ...store,
+    async claim(key, request) {
+      const verdict = await store.claim(key, request)
+      if (verdict.is === 'granted') told.add(claimName(verdict.claim))
+      return verdict
+    },
+  }
+}
+
+interface Piped {
+  readonly command: Command
+  resolve(reply: unknown): void
+  reject(error: Error): void
+}
+
+const claimName = ({ token, fence }: { readonly token: string; readonly fence?: number | undefined }): string =>
+  `${token} ${fence}`
+
+interface NativeGrants {
+  /** The claims whose callers were told, by token and fence. */
+  readonly told: Set<string>
+  /** The keys by the claims that were given to an instance which had heard of writes that were lost since. */
+  readonly blind: Map<string, string>
+  readonly changes: Set<RowChange & { untold?: true }>
+}
+
+interface NativeDecision {
+  readonly reply: unknown
+  readonly granted: { readonly key: string; readonly claim: string } | undefined
+  readonly isChange: boolean
+}
+
+/** A stamp is earlier than the decision, or later by what is not known of the server's clock. The model counts from the decision. */
+function decideNatively(
+  {
+    decide,
+    history,
+    natively,
+  }: { readonly natively: NativeGrants; readonly history: History } & Pick<AuditedServer, 'decide'>,
+  command: Command,
+  operation: number,
+): NativeDecision {
+  const asked = history.operations[operation]!
+  const decidedAtMs = asked.decidedAtMs!
+  const row = rowOf(Buffer.from(command[2] as string).toString('latin1'))!
+  const leaseMs = row.leaseUntilMs - decidedAtMs
+  if (asked.call === 'claim') Object.assign(asked, { request: { ...asked.request, leaseMs } })
+  const keepMs = row.leaseUntilMs + row.keepMs - decidedAtMs
+  if (asked.call === 'settle') Object.assign(asked, { retention: { keepMs, tombstoneMs: row.tombstoneMs } })
+  const { told, changes } = decide(command, [asked as SentOperation], operation)
+  const granted = changes.find(isGrant)
+  if (granted) natively.changes.add(granted)
+  return {
+    reply: told,
+    granted: granted && { key: granted.key, claim: claimName(granted.after!) },
+    isChange: changes.length > 0,
+  }
+}
+
+/** What a `SET` asks for. How takeovers and expiry are to be decided is not in it: a script decides them. */
+function nativelyAsked(command: Command): SentOperation {
+  const key = keyString(names.keyOf(String(command[1]))!)
+  const text = Buffer.from(command[2] as string).toString('latin1')
+  const row = rowOf(text)!
+  const { token, fence, fingerprint, keepMs, tombstoneMs } = row
+  const retention = { keepMs, tombstoneMs }
+  if (!command.includes('IFEQ')) {
+    const leaseMs = row.leaseUntilMs - numberAt(text, entryPlaces.first)
+    const version = numberAt(text, entryPlaces.version)
+    const request = { token, fingerprint, version, leaseMs, retention, onTakeover: 'run', onExpired: 'refuse' } as const
+    return { call: 'claim', key, request }
+  }
+  return { call: 'settle', key, token, fence, outcome: row.outcome!, retention }
 }
 
 function isGrant({ before, after }: RowChange): boolean {
@@ -139,6 +353,7 @@ function auditedServer(world: World, history: History): AuditedServer {
       const nowMs = Math.floor(world.now())
       const changesBefore = history.changes.length
       const told = server.run(command, (call, answer) => {
+        if (isNativeCommand(command) && isForScript(asked[call]!, answer, nowMs)) return
         const verdict = toldBy(asked[call]!, answer, nowMs)
         if (verdict !== undefined) recordAnswer(history, operation + call, verdict, nowMs)
       })
@@ -219,6 +434,14 @@ function toldBy(asked: SentOperation, answer: string | number, nowMs: number): V
   const [scope, id] = asked.key.split('\n') as [string, string]
   const key: Key = { scope, id }
   return readVerdict(key, asked.request, { bytes: Buffer.from(answer, 'latin1'), nowMs })
+}
+
+/** What a native claim found and cannot decide. */
+function isForScript(asked: SentOperation, answer: string | number, nowMs: number): boolean {
+  if (asked.call !== 'claim' || typeof answer === 'number' || answer.startsWith('granted')) return false
+  const row = rowOf(answer)!
+  if (row.wrote === 'settle') return nowMs >= row.leaseUntilMs + row.keepMs || answer.length <= entryLength
+  return row.wrote === 'release' || row.token === asked.request.token || nowMs >= row.leaseUntilMs
 }
 
 const wrote = { running: 'claim', open: 'release', settled: 'settle' } as const

@@ -120,3 +120,10 @@ test('the trace of a world is one number, the same every time', async () => {
   expect(await trace(5)).toBe(await trace(5))
   expect(await trace(5)).not.toBe(await trace(6))
 })
+
+test('what never ends is an error, not a run without an end', async () => {
+  const world = createWorld({ seed: 1 })
+  const again = (): void => world.after(1, again)
+  again()
+  await expect(world.run()).rejects.toThrow('it did not end within 100000 events')
+})

@@ -56,11 +56,16 @@ export function createWorld(options: WorldOptions): World {
   }
 }
 
+// A schedule has some hundreds. One without an end stays within one turn of the event loop, so nothing from outside could end it.
+const eventsMax = 100_000
+
 // Callbacks, as there is one of these for every event: a promise for each costs as much as the event.
 function runUntil({ happen }: Timeline, untilMs: number, drain: (then: () => void) => void): Promise<boolean> {
   return new Promise((resolve, reject) => {
+    let left = eventsMax
     const step = (): void => {
       try {
+        if (left-- === 0) throw new Error(`it did not end within ${eventsMax} events`)
         const what = happen(untilMs)
         if (what === 'happened') drain(step)
         else resolve(what === 'nothing')

@@ -2,7 +2,13 @@
 // stores/redis/decisions.lua.ts written again in TypeScript, as nothing here can run Lua. What stands where, both read from the
 // same tables. It can lose what it holds, all of it or the latest.
 
-import { claimScript, inlineBytesMax, inspectScript, writeScript } from '../../../../src/stores/redis/decisions.lua.ts'
+import {
+  claimScript,
+  inlineBytesMax,
+  inspectScript,
+  shortLifeMs,
+  writeScript,
+} from '../../../../src/stores/redis/decisions.lua.ts'
 import type { PhaseScript } from '../../../../src/stores/redis/decisions.lua.ts'
 import {
   claimWords,
@@ -17,11 +23,13 @@ import {
   mendingPlaces,
   numberAt,
   recordTail,
+  registerPlaces,
   textAt,
   valueAt,
   writeWords,
   writerOf,
 } from '../../../../src/stores/redis/places.ts'
+import { namesUnder } from '../../../../src/stores/redis/names.ts'
 import type { Place } from '../../../../src/stores/redis/places.ts'
 
 export interface RedisServer {
@@ -55,6 +63,8 @@ interface SimulatedRegister {
   readonly before: string
   /** '-', 'on', or until when. */
   readonly hold: string | number
+  readonly sinceMs: number
+  readonly evidence: string
 }
 
 interface State {
@@ -71,7 +81,8 @@ export function createRedisServer(options: RedisServerOptions): RedisServer {
   let known = new Set(phases.map(({ sha }) => sha))
 
   function run(command: readonly (string | Buffer)[], onCall: OnCall): unknown {
-    if (command[0] === 'INFO') return 'redis_version:7.4.0\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n'
+    if (command[0] === 'INFO') return infoOf('redis_version:7.4.0')
+    if (isNativeCommand(command)) return runNative(openScript(state, options), command, onCall)
     const script = phases.find((each) => command[1] === each.sha || command[1] === each.source)
     if (!script) throw new Error(`ERR unknown command ${String(command[0])}`)
     if (command[0] === 'EVALSHA' && !known.has(script.sha)) throw new Error('NOSCRIPT No matching script.')
@@ -101,6 +112,72 @@ export function createRedisServer(options: RedisServerOptions): RedisServer {
       return [...state.names].filter(isLeft).map(([name]) => name)
     },
   }
+}
+
+/** What a server that calls itself this says of itself. */
+export function infoOf(version: string): string {
+  return `${version}\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n`
+}
+
+export function isNativeCommand([name]: readonly (string | Buffer)[]): boolean {
+  return ['SET', 'INCR', 'MGET', 'TIME', 'PEXPIRE'].includes(String(name))
+}
+
+/** As the server's own commands do it: they know nothing of what an entry says, and look at no register. */
+function runNative(script: Script, [verb, ...given]: readonly (string | Buffer)[], onCall: OnCall): unknown {
+  // Text travels as UTF-8, and is kept here as one letter for each byte.
+  const name = String(given[0] ?? '')
+  const values = given.slice(1).map((each) => Buffer.from(each as string).toString('latin1'))
+  const told = (text: string | undefined): Buffer | null => (text === undefined ? null : Buffer.from(text, 'latin1'))
+  switch (verb) {
+    case 'TIME':
+      return [told(`${Math.floor(script.nowUs / 1e6)}`), told(`${script.nowUs % 1e6}`)]
+    case 'MGET':
+      return [name, ...values].map((each) => told(nativeText(script, each)))
+    case 'INCR': {
+      const count = Number(textOf(script, name) ?? 0) + 1
+      put(script, name, `${count}`, script.state.names.get(name)?.untilMs)
+      return count
+    }
+    case 'PEXPIRE': {
+      const text = textOf(script, name)
+      if (text !== undefined) put(script, name, text, script.nowMs + Number(values[0]))
+      return text === undefined ? 0 : 1
+    }
+    default:
+      return values.includes('NX')
+        ? setIfNone(script, name, values[0]!, onCall)
+        : setIfEqual(script, name, values, onCall)
+  }
+}
+
+const registerText = writerOf(registerPlaces)
+
+/** The register is kept as what it says. */
+function nativeText(script: Script, name: string): string | undefined {
+  const { register } = script.state
+  if (!name.endsWith(':register') || !register || !script.state.names.has(name)) return textOf(script, name)
+  const { lineage, before, hold, sinceMs: since, evidence } = register
+  return registerText({ lineage, before, hold, since, evidence })
+}
+
+function setIfNone(script: Script, name: string, text: string, onCall: OnCall): Buffer | null {
+  const found = textOf(script, name)
+  if (found !== undefined) {
+    onCall(0, found)
+    return Buffer.from(found, 'latin1')
+  }
+  change(script, name, text)
+  onCall(0, `granted ${text.slice(entryPlaces.how.from - 1, entryPlaces.fence.to)}`)
+  return null
+}
+
+function setIfEqual(script: Script, name: string, values: readonly string[], onCall: OnCall): string | null {
+  const [text, condition, expected] = values
+  if (condition === 'IFEQ' && textOf(script, name) !== expected) return null
+  change(script, name, text)
+  onCall(0, 1)
+  return 'OK'
 }
 
 /** What a script has: the clock, which stands still meanwhile, and the names. */
@@ -198,7 +275,7 @@ function lookAtRegister(script: Script, name: string, markName: string, named: N
   if (lineage === '-' || evidence !== 'none') {
     if (evidence !== 'replaced') lineage = `${named('instance')}-${fitted(nowUs, entryPlaces.fence)}`
     if (evidence !== 'none' && onLoss !== '-') hold = onLoss === 'on' ? 'on' : nowMs + Number(onLoss)
-    state.register = { lineage, before: lineageKnown, hold }
+    state.register = { lineage, before: lineageKnown, hold, sinceMs: nowMs, evidence }
     put(script, name, lineage, undefined)
   }
   return { lineage, mark, evidence, isHeld: hold !== '-' }
@@ -238,6 +315,23 @@ function read(script: Script, name: string): string | undefined {
 
 function isExpired({ nowMs }: Script, entry: string): boolean {
   return nowMs >= numberAt(entry, entryPlaces.expires)
+}
+
+/** The highest fence of what is gone, or will be gone soon. */
+function raiseFloor(script: Script, entry: string): void {
+  const raised = textOf(script, floorName)
+  const gone = `${textAt(entry, entryPlaces.fence)} ${textAt(entry, entryPlaces.token)}`
+  if (raised === undefined || raised < gone) put(script, floorName, gone, script.nowMs + 60_000)
+}
+
+const floorName = namesUnder('onceonly').floor(undefined)
+
+/** By a script. */
+function changeByScript(script: Script, name: string, entry: string | undefined): void {
+  const gone = entry ?? textOf(script, name)!
+  if (entry === undefined || numberAt(gone, entryPlaces.forgotten) < script.nowMs + shortLifeMs)
+    raiseFloor(script, gone)
+  change(script, name, entry)
 }
 
 function change(script: Script, name: string, entry: string | undefined): void {
@@ -282,7 +376,7 @@ function claim(script: Script, asked: SimulatedCall, { isHeld }: Doors): string 
     const [leaseMs, keepMs, tombstoneMs] = numbersIn(durations, lease, keep, tombstone)
     const times = timesOf(script.nowMs + leaseMs!, keepMs!, tombstoneMs!)
     const granted = `${fitted(how, entryPlaces.how)} ${times} ${fitted(attempt, entryPlaces.attempt)} ${fence}`
-    change(script, name, `running ${granted} ${first} ${tail}`)
+    changeByScript(script, name, `running ${granted} ${first} ${tail}`)
     return `granted ${granted}`
   }
   const entry = read(script, name)
@@ -298,7 +392,7 @@ function claim(script: Script, asked: SimulatedCall, { isHeld }: Doors): string 
   if (textAt(entry, entryPlaces.token) === textAt(words, claimWords.token)) {
     if (isOpen) return entry
     const renewed = withLease(entry, script.nowMs + numberAt(durations, durationPlaces.lease))
-    change(script, name, renewed)
+    changeByScript(script, name, renewed)
     return `granted ${renewed.slice(entryPlaces.how.from - 1, entryPlaces.fence.to)}`
   }
   const isLeased = script.nowMs < numberAt(entry, entryPlaces.lease)
@@ -333,9 +427,9 @@ function write(script: Script, { name, words, durations, bytes }: SimulatedCall)
   }
   if (verb === 's') settle(script, name, entry, durations, bytes ?? '')
   else if (verb === 'e')
-    change(script, name, withLease(entry, script.nowMs + numberAt(durations, durationPlaces.lease)))
-  else if (verb === 'f' && numberAt(entry, entryPlaces.attempt) === 1) change(script, name, undefined)
-  else change(script, name, withLease(entry, script.nowMs, 'open'))
+    changeByScript(script, name, withLease(entry, script.nowMs + numberAt(durations, durationPlaces.lease)))
+  else if (verb === 'f' && numberAt(entry, entryPlaces.attempt) === 1) changeByScript(script, name, undefined)
+  else changeByScript(script, name, withLease(entry, script.nowMs, 'open'))
   return 1
 }
 
@@ -357,7 +451,7 @@ function settleAs(script: Script, { name, entry, outcome, keepMs, tombstoneMs }:
   const settled = changedTo(entry.slice(0, entryLength), 'settled', times)
   const isLarge = outcome.length > inlineBytesMax
   if (isLarge) put(script, outcomeName(name), outcome, script.nowMs + keepMs)
-  change(script, name, isLarge ? settled : `${settled}\n${outcome}`)
+  changeByScript(script, name, isLarge ? settled : `${settled}\n${outcome}`)
 }
 
 function inspect(script: Script, { name, words, durations, bytes = '' }: SimulatedCall): string {
@@ -367,7 +461,7 @@ function inspect(script: Script, { name, words, durations, bytes = '' }: Simulat
   const action = textAt(words, inspectWords.action).trimEnd()
   if (action === 'look' || !isFor(script, action, entry)) return before
   const [keepMs, tombstoneMs] = numbersIn(durations, mendingPlaces.keep, mendingPlaces.tombstone)
-  if (action === 'release') change(script, name, withLease(entry, script.nowMs, 'open'))
+  if (action === 'release') changeByScript(script, name, withLease(entry, script.nowMs, 'open'))
   else if (action === 'keep') keep(script, name, entry, keepMs!)
   else if (action === 'resolve') {
     const outcome = bytes.slice(numberAt(durations, mendingPlaces.reason))
@@ -377,7 +471,7 @@ function inspect(script: Script, { name, words, durations, bytes = '' }: Simulat
     settleAs(script, { name, entry: fenced, outcome, keepMs: keepMs!, tombstoneMs: tombstoneMs! })
   } else {
     script.state.names.delete(outcomeName(name))
-    change(script, name, undefined)
+    changeByScript(script, name, undefined)
   }
   return before
 }
@@ -394,7 +488,7 @@ function isFor(script: Script, action: string, entry: string): boolean {
 function keep(script: Script, name: string, entry: string, keepMs: number): void {
   const [lease, expires, forgotten] = numbersIn(entry, entryPlaces.lease, entryPlaces.expires, entryPlaces.forgotten)
   const kept = Math.max(expires!, script.nowMs + keepMs)
-  change(script, name, changedTo(entry, stateOf(entry), timesText(lease!, kept, kept + forgotten! - expires!)))
+  changeByScript(script, name, changedTo(entry, stateOf(entry), timesText(lease!, kept, kept + forgotten! - expires!)))
   const outcome = textOf(script, outcomeName(name))
   if (outcome !== undefined) put(script, outcomeName(name), outcome, kept)
 }
