@@ -50,6 +50,7 @@ export function bugsIn(file: string, group: Group, rows: readonly Row[]): Seeded
 export type Needs =
   | 'postgres'
   | 'redis'
+  | 'valkey'
   | 'mariadb'
   | 'dynamodb'
   | 'mongodb'

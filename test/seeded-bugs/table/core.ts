@@ -112,7 +112,7 @@ export const coreBugs: readonly SeededBug[] = [
     },
     {
       id: 'a process that stood still starts the effect although its lease is over',
-      find: '  await stillHeld(context, verdict.claim, call.settings, askedMs)\n',
+      find: '  if (mayHaveEnded(context, call.settings, askedMs)) await stillHeld(context, verdict.claim, call.settings, askedMs)\n',
       replace: '',
       caughtBy: byTest(
         inOnce,
@@ -144,28 +144,50 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: bySimulation('quiet-after-end'),
     },
   ]),
+  ...bugsIn('src/core/errors.ts', 'claim, lease, fence', [
+    {
+      id: 'a change whose reason could not be put on record is told as one that may have been made',
+      find: "executed: 'no', retryable, cause",
+      replace: "executed: 'unknown', retryable, cause",
+      caughtBy: byTest(
+        'src/core/once/on-record.test.ts',
+        'a reason that may not be on record is told as no change, and none is made',
+      ),
+    },
+  ]),
   ...bugsIn('src/core/call/claim.ts', 'claim, lease, fence', [
     {
+      id: 'a caller whose effect never began is told that it may have run, as it was not told whether it holds its key',
+      find: 'await asking.catch((cause: unknown) => Promise.reject(asNotBegun(cause, why)))',
+      replace: 'await asking',
+      caughtBy: byTest(
+        'src/core/once.test.ts',
+        'a process that stood still and is not told whether it still holds its key has run nothing: the reply was lost',
+      ),
+    },
+    {
       id: 'the token is the name of the process',
-      find: 'const request = { ...call.request, token: random.uuid() }',
-      replace: "const request = { ...call.request, token: '00000000-0000-4000-8000-000000000001' }",
+      find: 'this.#request = { ...call.request, token: context.random.uuid() }',
+      replace: "this.#request = { ...call.request, token: '00000000-0000-4000-8000-000000000001' }",
       caughtBy: bySimulation('one-execution-a-claim'),
     },
     {
       id: 'a store that does not answer runs the effect all the same',
-      find: `      if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') context.background(asking.disown(request))\n      throw error`,
-      replace: `      const claim = { key: call.key, token: request.token, attempt: 1, fence: 1 }\n      return { verdict: { is: 'granted', how: 'fresh', claim }, askedMs }`,
+      find: 'return this.start(() => this.#asking.ask(this.#context, this.#key, this.#request), nowMs)',
+      replace: `const claim = { key: this.#key, token: this.#request.token, attempt: 1, fence: 1 }
+    const granted = { is: 'granted', how: 'fresh', claim } as never
+    return this.start(() => this.#asking.ask(this.#context, this.#key, this.#request), nowMs).catch(() => granted)`,
       caughtBy: bySimulation('claim-before-effect'),
     },
     {
       id: 'a claim that nobody heard of blocks its key for a lease',
-      find: `      if (error instanceof OnceError && error.code === 'STORE_UNAVAILABLE') context.background(asking.disown(request))\n`,
+      find: `    if (error.code === 'STORE_UNAVAILABLE') this.#disown()\n`,
       replace: '',
       caughtBy: byTest(inOnce, 'a claim that landed although its reply was lost does not block the key'),
     },
     {
       id: 'a claim that lands late is kept by nobody',
-      find: `      if (verdictOf(answer).is === 'granted') context.background(asking.disown(request, answer))\n`,
+      find: `    if (verdictOf(answer).is === 'granted') this.#disown(answer)\n`,
       replace: '',
       caughtBy: byTest(inOnce, 'a claim that lands after its caller gave up is released when it does'),
     },
@@ -188,8 +210,8 @@ export const coreBugs: readonly SeededBug[] = [
     },
     {
       id: 'nobody wakes the duplicates when the effect ends',
-      find: 'wake: (call) => waiting.wake(call.group),',
-      replace: 'wake: () => {},',
+      find: '      if (waiting.isAnyWaiting()) waiting.wake(call.group)\n',
+      replace: '',
       caughtBy: byTest(inOnce, 'the end of a local effect wakes its duplicates without a poll'),
     },
     {
@@ -278,8 +300,8 @@ export const coreBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/call/attempt.ts', 'claim, lease, fence', [
     {
       id: 'a heartbeat outlives the deadline of its effect',
-      find: '        onDeadline()\n        return deadlinePassed',
-      replace: '        return deadlinePassed',
+      find: '    this.stop()\n    return deadlinePassed',
+      replace: '    return deadlinePassed',
       caughtBy: bySimulation('quiet-after-end'),
     },
     {
@@ -320,25 +342,25 @@ export const coreBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/call/heartbeat.ts', 'claim, lease, fence', [
     {
       id: 'a heartbeat that is stopped leaves its timer',
-      find: '  return () => {\n    stopped = true\n    cancel()\n',
-      replace: '  return () => {\n    stopped = true\n',
+      find: '    this.#isStopped = true\n    this.cancel()\n',
+      replace: '    this.#isStopped = true\n',
       caughtBy: byTest(inLeaks, 'calls of once leave no timer and no memory', 'time'),
     },
     {
       id: 'a heartbeat that is told that the claim is lost goes on',
-      find: `    if (fenced === 'lost') return end('lost')\n`,
+      find: `    if (fenced === 'lost') return this.#end('lost')\n`,
       replace: '',
       caughtBy: bySimulation('told-when-lost'),
     },
     {
       id: 'there is no heartbeat',
-      find: 'const periodMs = leaseMs / 3',
-      replace: 'const periodMs = leaseMs * 300',
+      find: 'return this.#holder.settings.leaseMs / 3',
+      replace: 'return this.#holder.settings.leaseMs * 300',
       caughtBy: bySimulation('calm-is-free'),
     },
     {
       id: 'a lease that ran out in silence is not noticed',
-      find: `    if (leftMs() < 1) return end('silent')\n`,
+      find: `    if (this.#leftMs < 1) return this.#end('silent')\n`,
       replace: '',
       caughtBy: bySimulation('told-when-lost'),
     },
@@ -346,40 +368,49 @@ export const coreBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/call/effect.ts', 'claim, lease, fence', [
     {
       id: 'an effect that has ended leaves the timer of its deadline',
-      find: '  const end = (how: Ended): void => {\n    cancelTimer()\n',
-      replace: '  const end = (how: Ended): void => {\n',
+      find: '    this.#hasEnded = true\n    this.cancel()\n',
+      replace: '    this.#hasEnded = true\n',
       caughtBy: byTest(inLeaks, 'calls of once leave no timer and no memory', 'time'),
     },
     {
       id: 'an effect that ignores its signal hangs its caller',
-      find: `    cancelTimer = clock.schedule(() => ended.resolve({ is: 'hung', thrown: error }), options.graceMs)\n`,
+      find: '      this.set(this.#clock, this.#holder.settings.leaseMs)\n',
       replace: '',
       caughtBy: bySimulation('everybody-answered'),
     },
     {
       id: 'every attempt hands another key to the systems behind it',
-      find: 'this.keyFor = (name) => deriveKey(claim.key, name)',
-      replace: 'this.keyFor = (name) => deriveKey({ ...claim.key, id: claim.token }, name)',
+      find: 'return (name) => deriveKey(this.key, name)',
+      replace: 'return (name) => deriveKey({ ...this.key, id: this.token }, name)',
       caughtBy: bySimulation('same-derived-key'),
     },
     {
       id: 'the signal of an effect that lost its claim does not abort',
-      find: '    controller?.abort(error)\n',
+      find: '    this.#controller?.abort(error)\n',
       replace: '',
       caughtBy: bySimulation('told-when-lost'),
     },
   ]),
   ...bugsIn('src/core/timed-call.ts', 'claim, lease, fence', [
     {
+      id: 'a change by hand that the store did not answer is said not to be made',
+      find: `['mend', 'session']`,
+      replace: `['session']`,
+      caughtBy: byTest(
+        'src/core/timed-call.test.ts',
+        'that changes something for a person or a client may have done it: mend',
+      ),
+    },
+    {
       id: 'a call of the store that was answered leaves its timer',
-      find: '    (answer) => {\n      cancel()\n',
-      replace: '    (answer) => {\n',
+      find: '  #answered(answer: T): void {\n    this.cancel()\n',
+      replace: '  #answered(answer: T): void {\n',
       caughtBy: byTest(inLeaks, 'calls of once leave no timer and no memory', 'time'),
     },
     {
       id: 'a store that never answers hangs its caller',
-      find: 'over = true',
-      replace: 'if (!over) return',
+      find: '    this.#isOver = true\n',
+      replace: '    if (!this.#isOver) return\n',
       caughtBy: bySimulation('everybody-answered'),
     },
   ]),
@@ -403,6 +434,24 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: byTest(inOutcome, 'Infinity in "0" cannot be stored as JSON'),
     },
     {
+      id: 'the first caller is given -0 and every replay 0',
+      find: 'Number.isFinite(value) ? value + 0 : notPlain',
+      replace: 'Number.isFinite(value) ? value : notPlain',
+      caughtBy: byTest(inOutcome, 'the first caller is given exactly what every replay is given'),
+    },
+    {
+      id: 'what has a JSON form of its own is stored without it',
+      find: ` || 'toJSON' in value) return notPlain`,
+      replace: `) return notPlain`,
+      caughtBy: byTest(inOutcome, 'what is stored of a value with a form of its own is that form'),
+    },
+    {
+      id: 'a member called __proto__ becomes the prototype of what the first caller is given',
+      find: ` || name === '__proto__') return notPlain`,
+      replace: `) return notPlain`,
+      caughtBy: byTest(inOutcome, 'a member called __proto__ is stored, and stays a member'),
+    },
+    {
       id: 'what a codec returns that is no bytes is stored',
       find: "if (Object.prototype.toString.call(bytes) === '[object Uint8Array]') return",
       replace: 'if (bytes !== null) return',
@@ -418,6 +467,12 @@ export const coreBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/core/settings.ts', 'claim, lease, fence', [
+    {
+      id: 'a misspelt option of a call is taken for one that changes nothing',
+      find: '!Object.hasOwn(callRules, name) || (',
+      replace: 'Object.hasOwn(callRules, name) && (',
+      caughtBy: byTest(inOnce, 'a misspelt option'),
+    },
     {
       id: 'a call with a lease of its own has the deadline of the default lease',
       find: 'const fitting = Math.max(settings.attemptMs, (options.leaseMs ?? 0) * leasesPerAttempt)',
@@ -461,7 +516,7 @@ export const coreBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/timed-call.ts', 'claim, lease, fence', [
     {
       id: 'a store without tables is a 503 with nothing in any log',
-      find: '      if (isUnfit(error)) tellUnfit(calls, key, error)\n',
+      find: '    if (isUnfit(error)) tellUnfit(this.calls, this.#key, error)\n',
       replace: '',
       caughtBy: byTest(
         inUnfit,

@@ -133,8 +133,8 @@ export const memoryBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/memory/entries.ts', 'stores', [
     {
       id: 'memory: the fence starts again with the attempt',
-      find: `  data.fence = fenceAfter(data.fence, data.now())\n  return data.fence`,
-      replace: `  return fenceAfter(0, data.now()) > 0 ? 1 : 2`,
+      find: `  data.fence = fenceAfter(data.fence, nowMs)\n  return data.fence`,
+      replace: `  return fenceAfter(0, nowMs) > 0 ? 1 : 2`,
       caughtBy: bySimulation('fence-grows'),
     },
     {
@@ -151,8 +151,8 @@ export const memoryBugs: readonly SeededBug[] = [
     },
     {
       id: 'memory: tenants share their keys',
-      find: `return { name, entry: data.entries.get(name) }`,
-      replace: `return { name, entry: [...data.entries.values()].find((each) => each.key.id === key.id) }`,
+      find: '=> data.entries.get(name)',
+      replace: '=> [...data.entries.values()].find((each) => name.endsWith(each.key.id))',
       caughtBy: bySimulation('own-answer'),
     },
     {
@@ -163,9 +163,17 @@ export const memoryBugs: readonly SeededBug[] = [
     },
     {
       id: 'memory: the stored outcome is the buffer of the caller',
-      find: `{ outcome: copyOf(outcome), retention }`,
+      find: `{ outcome: keptCopy(outcome), retention }`,
       replace: `{ outcome, retention }`,
       caughtBy: byTest(inMemory, 'bytes that callers change afterwards do not change the outcome'),
+    },
+  ]),
+  ...bugsIn('src/stores/memory/kept-bytes.ts', 'stores', [
+    {
+      id: 'memory: an outcome is written over the one before it',
+      find: '  used += bytes.length\n',
+      replace: '',
+      caughtBy: bySimulation('same-answer'),
     },
   ]),
 ]

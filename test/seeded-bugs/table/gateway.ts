@@ -400,16 +400,16 @@ export const messagesViewBugs: readonly SeededBug[] = [
   ...bugsIn('src/gateway/admin/asking.ts', 'dashboard', [
     {
       id: 'a store without tables for messages is reported as broken',
-      find: 'ask(() => (async () => question())().catch(orNothing))',
-      replace: 'ask(async () => question()).catch(orNothing)',
+      find: "callStore(calls, 'inspect', undefined, () => (async () => question())().catch(orNothing))",
+      replace: "callStore(calls, 'inspect', undefined, async () => question()).catch(orNothing)",
       caughtBy: byTest(inMessages, 'the view says so, and nothing is logged'),
     },
   ]),
   ...bugsIn('src/core/once/on-record.ts', 'dashboard', [
     {
       id: 'a message is redriven before that is on record',
-      find: `  await store.mend(key, 'forget', \`\${what}: \${reason}\`)\n  if (!(await change())) return false\n`,
-      replace: `  if (!(await change())) return false\n  await store.mend(key, 'forget', \`\${what}: \${reason}\`)\n`,
+      find: `  await note(store, key, \`\${what}: \${reason}\`).catch((cause: unknown) => Promise.reject(asNotBegun(cause, why)))\n  if (!(await change())) return false\n`,
+      replace: `  if (!(await change())) return false\n  await note(store, key, \`\${what}: \${reason}\`)\n`,
       caughtBy: byTest(inMessages, 'a redrive that cannot be put on record does not take place'),
     },
   ]),

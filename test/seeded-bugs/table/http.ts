@@ -57,15 +57,27 @@ export const httpBugs: readonly SeededBug[] = [
     },
     {
       id: 'fingerprint without the body',
-      find: '    bodyText,\n',
-      replace: '',
+      find: 'let text = `${frame},"${bodyText}"`',
+      replace: 'let text = `${frame},""`',
       caughtBy: byTest(inRequest, parts),
     },
     {
       id: 'the parts of a request run into each other',
-      find: 'return JSON.stringify(parts)',
-      replace: `return parts.join('')`,
+      find: 'const text = JSON.stringify(parts).slice(0, -1)',
+      replace: `const text = parts.join('')`,
       caughtBy: byTest(inKeyFuzz, 'no two requests meet, whatever character moves from one part to the next'),
+    },
+    {
+      id: 'a request passes for the one before it, with another method',
+      find: '    last.method === method &&\n',
+      replace: '',
+      caughtBy: byTest(inRequest, 'a request is told from the one before it by every part, on one service'),
+    },
+    {
+      id: 'the query of a request is read by the rules of another service',
+      find: ' &&\n    last.settings === settings',
+      replace: '',
+      caughtBy: byTest(inRequest, 'another service that shares the process reads the query by its own rules'),
     },
     {
       id: 'the boundary of a form makes another request of its retry',
@@ -97,10 +109,27 @@ export const httpBugs: readonly SeededBug[] = [
   ...bugsIn('src/http/exchange/stored-response.ts', 'http', [
     {
       id: 'an answer is kept as JSON and not as its octets',
-      find: '  const { status, message, body } = answer\n',
-      replace:
-        '  const { status, message } = answer\n  const body = Buffer.from(JSON.stringify(JSON.parse(Buffer.from(answer.body).toString() || "0")))\n',
+      find: '  const { body } = answer\n',
+      replace: '  const body = Buffer.from(JSON.stringify(JSON.parse(Buffer.from(answer.body).toString() || "0")))\n',
       caughtBy: byTest(inStored, 'what is stored is read back as it was'),
+    },
+    {
+      id: 'an answer is stored with the status of the one before it',
+      find: 'one.status !== other.status || ',
+      replace: '',
+      caughtBy: byTest(inStored, 'an answer takes nothing from the one before it, however alike the two are'),
+    },
+    {
+      id: 'an answer is stored with the headers that another service keeps',
+      find: 'lastWritten?.options === options && ',
+      replace: 'lastWritten && ',
+      caughtBy: byTest(inStored, 'an answer takes nothing from the one before it, however alike the two are'),
+    },
+    {
+      id: 'an answer is replayed with the head of the one before it',
+      find: 'lastRead.bytes.compare(bytes, headStart, bodyStart) === 0',
+      replace: 'lastRead.bytes.length === bodyStart - headStart',
+      caughtBy: byTest(inStored, 'an answer takes nothing from the one before it, however alike the two are'),
     },
     {
       id: 'Set-Cookie is replayed to whoever asks',
@@ -339,7 +368,7 @@ export const httpBugs: readonly SeededBug[] = [
   ...bugsIn('src/http/on-node/connection.ts', 'http', [
     {
       id: 'a connection keeps every request that came over it',
-      find: '      line.watches.splice(line.watches.indexOf(watch), 1)\n',
+      find: '    watches.splice(watches.indexOf(this), 1)\n',
       replace: '',
       caughtBy: byTest('test/leaks.test.ts', 'a connection that is kept alive keeps nothing of its requests', 'time'),
     },
@@ -356,8 +385,8 @@ export const httpBugs: readonly SeededBug[] = [
     },
     {
       id: 'an answer leaves before its transaction is committed',
-      find: '    return await held.produced\n',
-      replace: '    const produced = await held.produced\n    held.forward([])\n    return produced\n',
+      find: '    return held.produced\n',
+      replace: '    return held.produced.then((produced) => (held.forward([]), produced))\n',
       caughtBy: byTest('test/seeded-bugs/http.test.ts', 'an answer whose commit fails reaches no client'),
     },
     {

@@ -125,6 +125,14 @@ export const inboxBugs: readonly SeededBug[] = [
       caughtBy: caught(acknowledged),
     },
     {
+      id: 'inbox: of two messages of a batch with one id, the second is parked though it is the marked one',
+      find: 'else results[position] = (await byDelivery(delivering, [read], run))[0]',
+      replace: "else results[position] = await ground.park(read, 'MISMATCH', otherBody)",
+      caughtBy: caught(
+        'of two messages of a batch with one id, the one that is marked is the duplicate, wherever it stands',
+      ),
+    },
+    {
       id: 'inbox: a failed message is acknowledged',
       find: `(is === 'failed' || is === 'busy' ? [] : [position])`,
       replace: `(is === 'busy' ? [] : [position])`,
@@ -132,8 +140,8 @@ export const inboxBugs: readonly SeededBug[] = [
     },
     {
       id: 'inbox: at-most-once runs before it acknowledges',
-      find: '    await acknowledge(positions)\n    await run(tx, fresh)',
-      replace: '    await run(tx, fresh)\n    await acknowledge(positions)',
+      find: '    if (isFirst) await acknowledge(positions)\n    await run(tx, fresh)',
+      replace: '    await run(tx, fresh)\n    if (isFirst) await acknowledge(positions)',
       caughtBy: caught(deliveries),
     },
     {
@@ -309,8 +317,8 @@ export const inboxBugs: readonly SeededBug[] = [
     },
     {
       id: 'inbox: at-most-once does not wait for the acknowledgement',
-      find: '    await acknowledge(positions)\n    await run(tx, fresh)\n',
-      replace: '    void acknowledge(positions).catch(() => {})\n    await run(tx, fresh)\n',
+      find: '    if (isFirst) await acknowledge(positions)\n    await run(tx, fresh)\n',
+      replace: '    if (isFirst) void acknowledge(positions).catch(() => {})\n    await run(tx, fresh)\n',
       caughtBy: byMessages('acknowledged-first', 'ways'),
     },
     {

@@ -301,6 +301,15 @@ export const operationBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/core/operations/conduct.ts', 'operations', [
     {
+      id: 'data of a failure that JSON empties is stored empty',
+      find: 'JSON.parse(storableJson(data))',
+      replace: 'JSON.parse(JSON.stringify(data))',
+      caughtBy: byTest(
+        inUndo,
+        'data of a final failure that JSON cannot hold is left out, not emptied, and the undos run all the same (a Map)',
+      ),
+    },
+    {
       id: 'an attempt that lost its claim is told as parked',
       find: `  if ('thrown' in ended && isLost(ended.thrown)) return ended\n`,
       replace: '',

@@ -1,12 +1,16 @@
 // Bugs in the stores on a server: what only its language, its clock or its transactions can get wrong.
 
-import { bugsIn, byTest } from '../bug.ts'
+import { bugsIn, byRedis, byTest } from '../bug.ts'
 import type { SeededBug } from '../bug.ts'
 
 const inPostgres = 'src/stores/postgres/contract.test.ts'
 const inPeriods = 'src/stores/postgres/periods.test.ts'
 const inServer = 'src/stores/postgres/server.test.ts'
 const twoLives = 'of two lives of a token that write at once, the old one is lost and the new one is served'
+const settledTogether =
+  'settles of one batch write each its own outcome, of one that is lost nothing, and the others are done'
+const inItsPeriod =
+  'what is kept for longer than the ring reaches is swept row by row, and what is due is emptied at once'
 const lateStep = 'a step of a holder whose claim came again after its operation was forgotten does not begin'
 const swept =
   'after a sweep nothing of the input, the steps and the result of an expired operation is left in the tables'
@@ -23,6 +27,16 @@ export const postgresBugs: readonly SeededBug[] = [
       caughtBy: byTest(
         'test/seeded-bugs/postgres.test.ts',
         'a sweep takes outcome and input of a tombstone out of the table',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: a release by hand does not lock the row that it judges',
+      find: 'where e.scope = mended_scope and e.id = mended_id for update skip locked;',
+      replace: 'where e.scope = mended_scope and e.id = mended_id;',
+      caughtBy: byTest(
+        inServer,
+        'a settle that comes between the look of a release by hand and its lock is not undone',
         'postgres',
       ),
     },
@@ -91,6 +105,16 @@ export const postgresBugs: readonly SeededBug[] = [
       caughtBy: byTest(inServer, 'a release beside a heartbeat of the same claim is carried out', 'postgres'),
     },
     {
+      id: 'postgres: a write that comes again does not lock its row, and its record is left to the next life',
+      find: `and e.state = entry.state for update skip locked;`,
+      replace: `and e.state = entry.state;`,
+      caughtBy: byTest(
+        inServer,
+        'a record that comes again is not left to the life after the one that was forgotten meanwhile',
+        'postgres',
+      ),
+    },
+    {
       id: 'postgres: an effect that ended its transaction itself is told success',
       find: `  if \${ownKey} is distinct from \${lockNumber(names, 'a_scope', 'an_id')}::text then
     raise exception using errcode = '\${endedState}', message = 'onceonly: the transaction had ended';
@@ -129,6 +153,96 @@ export const postgresBugs: readonly SeededBug[] = [
       caughtBy: byTest(
         inPeriods,
         'of claims of one key with retentions of different tables, one is granted, in one batch or two sessions',
+        'postgres',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres/straight.sql.ts', 'stores', [
+    {
+      id: 'postgres: what is settled together is settled without token and fence',
+      find: `h.token = c.token and h.fence = c.fence and h.state = 'r'`,
+      replace: `h.state = 'r'`,
+      caughtBy: byTest(inServer, settledTogether, 'postgres'),
+    },
+    {
+      id: 'postgres: token without fence in what is settled together',
+      find: `h.token = c.token and h.fence = c.fence and h.state = 'r'`,
+      replace: `h.token = c.token and h.state = 'r'`,
+      caughtBy: byTest(inServer, settledTogether, 'postgres'),
+    },
+    {
+      id: 'postgres: of settles in one batch all are told done, whoever was written',
+      find: `if written <> cardinality(settled_ids) then`,
+      replace: `if written > cardinality(settled_ids) then`,
+      caughtBy: byTest(inServer, settledTogether, 'postgres'),
+    },
+    {
+      id: 'postgres: a lone settle goes by the token, whatever the fence',
+      find: `h.token = a_token and h.fence = a_fence and h.state = 'r'`,
+      replace: `h.token = a_token and h.state = 'r'`,
+      caughtBy: byTest(
+        inPostgres,
+        'a claim that comes again after its entry is over does not revive the old holder',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: a lone claim inserts without the lock of its key, and waits for a transaction that has it',
+      find: `elsif \${isReadCommitted} and pg_try_advisory_xact_lock(\${lockNumber(names, 'a_scope', 'an_id')}) then`,
+      replace: `elsif \${isReadCommitted} then`,
+      caughtBy: byTest(
+        inPostgres,
+        'a key claimed in an open transaction is granted to nobody else, and nobody hangs',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: a lone claim of a table in periods goes to the table beside them',
+      find: `    where not exists (select from \${qualified(names, '_periods')});`,
+      replace: `    where true;`,
+      caughtBy: byTest(inPeriods, inItsPeriod, 'postgres'),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres/straight.ts', 'stores', [
+    {
+      id: 'postgres: of a key that is twice in a batch both claims insert',
+      find: `if (ids.has(key.id)) terms[index] = -terms[index]!`,
+      replace: `if (ids.has(key.id)) terms[index] = +terms[index]!`,
+      caughtBy: byTest(
+        inServer,
+        'a batch may have a key twice, in one scope or two, and one claim of each key is granted',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: that a session lost its prepared statements is found out at COMMIT, after the effect',
+      find: `, expect: record(names, Array<null>(recordValuesCount).fill(null)) }`,
+      replace: ` }`,
+      caughtBy: byTest(
+        inServer,
+        'a session that lost a prepared statement says so before the effect, which runs once',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: claims of one batch share the lease of the first',
+      find: `(term.leaseMs === request.leaseMs &&`,
+      replace: `(term.leaseMs > 0 &&`,
+      caughtBy: byTest(
+        inServer,
+        'terms of one batch are kept apart: each entry has its own lease, retention, version and input',
+        'postgres',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres/batches.ts', 'stores', [
+    {
+      id: 'postgres: a pooler that forgets prepared statements makes the store unavailable',
+      find: `if (!isUnprepared(error)) throw error`,
+      replace: `throw error`,
+      caughtBy: byTest(
+        inServer,
+        'a session that lost its prepared statements is asked without names from there on',
         'postgres',
       ),
     },
@@ -173,6 +287,18 @@ export const postgresBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/stores/postgres/inspection.ts', 'stores', [
+    {
+      id: 'postgres: a change by hand without a reply is told as one that was not done',
+      find: "await alone(statement, what, 'unknown')",
+      replace: 'await alone(statement, what)',
+      caughtBy: byTest(
+        inPostgres,
+        'postgres: of a write whose reply was lost it is not said that it was not done',
+        'postgres',
+      ),
+    },
+  ]),
   ...bugsIn('src/stores/postgres/operations.ts', 'stores', [
     {
       id: 'postgres: a step begins by the token, whatever the fence',
@@ -199,6 +325,12 @@ export const postgresBugs: readonly SeededBug[] = [
       find: `if (table.length + suffix.length <= nameBytesMax) return`,
       replace: `if (table.length <= nameBytesMax) return`,
       caughtBy: byTest(inServer, 'two versions of a table with the longest name share no function', 'postgres'),
+    },
+    {
+      id: 'postgres: a small batch is planned anew with every call',
+      find: ' set plan_cache_mode = force_generic_plan`',
+      replace: '`',
+      caughtBy: byTest(inServer, 'a small batch is planned once, and not anew with every call', 'postgres'),
     },
     {
       id: 'postgres: now() for clock_timestamp()',
@@ -231,6 +363,16 @@ export const postgresBugs: readonly SeededBug[] = [
       ),
     },
     {
+      id: 'postgres: a batch whose key others committed in between is an error',
+      find: `isPassing(error) || sqlStateOf(error) === '23505'`,
+      replace: `isPassing(error)`,
+      caughtBy: byTest(
+        inServer,
+        'a key that others commit between the look of a batch and its lock is not granted again',
+        'postgres',
+      ),
+    },
+    {
       id: 'postgres: a server that shuts down at COMMIT is taken at its word that nothing was committed',
       find: `/^(40|23|25|22|42|54|55|P0|OO)/`,
       replace: `/^(40|23|25|22|42|54|55|57|P0|OO)/`,
@@ -245,6 +387,16 @@ export const postgresBugs: readonly SeededBug[] = [
       caughtBy: byTest(
         inPostgres,
         'a connection cut after COMMIT is OUTCOME_UNKNOWN, and the retry is told the outcome: one effect in the end',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: a transaction whose session lost its prepared statements is not rolled back before it begins anew',
+      find: `    protocol.keepsPrepared = false\n    await connection.run(['ROLLBACK'])`,
+      replace: `    protocol.keepsPrepared = false`,
+      caughtBy: byTest(
+        inServer,
+        'a session that lost a prepared statement says so before the effect, which runs once',
         'postgres',
       ),
     },
@@ -359,8 +511,28 @@ export const redisBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/stores/redis/batches.ts', 'stores', [
     {
+      id: 'redis: a write that was not sent is told as one that may have been done',
+      find: 'reply instanceof NotSent || asks',
+      replace: 'asks',
+      caughtBy: byTest(
+        'src/stores/redis/batches.test.ts',
+        'node-redis: of a write that was not sent it is said that it was not done',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: a settle without a reply is told as one that was not done',
+      find: `new Set(['claim', 'show'])`,
+      replace: `new Set(['claim', 'show', 'settle'])`,
+      caughtBy: byTest(
+        'src/stores/redis/contract.test.ts',
+        'node-redis: of a write whose reply was lost it is not said that it was not done',
+        'redis',
+      ),
+    },
+    {
       id: 'redis: a heartbeat waits behind calls without a reply',
-      find: 'extend: phase(writeScript, fencedOf, heartbeatDispatchesMax),',
+      find: 'extend: phase(byScript, heartbeatDispatchesMax),',
       replace: 'extend: write,',
       caughtBy: byTest(
         'src/stores/redis/batches.test.ts',
@@ -375,6 +547,177 @@ export const redisBugs: readonly SeededBug[] = [
       caughtBy: byTest(
         'src/stores/redis/batches.test.ts',
         'what has waited behind a hanging server for as long as its caller waits is not sent',
+        'redis',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis/native.ts', 'stores', [
+    {
+      id: 'redis: a native settle that is under way while its entry expires',
+      find: 'if (nowMs + underWayMsMax >= written.expiresAtMs) return undefined',
+      replace: 'if (nowMs >= written.expiresAtMs) return undefined',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a settle whose entry may expire while it is under way is left to the script, which looks at the time',
+        'valkey',
+      ),
+    },
+    {
+      id: 'redis: a native settle writes whatever is there',
+      find: `return { call, command: ['SET', name, entry, 'IFEQ', running + written.times + written.rest, 'PXAT', forgotten] }`,
+      replace: `return { call, command: ['SET', name, entry, 'PXAT', forgotten] }`,
+      caughtBy: byRedis('linearizable'),
+    },
+    {
+      id: 'redis: a native grant is told whatever its check has found',
+      find: 'granted.filter((each) => !check.isClean || isBelow(each, check.floor))',
+      replace: 'granted.filter((each) => check.isClean && isBelow(each, check.floor))',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a grant whose check finds a quarantine is taken back, and nothing is left of it',
+        'valkey',
+      ),
+    },
+    {
+      id: 'redis: a native claim that was stamped before a life that is gone keeps its fence',
+      find: 'granted.filter((each) => !check.isClean || isBelow(each, check.floor))',
+      replace: 'granted.filter(() => !check.isClean)',
+      caughtBy: byRedis('fence-grows'),
+    },
+    {
+      id: 'redis: a grant that its check does not bear out stays',
+      find: 'const errors = unfit && unfit.length > 0 ? await takeBack(ground, unfit) : undefined',
+      replace: 'const errors = unfit && unfit.length > 0 ? await takeBack(ground, []) : undefined',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a grant whose check finds a quarantine is taken back, and nothing is left of it',
+        'valkey',
+      ),
+    },
+    {
+      id: 'redis: a grant that could not be taken back is asked for again, and told',
+      find: 'return reply instanceof Error ? [[each, reply]] : []',
+      replace: 'return reply instanceof Error ? [] : []',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a grant whose check finds a quarantine, and that cannot be taken back, is not told',
+        'valkey',
+      ),
+    },
+    {
+      id: 'redis: what a check has counted is known only if something was granted',
+      find: 'const check = read(raw) ?? (granted.length > 0 ?',
+      replace: 'const check = (granted.length > 0 ? read(raw) : undefined) ?? (granted.length > 0 ?',
+      caughtBy: byTest('test/simulation/found.test.ts', 'redis: what was found with seed 1544340324 is found no more'),
+    },
+    {
+      id: 'redis: a native claim decides about a lease that has ended',
+      find: 'if (digits(nowMs) >= reply.toString(',
+      replace: 'if (digits(0) >= reply.toString(',
+      caughtBy: byTest(
+        'test/simulation/world/redis.test.ts',
+        'a key whose lease is over is taken over: next attempt, new token, greater fence',
+      ),
+    },
+    {
+      id: 'redis: native commands on a connection that no script has looked at',
+      find: 'if (connection === undefined || connection !== trusted.is) return undefined',
+      replace: 'if (connection === undefined) return undefined',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'what the server has lost is found, although the first count on a new connection had no reply',
+        'valkey',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres/straight.ts', 'stores', [
+    {
+      id: 'postgres: claims of one batch that differ in their tombstone alone get the same',
+      find: ' || term.retention.tombstoneMs !== tombstoneMs) continue',
+      replace: ') continue',
+      caughtBy: byTest(
+        'src/stores/postgres/server.test.ts',
+        'claims of one batch keep each its own times, also those that differ in one of them alone',
+        'postgres',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/postgres/fitness.ts', 'stores', [
+    {
+      id: 'postgres: steps that a crash empties are not looked at',
+      find: 'or c.oid in (select to_regclass(other)',
+      replace: 'or false and c.oid in (select to_regclass(other)',
+      caughtBy: byTest(
+        'src/stores/postgres/judgements.test.ts',
+        'tables that a crash empties are named one by one, of periods and of steps, too',
+        'postgres',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis/entries.ts', 'stores', [
+    {
+      id: 'redis: a settle names the entry of before a heartbeat, in vain',
+      find: 'if (held instanceof HeldClaim) HeldClaim.extend(held)',
+      replace: '',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'after a heartbeat the script settles, and nothing is asked natively in vain',
+        'valkey',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis/native/check.ts', 'stores', [
+    {
+      id: 'redis: what a check has counted is not known if the server refused another of its commands',
+      find: 'if (raw[0] instanceof Error || !watch.count(turn.known, Number(raw[0]))) return unclean',
+      replace:
+        'if (raw.some((each) => each instanceof Error) || !watch.count(turn.known, Number(raw[0]))) return unclean',
+      caughtBy: byTest(
+        'src/stores/redis/native/check.test.ts',
+        'a mark is known also when the server refused another command of the check',
+      ),
+    },
+    {
+      id: 'redis: native claims do not look at the register',
+      find: 'if (register !== undefined && !isOpen(register, turn.known.lineage)) return unclean',
+      replace: '',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a grant whose check finds a quarantine is taken back, and nothing is left of it',
+        'valkey',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis/data-loss/memory.ts', 'stores', [
+    {
+      id: 'redis: a native write counts in a mark that went back, and hides it',
+      find: 'adopt(lineage, isMissing ? missing : Math.max(acknowledged, mark))',
+      replace: 'adopt(lineage, Math.max(acknowledged, mark))',
+      caughtBy: byTest(
+        'src/stores/redis/data-loss/memory.test.ts',
+        'a mark that went back under native writes stays too low for every script, however often they count in it',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis/time.ts', 'stores', [
+    {
+      id: 'redis: a process that was suspended stamps its claims with the time of before',
+      find: 'latestMs: serverMs + Math.max(now.elapsedMs - sent.elapsedMs, now.wallMs - sent.wallMs),',
+      replace: 'latestMs: serverMs + now.elapsedMs - sent.elapsedMs,',
+      caughtBy: byTest(
+        'src/stores/redis/time.test.ts',
+        'a machine that was suspended does not know the time, and says so',
+      ),
+    },
+  ]),
+  ...bugsIn('src/clients/redis.ts', 'stores', [
+    {
+      id: 'redis: a client without a connection keeps the commands of an outage',
+      find: 'client.isReady === true ? asBytesAtOnce : asBytes',
+      replace: 'asBytesAtOnce',
+      caughtBy: byTest(
+        'src/stores/redis/batches.test.ts',
+        "a call to a client without a connection ends with the client's own time-out",
         'redis',
       ),
     },
@@ -437,6 +780,16 @@ export const mysqlBugs: readonly SeededBug[] = [
       find: 'e.outcome = null, e.input = null, e.sweep_at_ms',
       replace: 'e.outcome = null, e.sweep_at_ms',
       caughtBy: byTest(inMysql, swept, 'mariadb'),
+    },
+    {
+      id: 'mysql: a write that comes again does not lock its row, and its record is left to the next life',
+      find: `if is_held and (e_state = 'r' or is_again) and not is_locked then`,
+      replace: `if is_held and e_state = 'r' and not is_locked then`,
+      caughtBy: byTest(
+        inMysqlOperations,
+        'a record that comes again is not left to the life after the one that was forgotten meanwhile',
+        'mariadb',
+      ),
     },
     {
       id: 'mysql: commit without a fence',
@@ -589,6 +942,36 @@ export const mysqlBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/stores/mysql/batches.ts', 'stores', [
     {
+      id: 'mysql: what a batch has settled is looked up after its commit',
+      find: '    own: `${lookups(table, calls, settleColumns.slice(0, 4)',
+      replace: "    own: 'do 0',\n    lookups: `${lookups(table, calls, settleColumns.slice(0, 4)",
+      caughtBy: byTest(
+        inMysqlServer,
+        'a batch of settles answers by what it has written, whatever others do to its keys as soon as it is committed',
+        'mariadb',
+      ),
+    },
+    {
+      id: 'mysql: whom a batch has granted a key is looked up after its commit',
+      find: 'and e.token = a.token and e.fence = @onceonly_fence`,',
+      replace: 'and false`,',
+      caughtBy: byTest(
+        inMysqlServer,
+        'a batch of claims tells whom it has granted a key, whatever others do to it as soon as it is committed',
+        'mariadb',
+      ),
+    },
+    {
+      id: 'mysql: a claim that was left out of a batch has the grant of the first, by its token',
+      find: "where a.number in (${numbers.join(',')}) and e.token",
+      replace: 'where e.token',
+      caughtBy: byTest(
+        inMysqlServer,
+        'of two claims of one token in a batch, for different requests, one is a mismatch',
+        'mariadb',
+      ),
+    },
+    {
       id: 'mysql: a settle that is repeated in a batch looks at the token and not at the fence',
       find: "if(e.token = a.token and e.fence = a.fence and e.state = 's'",
       replace: "if(e.token = a.token and e.state = 's'",
@@ -726,7 +1109,7 @@ export const dynamodbBugs: readonly SeededBug[] = [
       ),
     },
   ]),
-  ...bugsIn('src/stores/refusals.ts', 'stores', [
+  ...bugsIn('src/stores/failures.ts', 'stores', [
     {
       id: 'a certificate that is not trusted is told as passing',
       find: '/certificate|does',

@@ -32,6 +32,8 @@ const twice = 'of many deliveries of one request at once, through two processes,
 const stalled = 'an attempt without a heartbeat is taken over and stores nothing, and a transaction needs no heartbeat'
 const seen = 'a person sees the floor, the window, the lease and the numbers above the floor, with what became of them'
 const listed = 'a person lists the sessions of all services page by page, without a gap, and by how a client begins'
+const unavailable = 'a store that breaks off or does not answer is unavailable within its time limit, whatever is asked'
+const lostReply = 'of a change whose reply was lost it is not said that it was not made'
 const closedByHand = 'a person closes a session whose epoch is not known, and the reason is on record'
 
 export const sessionBugs: readonly SeededBug[] = [
@@ -53,6 +55,14 @@ export const sessionBugs: readonly SeededBug[] = [
       find: ' and substr(client, 1, ${integer(length)}) = ${bound(begins)}`',
       replace: ' and ${integer(length)} > 0`',
       caughtBy: caught(listed),
+    },
+  ]),
+  ...bugsIn('src/sessions/sessions/timed-ground.ts', 'sessions', [
+    {
+      id: 'sessions: a registration has no time limit, and fails as its driver does',
+      find: 'register: (client) => change(() => ground.register(client))',
+      replace: 'register: (client) => ground.register(client)',
+      caughtBy: byTest('test/sessions/sessions.test.ts', unavailable, 'postgres'),
     },
   ]),
   ...bugsIn('src/sessions/sessions/by-hand.ts', 'sessions', [
@@ -249,6 +259,20 @@ export const sessionBugs: readonly SeededBug[] = [
       caughtBy: caught(letGo),
     },
   ]),
+  ...bugsIn('src/sessions/sessions/redis.ts', 'sessions', [
+    {
+      id: 'sessions on redis: a renewal or a closing without a reply is said not to be made',
+      find: "executed = 'unknown', ...call",
+      replace: "executed = 'no', ...call",
+      caughtBy: onRedis(lostReply),
+    },
+    {
+      id: 'sessions on redis: a registration without a reply is said not to be made',
+      find: "executed: 'unknown',",
+      replace: "executed: 'no',",
+      caughtBy: onRedis(lostReply),
+    },
+  ]),
   ...bugsIn('src/sessions/sessions/redis/decisions.lua.ts', 'sessions', [
     {
       id: 'sessions on Redis: a number that runs is given to a second attempt',
@@ -357,7 +381,7 @@ export const sessionBugs: readonly SeededBug[] = [
   ...bugsIn('src/http/exchange/sessions.ts', 'sessions', [
     {
       id: 'sessions over HTTP: beside a key the number is ignored',
-      find: "  if (keyLines.length > 0) return { problem: 'sessionAndKey', details: {} }\n",
+      find: "  if (asked.keyLines.length > 0) return { problem: 'sessionAndKey', details: {} }\n",
       replace: '',
       caughtBy: overHttp(
         'a request with a key and a session is refused, and so is one whose headers are not all there',
@@ -365,8 +389,8 @@ export const sessionBugs: readonly SeededBug[] = [
     },
     {
       id: 'sessions over HTTP: what is not offered is ignored',
-      find: 'return header(numberedBy[0]) !== undefined || header(numberedBy[1]) !== undefined',
-      replace: 'return header(numberedBy[0]) !== undefined && header(numberedBy[1]) !== undefined',
+      find: 'return asked.header(numberedBy[0]) !== undefined || asked.header(numberedBy[1]) !== undefined',
+      replace: 'return asked.header(numberedBy[0]) !== undefined && asked.header(numberedBy[1]) !== undefined',
       caughtBy: overHttp('without sessions a numbered request is refused by name, and a key protects as ever'),
     },
     {
