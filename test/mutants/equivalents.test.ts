@@ -22,8 +22,10 @@ test.each(equivalents)('$file: $from -> $to', ({ file, line, from, to, why }) =>
 
 test('each row is a mutant that the last audit of its file met, so that the list holds nothing for later', () => {
   const audits = readAudits()
-  const idle = equivalents.filter(
-    (row) => audits[row.file] && !audits[row.file]!.alive.some((each) => isKnown(row, row.file, each)),
-  )
+  const idle = equivalents.filter((row) => {
+    const audit = audits[row.file]
+    // A sample may have passed it over.
+    return audit && !audit.sample && !audit.alive.some((each) => isKnown(row, row.file, each))
+  })
   expect(idle.map(({ file, from, to }) => `${file}: ${from} -> ${to}`)).toEqual([])
 })

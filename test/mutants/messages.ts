@@ -4,7 +4,7 @@
 interface Node {
   readonly type: string
   readonly key?: { readonly name?: string }
-  readonly callee?: { readonly name?: string }
+  readonly callee?: { readonly name?: string; readonly object?: { readonly name?: string } }
 }
 
 interface NodePath {
@@ -19,7 +19,9 @@ const speakers = /^(invalidArgument|Error|TypeError|describe\w*|assert)$/
 /** Whether this node makes a message of what stands in it. */
 function speaks({ type, key, callee }: Node): boolean {
   if (type === 'ObjectProperty') return prose.test(key?.name ?? '')
-  return (type === 'NewExpression' || type === 'CallExpression') && speakers.test(callee?.name ?? '')
+  return (
+    (type === 'NewExpression' || type === 'CallExpression') && speakers.test(callee?.name ?? callee?.object?.name ?? '')
+  )
 }
 
 /** Up through what only puts a text together: a sum, a template, a choice. */

@@ -5,6 +5,7 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { equivalents } from './equivalents.ts'
 import type { Equivalent } from './equivalents.ts'
+import type { Sample } from './sample.ts'
 
 const page = join(import.meta.dirname, 'score.json')
 
@@ -21,6 +22,8 @@ interface Position {
 interface Mutant {
   readonly mutatorName: string
   readonly replacement: string
+  /** What the test that noticed it said. */
+  readonly statusReason?: string
   readonly status: 'Killed' | 'Timeout' | 'Survived' | 'NoCoverage' | 'Ignored' | 'CompileError' | 'RuntimeError'
   readonly location: { readonly start: Position; readonly end: Position }
 }
@@ -33,8 +36,14 @@ export interface Survivor {
 
 /** What became of the mutants of one file, as it is written down. */
 interface AuditedFile {
+  /** Which of the mutants were tried. Without one, all. */
+  readonly sample?: Sample
+  /** Those that could be tried. */
+  readonly mutants: number
   /** Includes those that were stopped because they ran too long. */
   readonly killed: number
+  /** How many those were. Audits before November 2026 did not say. */
+  readonly timedOut?: number
   /** Those that no test noticed, equivalents among them. */
   readonly alive: readonly Survivor[]
   /** Texts of messages, and what is made once when the file is loaded. */
@@ -43,7 +52,10 @@ interface AuditedFile {
 
 /** The same with the equivalents of today's list told apart. */
 export interface FileScore {
+  readonly sample: Sample | undefined
+  readonly mutants: number
   readonly killed: number
+  readonly timedOut: number | undefined
   readonly equivalent: number
   readonly survived: readonly Survivor[]
 }
@@ -56,20 +68,23 @@ export function readAudits(): Readonly<Record<string, AuditedFile>> {
 
 export function readScore(): Score {
   return Object.fromEntries(
-    Object.entries(readAudits()).map(([file, { killed, alive }]) => {
+    Object.entries(readAudits()).map(([file, { sample, mutants, killed, timedOut, alive }]) => {
       const survived = alive.filter((each) => !equivalents.some((known) => isKnown(known, file, each)))
-      return [file, { killed, survived, equivalent: alive.length - survived.length }]
+      return [file, { sample, mutants, killed, timedOut, survived, equivalent: alive.length - survived.length }]
     }),
   )
 }
 
-export function writeScore(report: Report): Score {
+export function writeScore(report: Report, sample: Sample | undefined): Score {
   const audits: Record<string, AuditedFile> = { ...readAudits() }
   for (const [file, { source, mutants }] of Object.entries(report.files)) {
     const count = (...statuses: Mutant['status'][]): number =>
       mutants.filter(({ status }) => statuses.includes(status)).length
     audits[file] = {
+      ...(sample && { sample }),
+      mutants: mutants.length - count('Ignored'),
       killed: count('Killed', 'Timeout', 'RuntimeError'),
+      timedOut: mutants.filter(ranTooLong).length,
       alive: mutants
         .filter(({ status }) => status === 'Survived' || status === 'NoCoverage')
         .map((mutant) => survivorOf(source, mutant)),
@@ -79,6 +94,11 @@ export function writeScore(report: Report): Score {
   const sorted = Object.fromEntries(Object.entries(audits).sort(([a], [b]) => (a < b ? -1 : 1)))
   writeFileSync(page, `${JSON.stringify(sorted, null, 2)}\n`)
   return readScore()
+}
+
+/** A mutant, or a test of it that waited for what never came. */
+function ranTooLong({ status, statusReason = '' }: Mutant): boolean {
+  return status === 'Timeout' || (status === 'Killed' && /\b(?:Test|Hook) timed out in \d+ ?ms/.test(statusReason))
 }
 
 function survivorOf(source: string, { location: { start, end }, replacement }: Mutant): Survivor {

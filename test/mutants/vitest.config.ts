@@ -1,21 +1,17 @@
-// The tests that the mutation tester runs: those that need no server and no process, on memory, SQLite and a manual clock, and a few
-// simulated schedules.
+// What the mutation tester runs: the tests that run.ts has chosen (tests.ts), in one process.
 
 import { defineConfig } from 'vitest/config'
+import { testsVariable, usualTests } from './tests.ts'
 
-const usual = [
-  'src/core/**/*.test.ts',
-  'src/http/**/*.test.ts',
-  'src/stores/memory/*.test.ts',
-  'test/http/adapters.test.ts',
-  'test/codecs.test.ts',
-  'test/mutants/schedules.ts',
-]
+const chosen = process.env[testsVariable]
 
 export default defineConfig({
   test: {
-    include: process.env['ONCEONLY_MUTANT_TESTS']?.split(',') ?? usual,
+    include: chosen === undefined ? usualTests : (JSON.parse(chosen) as string[]),
+    setupFiles: ['test/mutants/load.ts'],
     isolate: false,
-    testTimeout: 15_000,
+    // A mutant that hangs costs as much. Far above what a test takes on a busy machine, since a time-out counts as killed.
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
   },
 })

@@ -1,0 +1,3 @@
+import { conformanceOf } from '../conformance.ts'
+
+conformanceOf('fetch')
