@@ -17,6 +17,7 @@ describe('docs/messaging.md: Kafka', () => import('./docs/messaging/kafka.ts').t
 describe('docs/messaging.md: SQS', () => import('./docs/messaging/sqs.ts').then(() => {}))
 describe('docs/operating.md', () => import('./docs/operating.ts').then(() => {}))
 describe('docs/operations.md', () => import('./docs/operations.ts').then(() => {}))
+describe('docs/performance.md and docs/scaling.md', () => import('./docs/performance.ts').then(() => {}))
 describe('docs/sessions.md', () => import('./docs/sessions.ts').then(() => {}))
 describe('docs/stores.md and docs/operating.md', () => import('./docs/stores.ts').then(() => {}))
 describe('docs/testing.md', () => import('./docs/testing.ts').then(() => {}))

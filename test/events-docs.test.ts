@@ -37,7 +37,7 @@ const roomWords: readonly (readonly [prefix: string, words: readonly string[]])[
   ['src/core/operations', ['operations']],
   // What both of them call.
   ['src/core/call', ['once', 'operations']],
-  ['src/core/timed-call', ['once', 'operations']],
+  ['src/core/timed-call', ['once', 'operations', 'sessions']],
   ['src/http/', ['HTTP']],
   ['src/gateway/', ['gateway']],
   ['src/stores/redis/', ['Redis store']],

@@ -4,8 +4,9 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { measuredPages, withFigures, withoutFigures } from '../scripts/figures.ts'
-import { contractSize, mutantTable } from '../scripts/guarantees.ts'
+import { measuredPages, plots, withFigures, withoutFigures } from '../scripts/figures.ts'
+import { contractSize, mutantTable, ordersTable, searchLine, simulated } from '../scripts/guarantees.ts'
+import { readSearches } from './simulation/searches.ts'
 
 const read = (page: string): string => readFileSync(join(import.meta.dirname, '../docs', page), 'utf8')
 
@@ -17,7 +18,19 @@ test('docs/guarantees.md has the mutants of the last audit (npm run guarantees w
   expect(read('guarantees.md')).toContain(`<!-- figures: mutants -->\n\n${mutantTable()}\n\n<!-- /figures: mutants -->`)
 })
 
-describe.each(Object.keys(measuredPages))('docs/%s', (page) => {
+test('docs/guarantees.md has the recorded searches for calls that no order explains (npm run guarantees writes them)', () => {
+  expect(read('guarantees.md')).toContain(`<!-- figures: orders -->\n\n${ordersTable()}\n\n<!-- /figures: orders -->`)
+})
+
+test.each(Object.entries(readSearches()))(
+  'docs/guarantees.md has the recorded searches with fresh seeds (%s; npm run guarantees writes them)',
+  (what, searches) => {
+    const line = searchLine(simulated[what as keyof typeof simulated], searches)
+    expect(read('guarantees.md')).toContain(`<!-- figures: fresh ${what} -->${line}<!-- /figures: fresh ${what} -->`)
+  },
+)
+
+describe.each(measuredPages)('docs/%s', (page) => {
   test('has the figures that the bench recorded (npm run figures writes them)', () => {
     expect(read(page)).toBe(withFigures(page, read(page)))
   })
@@ -27,3 +40,10 @@ describe.each(Object.keys(measuredPages))('docs/%s', (page) => {
     expect([...withoutFigures(read(page)).matchAll(typed)].map(([text]) => text)).toEqual([])
   })
 })
+
+test.each(Object.entries(plots()))(
+  'docs/figures/%s is drawn from what the bench recorded (npm run figures draws it)',
+  (file, svg) => {
+    expect(read(join('figures', file))).toBe(svg)
+  },
+)

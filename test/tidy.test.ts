@@ -225,7 +225,7 @@ describe('what belongs together', () => {
   })
 
   // What stores share is no store.
-  const shared = ['src/stores/sql-answers.ts', 'src/stores/refusals.ts']
+  const shared = ['src/stores/sql-answers.ts', 'src/stores/failures.ts']
   test.each(sources.filter((path) => /^src\/stores\/[^/]+\.ts$/.test(path) && !shared.includes(path)))(
     '%s keeps the store contract',
     (path) => {

@@ -63,3 +63,11 @@ export async function tabTo(page: Page, selector: string): Promise<number> {
   }
   throw new Error(`${selector} cannot be reached with the Tab key`)
 }
+
+/** Gives the dashboard its token. */
+export async function unlock(page: Page, token: string): Promise<void> {
+  await page.locator('#unlock').click()
+  await page.locator('#token').fill(token)
+  await page.keyboard.press('Enter')
+  await page.locator('#token-dialog').waitFor({ state: 'hidden' })
+}

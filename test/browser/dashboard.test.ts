@@ -11,7 +11,7 @@ import { operationsSection, startAdmin } from '../../src/gateway/admin.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 import { needs } from '../servers/needs.ts'
 import { pollUntil } from '../servers/poll.ts'
-import { openBrowser, openPage, overflowOf, tabTo } from './browser.ts'
+import { openBrowser, openPage, overflowOf, tabTo, unlock } from './browser.ts'
 import type { Browser, Page } from './browser.ts'
 
 needs('chromium').describe('the dashboard in a browser', () => {
@@ -45,13 +45,6 @@ needs('chromium').describe('the dashboard in a browser', () => {
     await pollUntil(`${id} to be in doubt`, async () => (await entry(id)).entry?.state === 'abandoned')
   }
 
-  async function unlock(page: Page): Promise<void> {
-    await page.locator('#unlock').click()
-    await page.locator('#token').fill(demo.token)
-    await page.keyboard.press('Enter')
-    await page.locator('#token-dialog').waitFor({ state: 'hidden' })
-  }
-
   const showKey = async (page: Page, id: string): Promise<void> => {
     await page.locator('#text').fill(id)
     await page.locator('#filters button').click()
@@ -79,7 +72,7 @@ needs('chromium').describe('the dashboard in a browser', () => {
     const order = '<script>alert(3)</script><img src=x onerror=alert(4)>'
     await pay(key, order)
     const { page, trouble } = await openPage(browser, demo.dashboard)
-    await unlock(page)
+    await unlock(page, demo.token)
     await showKey(page, key)
     await page.locator('button', { hasText: 'Show the answer' }).click()
     const answer = await page.locator('#key pre').textContent()
@@ -150,7 +143,7 @@ needs('chromium').describe('the dashboard in a browser', () => {
   test('a key in doubt is resolved with the response that the provider confirms, and the retry is given it', async () => {
     await leaveInDoubt('doubt-2')
     const { page, trouble } = await openPage(browser, demo.dashboard)
-    await unlock(page)
+    await unlock(page, demo.token)
     await showKey(page, 'doubt-2')
     await page.locator('#key button', { hasText: 'Resolve' }).click()
     expect(await page.evaluate('document.activeElement.id')).toBe('found-text')
@@ -175,7 +168,7 @@ needs('chromium').describe('the dashboard in a browser', () => {
   test('the window of a key is prolonged after a reason', async () => {
     await pay('keep-1', 'keep-1')
     const { page, trouble } = await openPage(browser, demo.dashboard)
-    await unlock(page)
+    await unlock(page, demo.token)
     await showKey(page, 'keep-1')
     await page.locator('#key button', { hasText: 'Keep longer' }).click()
     await page.locator('#keep-days').fill('90')
@@ -190,7 +183,7 @@ needs('chromium').describe('the dashboard in a browser', () => {
   test('forgetting asks first: cancelled it changes nothing, confirmed the key is gone and its audit stays', async () => {
     await pay('forget-1', 'forget-1')
     const { page } = await openPage(browser, demo.dashboard)
-    await unlock(page)
+    await unlock(page, demo.token)
     await showKey(page, 'forget-1')
     await page.locator('#key button', { hasText: 'Forget' }).click()
     expect(await page.locator('#change-words').textContent()).toContain('happens twice')
@@ -229,7 +222,7 @@ needs('chromium').describe('the dashboard in a browser', () => {
     await page.locator('#key .badge.parked').waitFor()
     expect(await page.locator('#key .timeline').textContent()).toMatch(/Step reserve: done.*Step charge: began.*parked/)
     expect(await page.locator('#key button').count()).toBe(0)
-    await unlock(page)
+    await unlock(page, demo.token)
     await page.locator('#key button', { hasText: 'Resume' }).click()
     expect(await page.locator('#change-words').textContent()).toContain('In doubt: charge')
     await page.locator('#change-dialog [data-close]').click()
@@ -300,7 +293,7 @@ needs('chromium').describe('the dashboard in a browser', () => {
     const long = `long-${'x'.repeat(250)}`
     await pay(long, long)
     const { page } = await openPage(browser, demo.dashboard, { viewport: { width, height: 844 } })
-    await unlock(page)
+    await unlock(page, demo.token)
     await showKey(page, long)
     await page.locator('button', { hasText: 'Show the answer' }).click()
     await page.locator('#key pre').waitFor()

@@ -12,7 +12,7 @@ import { startSqliteMessages } from '../messages/grounds.ts'
 import type { MessagesGround, SqlStore } from '../messages/grounds.ts'
 import { needs } from '../servers/needs.ts'
 import { type HookServer, startHookServer } from '../webhooks/hook-server.ts'
-import { openBrowser, openPage, overflowOf, tabTo } from './browser.ts'
+import { openBrowser, openPage, overflowOf, tabTo, unlock } from './browser.ts'
 import type { Browser, Page } from './browser.ts'
 
 const script = '<img/src=x/onerror=alert(1)><script>alert(2)</script>'
@@ -43,13 +43,6 @@ needs('chromium').describe('sessions and webhooks in a browser', () => {
     await ground[Symbol.asyncDispose]()
   })
 
-  async function unlock(page: Page): Promise<void> {
-    await page.locator('#unlock').click()
-    await page.locator('#token').fill(token)
-    await page.keyboard.press('Enter')
-    await page.locator('#token-dialog').waitFor({ state: 'hidden' })
-  }
-
   async function confirm(page: Page, reason: string): Promise<void> {
     await page.locator('#reason').fill(reason)
     await page.locator('#change-confirm').click()
@@ -70,7 +63,7 @@ needs('chromium').describe('sessions and webhooks in a browser', () => {
   async function refused(id: string, topic: string, answer: string): Promise<string> {
     const endpoint = await webhooks.endpoints.add({ topic, url: `${hooks.url}/hooks` })
     const headers = { 'ce-type': 'order.paid' }
-    await webhooks.publisher.publish([{ id, topic, body: Buffer.from('{"card":4242}'), headers }])
+    await webhooks.publisher.publish([{ id, topic, body: Buffer.from('{"card":"wxyz"}'), headers }])
     hooks.answer((_hook, res) => res.writeHead(500).end(answer))
     await webhooks.runOnce()
     hooks.answer((_hook, res) => res.end())
@@ -139,11 +132,11 @@ needs('chromium').describe('sessions and webhooks in a browser', () => {
     await page.locator('#webhook .attempts li', { hasText: 'Attempt 1: 500' }).waitFor()
     // Without the token there is nothing to press but the way to the endpoint, and nothing of what was sent.
     expect(await page.locator('#webhook .actions button').count()).toBe(0)
-    expect(await page.locator('#webhook').textContent()).not.toMatch(/4242|token 77/)
-    await unlock(page)
+    expect(await page.locator('#webhook').textContent()).not.toMatch(/wxyz|token 77/)
+    await unlock(page, token)
     await page.locator('#webhook button', { hasText: 'Show what was sent' }).click()
     await page.locator('#webhook pre').nth(1).waitFor()
-    expect(await page.locator('#webhook pre').allTextContents()).toEqual(['{"card":4242}', '1. token 77'])
+    expect(await page.locator('#webhook pre').allTextContents()).toEqual(['{"card":"wxyz"}', '1. token 77'])
     await page.locator('#webhook button.replay').click()
     await confirm(page, 'their outage is over')
     await page.locator('#webhook .timeline', { hasText: 'replayed manually' }).waitFor()
@@ -176,7 +169,7 @@ needs('chromium').describe('sessions and webhooks in a browser', () => {
     await webhooks.runOnce()
     hooks.answer((_hook, res) => res.end())
     const { page, trouble } = await openPage(browser, `${admin.url}/#view=sessions`)
-    await unlock(page)
+    await unlock(page, token)
     await page.locator('#sessions-rows button', { hasText: script }).click()
     await page.locator('#session .facts').waitFor()
     expect(await page.locator('#session-title').textContent()).toBe(script)
@@ -240,7 +233,7 @@ needs('chromium').describe('sessions and webhooks in a browser', () => {
     for (const colorScheme of ['light', 'dark'] as const) {
       const options = { viewport: { width, height: 844 }, colorScheme }
       const { page, trouble } = await openPage(browser, `${admin.url}/#view=sessions`, options)
-      await unlock(page)
+      await unlock(page, token)
       await page.locator('#sessions-client').fill(long)
       await page.locator('#sessions-filters button').click()
       await page.locator('#sessions-rows button', { hasText: long }).click()

@@ -193,7 +193,7 @@ needs('redis').describe('redis', () => {
     expect(first.checks['redis-eviction']).toMatchObject({ verdict: 'ok' })
     expect(first.checks['redis-replication']).toMatchObject({
       verdict: 'warning',
-      found: '1 replicas, min-replicas-to-write 0',
+      found: 'replicas 1, min-replicas-to-write 0',
     })
     expect((await diagnose(replica.url)).checks['redis-replication']).toMatchObject({
       verdict: 'violated',

@@ -11,7 +11,7 @@ const message = (id: string): Message => ({
   id,
   topic: 'orders',
   headers: {},
-  body: Buffer.from('{"card":"4242"}'),
+  body: Buffer.from('{"card":"wxyz"}'),
   raw: undefined,
 })
 
@@ -31,13 +31,13 @@ test('parked, listed, shown, redriven, run once', async () => {
 
   for (const id of ['order-1', 'order-2']) {
     await inbox.handle(message(id), () => {
-      throw new Error('card 4242 was declined')
+      throw new Error('card wxyz was declined')
     })
   }
   const listed = await inStore('list')
   expect(listed.out).toMatch(/SCOPE +ID +CODE +ATTEMPTS +PARKED +REDRIVEN\n/)
   expect(listed.out).toMatch(/shop\/inbox\/mailer +order-1 +ATTEMPTS +1 /)
-  expect(listed.out).not.toContain('4242')
+  expect(listed.out).not.toContain('wxyz')
   expect(await inStore('list', '--limit', '1', '--json')).toMatchObject({ code: 0 })
   expect(JSON.parse((await inStore('list', '--limit', '1', '--json')).out)).toMatchObject({
     parked: [{ scope: 'shop/inbox/mailer', id: 'order-1', code: 'ATTEMPTS', isRedriven: false }],
@@ -45,14 +45,14 @@ test('parked, listed, shown, redriven, run once', async () => {
   })
 
   const shown = await inStore('show', 'shop/inbox/mailer', 'order-1')
-  expect(shown.out).not.toContain('4242')
+  expect(shown.out).not.toContain('wxyz')
   expect(shown.out).toContain(
     `onceonly inbox redrive --scope shop/inbox/mailer --id order-1 --reason TEXT --store sqlite:${path}`,
   )
   const revealed = await inStore('show', 'shop/inbox/mailer', 'order-1', '--reveal')
-  expect(revealed.out).toContain('card 4242 was declined')
+  expect(revealed.out).toContain('card wxyz was declined')
   // The body is text, not base64.
-  expect(revealed.out).toContain('"body": "{\\"card\\":\\"4242\\"}"')
+  expect(revealed.out).toContain('"body": "{\\"card\\":\\"wxyz\\"}"')
   expect(await inStore('show', 'shop/inbox/mailer', 'order-9')).toMatchObject({ code: 3 })
 
   const why = ['--reason', 'the card is new']
@@ -84,7 +84,7 @@ test('what a codec wrote is told as that, and not as text', async () => {
   const inbox = createInbox(createOnce({ store, scope: 'shop' }), options) as Inbox
   await inbox.migrate()
   await inbox.handle(message('order-1'), () => {
-    throw new Error('card 4242 was declined')
+    throw new Error('card wxyz was declined')
   })
   const { out } = await onceonly([
     'inbox',

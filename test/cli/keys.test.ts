@@ -25,8 +25,8 @@ async function withEntries(): Promise<Keys> {
   const instance = createOnce({ store, scope: 'payments', leaseMs: 1 })
   const fails = (id: string, error: Error, leaseMs: number): Promise<unknown> =>
     instance.run(id, () => Promise.reject(error), { fingerprint: 1, leaseMs }).catch(() => undefined)
-  await instance.run('settled', async () => ({ card: '4242', evil: '\u001b[2J' }), { fingerprint: 1, leaseMs: 60_000 })
-  await fails('declined', new FinalError('card 4242 declined'), 60_000)
+  await instance.run('settled', async () => ({ card: 'wxyz', evil: '\u001b[2J' }), { fingerprint: 1, leaseMs: 60_000 })
+  await fails('declined', new FinalError('card wxyz declined'), 60_000)
   await fails('abandoned', new InDoubtError('who knows'), 1)
   await fails('open', new Error('passing'), 60_000)
   await fails('running', new InDoubtError('as if it ran on'), 600_000)
@@ -51,7 +51,7 @@ describe('list', () => {
       'running running',
       'settled settled',
     ])
-    expect(out).not.toContain('4242')
+    expect(out).not.toContain('wxyz')
     expect((await store.keys('list', '--state', 'open')).out).toMatch(/^payments +open +open/m)
     expect((await store.keys('list', '--scope', 'other')).out).toBe('No such entries.\n')
     const seen: string[] = []
@@ -122,16 +122,16 @@ describe('show', () => {
     for (const id of ['settled', 'declined']) {
       for (const form of [[], ['--json']]) {
         const hidden = await store.keys('show', 'payments', id, ...form)
-        expect(hidden.out).not.toMatch(/4242/)
+        expect(hidden.out).not.toMatch(/wxyz/)
         const { out } = await store.keys('show', 'payments', id, '--reveal', ...form)
-        expect(out).toContain('4242')
+        expect(out).toContain('wxyz')
         expect(out).not.toContain('\u001b')
       }
     }
     const { entry } = JSON.parse((await store.keys('show', 'payments', 'settled', '--reveal', '--json')).out) as {
       entry: object
     }
-    expect(entry).toMatchObject({ state: 'settled', outcome: { card: '4242', evil: '\u001b[2J' } })
+    expect(entry).toMatchObject({ state: 'settled', outcome: { card: 'wxyz', evil: '\u001b[2J' } })
   })
 
   test('says what to type next, and what it says can be pasted', async () => {

@@ -2,12 +2,11 @@
 // requests and replies: against the provider of the payments example, and against its backend on PostgreSQL. The provider's own ledger
 // judges: one charge for each order. 30 kills of the one and 20 of the other, and 500 of each with ONCEONLY_LONG=1.
 
-import { execFile, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once as heard } from 'node:events'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { promisify } from 'node:util'
 import pg from 'pg'
 import { describe, expect, test } from 'vitest'
 import { startNetwork } from '../../examples/payments/network.ts'
@@ -18,6 +17,7 @@ import { copyExample } from '../operations/examples.ts'
 import { startFaultProxy } from '../servers/fault-proxy.ts'
 import { needs } from '../servers/needs.ts'
 import { startPostgres } from '../servers/postgres.ts'
+import { killedAt } from './killed-at.ts'
 
 interface Ground extends AsyncDisposable {
   readonly name: string
@@ -97,19 +97,6 @@ async function startBackend(): Promise<Ground> {
 
 const linesOf = (file: string): string[] => readFileSync(file, 'utf8').trim().split('\n')
 
-/** Where it was killed, or undefined if it ended by itself. */
-async function pay(args: readonly string[]): Promise<string | undefined> {
-  const env = { ...process.env, NODE_OPTIONS: '', NODE_NO_WARNINGS: '1' }
-  try {
-    await promisify(execFile)(process.execPath, [join(import.meta.dirname, 'paying.ts'), ...args], { env })
-    return undefined
-  } catch (error) {
-    const { signal, stdout } = error as { signal?: string; stdout: string }
-    if (signal !== 'SIGKILL') throw error
-    return /killed (.*)/.exec(stdout)![1]!
-  }
-}
-
 /** A payment has fewer. What an earlier process left comes before it. */
 const stepsMax = 18
 
@@ -119,17 +106,17 @@ async function killOften(ground: Ground, wanted: number): Promise<void> {
   const [used, pending] = [join(folder, 'used'), join(folder, 'pending')]
   const seed = freshSeed('client kills') ?? 1
   const random = seededRandom(seed)
-  const killedAt: string[] = []
+  const kills: string[] = []
   // One step after the other, from a random one on, so that a short run reaches as many kinds as a long one.
   const first = random.integer(0, stepsMax - 1)
   let [faults, orders] = [0, 0]
-  while (killedAt.length < wanted) {
+  while (kills.length < wanted) {
     if (random.chance(0.5)) ground.lose(random.chance(0.7) ? 'reply' : 'request', () => faults++)
     const lastStep = 1 + ((first + orders) % stepsMax)
-    const where = await pay([pending, ground.url, used, `order-${++orders}`, String(lastStep)])
-    if (where !== undefined) killedAt.push(where)
+    const where = await killedAt('paying.ts', [pending, ground.url, used, `order-${++orders}`, String(lastStep)])
+    if (where !== undefined) kills.push(where)
   }
-  expect(await pay([pending, ground.url, used, '', '0'])).toBeUndefined()
+  expect(await killedAt('paying.ts', [pending, ground.url, used, '', '0'])).toBeUndefined()
   const done = linesOf(ground.ledger).map(
     (line) => JSON.parse(line) as { what: string; order: string; receipt: string },
   )
@@ -145,7 +132,7 @@ async function killOften(ground: Ground, wanted: number): Promise<void> {
   const usedBy = new Set(linesOf(used).map((line) => line.split(' ')[0]))
   expect(usedBy).toEqual(new Set(receipts.keys()))
   expect(readdirSync(pending).filter((name) => name.endsWith('.json'))).toEqual([])
-  const kinds = new Set(killedAt).size
+  const kinds = new Set(kills).size
   tellRun(
     ground.name,
     `${orders} orders, ${wanted} kills at ${kinds} kinds of steps, ${faults} requests or replies lost, ${charged.length} charges, seed ${seed}`,

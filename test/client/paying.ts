@@ -1,29 +1,13 @@
 // A process that pays one order, after it has finished what processes before it left behind. It is killed at its n-th step between
 // choosing a key and having used the answer: node paying.ts FOLDER URL USED ORDER STEP. The URL is that of a provider or of a backend.
 
-import { appendFileSync, writeSync } from 'node:fs'
+import { appendFileSync } from 'node:fs'
 import { createClient } from '../../src/client/client.ts'
 import type { ClientResponse, KeyStore } from '../../src/client/client.ts'
 import { fileKeys } from '../../src/client/node.ts'
+import { step, stepping } from './stepping.ts'
 
-const [folder = '', url = '', used = '', order = '', lastStep = '0'] = process.argv.slice(2)
-let steps = 0
-
-function step(name: string): void {
-  if (++steps !== Number(lastStep)) return
-  writeSync(1, `killed ${name}\n`)
-  process.kill(process.pid, 'SIGKILL')
-}
-
-/** Each call is two steps: before it, and after it. */
-function stepping<Args extends unknown[], T>(name: string, call: (...args: Args) => Promise<T>) {
-  return async (...args: Args): Promise<T> => {
-    step(`before ${name}`)
-    const result = await call(...args)
-    step(`after ${name}`)
-    return result
-  }
-}
+const [folder = '', url = '', used = '', order = ''] = process.argv.slice(2)
 
 const files = fileKeys(folder)
 const keys: KeyStore = {

@@ -2,11 +2,9 @@
 // network that loses requests and replies. The server writes down what it did: a number has one request and one effect, and every sale that
 // took place was told to the till. 20 kills, and 300 with ONCEONLY_LONG=1.
 
-import { execFile } from 'node:child_process'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { promisify } from 'node:util'
 import { expect, test } from 'vitest'
 import { createSessionClient } from '../../src/client/client.ts'
 import { fileKeys } from '../../src/client/node.ts'
@@ -14,25 +12,13 @@ import { memoryStore } from '../../src/stores/memory.ts'
 import { seededRandom } from '../../src/testing/seeded-random.ts'
 import { freshSeed } from '../fresh-seed.ts'
 import { isLong, tellRun } from '../long-run.ts'
+import { killedAt } from './killed-at.ts'
 import { collisionsIn, listen, openTillServer } from './till-server.ts'
 
 const wanted = isLong ? 300 : 20
 
 /** A sale has fewer. What an earlier process left comes before it. */
 const stepsMax = 26
-
-/** Where it was killed, or undefined if it ended by itself. */
-async function sell(args: readonly string[]): Promise<string | undefined> {
-  const env = { ...process.env, NODE_OPTIONS: '', NODE_NO_WARNINGS: '1' }
-  try {
-    await promisify(execFile)(process.execPath, [join(import.meta.dirname, 'selling.ts'), ...args], { env })
-    return undefined
-  } catch (error) {
-    const { signal, stdout } = error as { signal?: string; stdout: string }
-    if (signal !== 'SIGKILL') throw error
-    return /killed (.*)/.exec(stdout)![1]!
-  }
-}
 
 const testName = `a number has one request and one effect, over ${wanted} kills at one step after the other`
 
@@ -46,16 +32,16 @@ test(
     const seed = freshSeed('session client kills') ?? 1
     const random = seededRandom(seed)
     const first = random.integer(0, stepsMax - 1)
-    const killedAt: string[] = []
+    const kills: string[] = []
     let articles = 0
-    while (killedAt.length < wanted) {
+    while (kills.length < wanted) {
       if (random.chance(0.5)) server.script.push(random.chance(0.7) ? 'lose-reply' : 'drop')
       // Steps that are far apart come close together, so that a short run reaches as many kinds as a long one.
       const lastStep = 1 + ((first + articles * 7) % stepsMax)
-      const where = await sell([keys, shop.url, used, `tea-${++articles}`, String(lastStep)])
-      if (where !== undefined) killedAt.push(where)
+      const where = await killedAt('selling.ts', [keys, shop.url, used, `tea-${++articles}`, String(lastStep)])
+      if (where !== undefined) kills.push(where)
     }
-    expect(await sell([keys, shop.url, used, 'the last one', '0'])).toBeUndefined()
+    expect(await killedAt('selling.ts', [keys, shop.url, used, 'the last one', '0'])).toBeUndefined()
     expect(collisionsIn(server), `seed ${seed}`).toEqual([])
     const effects = server.effects.map(({ body }) => body)
     expect(effects.length, `seed ${seed}: a sale was booked twice`).toBe(new Set(effects).size)
@@ -64,7 +50,7 @@ test(
     expect(new Set(told), `seed ${seed}`).toEqual(new Set(effects.map((body) => `${body}|receipt of ${body}`)))
     const till = createSessionClient({ url: shop.url, client: 'till-7', keys: fileKeys(keys) })
     expect(await till.pending()).toEqual([])
-    const kinds = new Set(killedAt).size
+    const kinds = new Set(kills).size
     const epochs = new Set(server.sent.map(({ epoch }) => epoch)).size
     tellRun(
       'session client kills',

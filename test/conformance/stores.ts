@@ -134,7 +134,7 @@ export function redisOn(server: () => Running): StoreKind {
       const connected: Connected[] = []
       const another = async (): Promise<Store> => {
         connected.push(await connect('node-redis', url))
-        return redisStore({ client: withClock(connected.at(-1)!.client, clock), prefix })
+        return redisStore({ client: withClock(connected.at(-1)!.client, clock), prefix, clock: clock.local() })
       }
       return {
         store: await another(),

@@ -246,7 +246,7 @@ interface Answered {
 }
 
 interface Client {
-  post(key?: string, signal?: AbortSignal): Promise<Answered>
+  post(key?: string, how?: { readonly signal?: AbortSignal; readonly path?: string }): Promise<Answered>
 }
 
 async function connectTo(listener: Listen): Promise<Client> {
@@ -255,13 +255,13 @@ async function connectTo(listener: Listen): Promise<Client> {
   closing.push(() => (server.closeAllConnections(), new Promise((resolve) => server.close(resolve))))
   const { port } = server.address() as AddressInfo
   return {
-    post: (key, signal) =>
+    post: (key, { signal, path = '/orders' } = {}) =>
       new Promise((resolve, reject) => {
         const headers = { 'Content-Type': 'application/json', ...(key && { 'Idempotency-Key': key }) }
         const asked = {
           port,
           host: '127.0.0.1',
-          path: '/orders',
+          path,
           method: 'POST',
           headers,
           agent: false,
@@ -296,7 +296,7 @@ function newSqlite(): ReturnType<typeof sqliteStore> {
 
 test('with transaction: true, of() refuses a request that did not pass the adapter, instead of having no tx', () => {
   const store = newSqlite()
-  const once = createOnce({ store, scope: 'shop' })
+  const once = createOnce({ store, scope: 'shop', sweepEveryMs: false })
   const options = { tenant, transaction: true } as const
   const noTransaction = /of\(request\) found no transaction.*option methods/
   expect(() => onExpress(once, options).of({} as never)).toThrow(noTransaction)
@@ -332,6 +332,15 @@ describe.each(Object.entries(adapters))('%s', (_, start) => {
     expect(runs).toBe(2)
   })
 
+  test('a key that comes again with another query is refused, and its handler does not run', async () => {
+    let runs = 0
+    const { post } = await app(newOnce(), () => (runs++, {}))
+    expect((await post('k', { path: '/orders?draft=1' })).status).toBe(201)
+    expect((await post('k', { path: '/orders' })).status).toBe(422)
+    expect(await post('k', { path: '/orders?draft=1' })).toMatchObject({ status: 201, replayed: true })
+    expect(runs).toBe(1)
+  })
+
   test('a handler overrules the policy: release, store, notBegun', async () => {
     let runs = 0
     const wishes = { release: 201, store: 503, notBegun: 400 } as const
@@ -361,7 +370,7 @@ describe.each(Object.entries(adapters))('%s', (_, start) => {
     }
     const { post } = await app(newOnce(), () => (runs++, { body: pieces() }))
     const gone = new AbortController()
-    const first = post('k', gone.signal).catch(() => 'gone')
+    const first = post('k', { signal: gone.signal }).catch(() => 'gone')
     await half.promise
     gone.abort()
     expect(await first).toBe('gone')
@@ -380,7 +389,7 @@ describe.each(Object.entries(adapters))('%s', (_, start) => {
       return { status: 503, body: 'rolled back' }
     })
     const gone = new AbortController()
-    const first = post('k', gone.signal).catch(() => 'gone')
+    const first = post('k', { signal: gone.signal }).catch(() => 'gone')
     await began.promise
     gone.abort()
     await first
@@ -433,7 +442,7 @@ describe.each(Object.entries(adapters))('%s', (_, start) => {
 
   test('in a transaction the answer leaves after the commit; a 5xx takes all back, a 4xx is all that is kept', async () => {
     const store = newSqlite()
-    const once = createOnce({ store, scope: 'shop' }) as unknown as Once
+    const once = createOnce({ store, scope: 'shop', sweepEveryMs: false }) as unknown as Once
     interface Tx {
       exec(sql: string): void
       prepare(sql: string): { get(): { n: number } }

@@ -18,13 +18,16 @@ import { ExpressAdapter } from '@nestjs/platform-express'
 import express from 'express'
 import type { Request as ExpressRequest } from 'express'
 import fastify from 'fastify'
+import type { FastifyRequest } from 'fastify'
 import { Hono } from 'hono'
 import { validator } from 'hono/validator'
 import Koa from 'koa'
+import { of } from 'rxjs'
 import { afterEach, describe, expect, test } from 'vitest'
 import { OnceError } from '../../src/core/errors.ts'
 import { createOnce } from '../../src/core/once.ts'
 import type { Once } from '../../src/core/once.ts'
+import { createSessions } from '../../src/sessions/sessions.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 import { idempotency as onExpress } from '../../src/http/express.ts'
 import { idempotency as onFastify } from '../../src/http/fastify.ts'
@@ -33,6 +36,7 @@ import { idempotency as onHono } from '../../src/http/hono.ts'
 import { idempotency as onKoa } from '../../src/http/koa.ts'
 import { idempotency as onNest } from '../../src/http/nest.ts'
 import { idempotency as onNode } from '../../src/http/node.ts'
+import { pollUntil } from '../servers/poll.ts'
 
 const tenant = 'shared'
 const newOnce = (): Once => createOnce({ store: memoryStore(), scope: 'shop' })
@@ -107,6 +111,33 @@ describe('express', () => {
     const answered = (await socket.toArray()).join('')
     expect(answered).toMatch(/^HTTP\/1\.1 505 HTTP Version Not Supported/)
     expect(ran).toBe(0)
+  })
+
+  test('a listener that throws is 500, and half an answer of one that throws later is cut off', async () => {
+    const failures: unknown[] = []
+    const listener = (message: unknown): void => void failures.push((message as { error: Error }).error.message)
+    subscribe('onceonly:handler-failed', listener)
+    closing.push(() => unsubscribe('onceonly:handler-failed', listener))
+    const guarded = onNode(newOnce(), { tenant })(async (req, res) => {
+      if (req.url === '/early') throw new Error('early')
+      res.write('half')
+      await new Promise((resolve) => setTimeout(resolve, 1))
+      throw new Error('late')
+    })
+    const ask = await serve(guarded)
+    const early = await ask('/early', keyed('a'))
+    expect([early.status, await early.json()]).toEqual([
+      500,
+      { type: 'about:blank', title: 'Internal Server Error', status: 500 },
+    ])
+    expect(early.headers.get('content-type')).toBe('application/problem+json')
+    await expect(ask('/late', keyed('b')).then((response) => response.text())).rejects.toThrow()
+    expect(failures).toEqual(['early', 'late'])
+  })
+
+  test('what a listener returns for a request that passes is returned', () => {
+    const guarded = onNode(newOnce(), { tenant })(() => 'returned')
+    expect(guarded({ method: 'POST', headers: {}, url: '/' } as never, {} as never)).toBe('returned')
   })
 
   test('another header can carry the key, and Idempotency-Key is then a header like any other', async () => {
@@ -259,6 +290,118 @@ describe('fastify', () => {
     )
   })
 
+  test('a key in a header that only one route has is seen on that route', async () => {
+    const app = fastify()
+    await app.register(onFastify(newOnce(), { tenant }))
+    app.post('/own', { config: { idempotency: { header: 'X-Key' } } }, async (request) => request.idempotency?.key.id)
+    app.post('/usual', async (request) => String(request.idempotency?.key.id))
+    const ask = (url: string, headers: Record<string, string>) => app.inject({ method: 'POST', url, headers })
+    expect((await ask('/own', { 'x-key': 'k' })).body).toBe('k')
+    expect((await ask('/own', { 'x-key': 'k' })).headers['idempotent-replayed']).toBe('true')
+    expect((await ask('/usual', { 'x-key': 'k' })).body).toBe('undefined')
+    expect((await ask('/own', { 'idempotency-key': 'k' })).headers['idempotency-window']).toBeUndefined()
+  })
+
+  test('a start is refused by a store that only a person can mend, and not by one that is down', async () => {
+    const failing = (code: 'SCHEMA_MISSING' | 'STORE_UNAVAILABLE') => {
+      const ready = (): Promise<never> => Promise.reject(new OnceError(code, { message: 'No tables.' }))
+      const app = fastify()
+      void app.register(onFastify({ ...newOnce(), ready }, { tenant }))
+      return app.ready()
+    }
+    await expect(failing('SCHEMA_MISSING')).rejects.toMatchObject({ code: 'SCHEMA_MISSING' })
+    await expect(failing('STORE_UNAVAILABLE')).resolves.toBeDefined()
+  })
+
+  test('rules and sessions are published once, at the root only, and an own route is left as it is', async () => {
+    const store = memoryStore()
+    const once = createOnce({ store, scope: 'shop' })
+    const sessions = createSessions({ store, scope: 'tills' })
+    const app = fastify()
+    const rules = '/.well-known/idempotency'
+    app.get(rules, async () => 'own')
+    app.post(`${rules}/sessions`, async () => 'own')
+    await app.register(onFastify(once, { tenant, sessions }))
+    await app.register(onFastify(once, { tenant, sessions }))
+    const get = (url: string) => app.inject({ url, headers: { accept: 'application/json' } })
+    expect((await get(rules)).body).toBe('own')
+    const problem = await get(`${rules}/problems/idempotency-key-missing`)
+    expect(problem.headers).toMatchObject({ 'content-type': 'application/json', vary: 'Accept' })
+    expect(problem.json()).toMatchObject({ errors: [{ code: 'idempotency-key-missing' }] })
+
+    const child = fastify()
+    await child.register(async (below) => void (await below.register(onFastify(once, { tenant, sessions }))), {
+      prefix: '/v1',
+    })
+    expect((await child.inject(rules)).statusCode).toBe(404)
+    expect((await child.inject({ method: 'POST', url: `${rules}/sessions` })).statusCode).toBe(404)
+  })
+
+  test('a path of sessions in capitals, which the router takes for one, is not found', async () => {
+    const store = memoryStore()
+    const sessions = createSessions({ store, scope: 'tills' })
+    const app = fastify({ routerOptions: { caseSensitive: false } })
+    await app.register(onFastify(createOnce({ store, scope: 'shop' }), { tenant, sessions }))
+    const path = '/.well-known/idempotency/sessions'
+    const register = (url: string) => app.inject({ method: 'POST', url, payload: { client: 'till' } })
+    expect((await register(path)).statusCode).toBe(201)
+    expect((await register(path.toUpperCase())).statusCode).toBe(404)
+  })
+
+  test.each(['application/json', 'text/unknown', undefined])(
+    'a session is registered, renewed and closed with a body of type %s',
+    async (type) => {
+      const store = memoryStore()
+      const sessions = createSessions({ store, scope: 'tills' })
+      const app = fastify()
+      await app.register(onFastify(createOnce({ store, scope: 'shop' }), { tenant, sessions }))
+      app.post('/', async (request) => request.idempotency?.key.id)
+      const path = '/.well-known/idempotency/sessions'
+      const headers = type ? { 'content-type': type } : {}
+      const made = await app.inject({ method: 'POST', url: path, headers, payload: Buffer.from('{"client":"till"}') })
+      expect([made.statusCode, made.json()]).toMatchObject([201, { session: 'till' }])
+      const { epoch } = made.json<{ epoch: number }>()
+      const large = Buffer.from(JSON.stringify({ client: 'till', more: 'x'.repeat(4_096) }))
+      const refused = await app.inject({ method: 'POST', url: path, headers, payload: large })
+      expect(refused.json()).toMatchObject({ status: 400, code: 'idempotency-session-invalid' })
+      const numbers = { 'idempotency-session': 'till', 'idempotency-epoch': String(epoch) }
+      const ask = () => {
+        const numbered = { ...numbers, 'idempotency-sequence': '1', 'idempotency-acknowledged': '0' }
+        return app.inject({ method: 'POST', url: '/', headers: numbered })
+      }
+      expect((await ask()).body).toBe(`/till/${epoch}/1`)
+      expect((await ask()).headers['idempotent-replayed']).toBe('true')
+      const renewed = await app.inject({ method: 'PUT', url: `${path}/till`, headers: numbers })
+      expect(renewed.statusCode).toBe(200)
+      expect((await app.inject({ method: 'DELETE', url: `${path}/till`, headers: numbers })).statusCode).toBe(204)
+      expect((await ask()).statusCode).toBe(410)
+    },
+  )
+
+  test('a client that goes away in the middle of its body ends nothing but its own request', async () => {
+    const app = fastify()
+    let runs = 0
+    await app.register(onFastify(newOnce(), { tenant }))
+    app.post('/', async () => `${++runs}`)
+    await app.ready()
+    closing.push(() => app.close())
+    const failures: unknown[] = []
+    const server = createServer((req, res) => app.routing(req, res))
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    closing.push(() => (server.closeAllConnections(), new Promise((resolve) => server.close(resolve))))
+    const { port } = server.address() as AddressInfo
+    for (const length of [100, 100_000]) {
+      const socket = connectTcp(port, '127.0.0.1').on('error', (error) => failures.push(error))
+      socket.write(
+        `POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Type: text/plain\r\nContent-Length: ${length}\r\n\r\nhalf`,
+      )
+      await onceEvent(server, 'request')
+      socket.destroy()
+    }
+    const answered = await fetch(`http://127.0.0.1:${port}/`, keyed('k'))
+    expect([await answered.text(), failures]).toEqual(['1', []])
+  })
+
   test('it applies to the routes of its instance and below, and to no others', async () => {
     const app = fastify()
     app.register(async (child) => {
@@ -350,9 +493,13 @@ describe('fastify', () => {
     expect((await ask(payload)).headers['idempotent-replayed']).toBe('true')
   })
 
-  test('a large body whose digest does not hold is refused', async () => {
+  test.each([
+    ['is arriving', async () => {}],
+    ['has arrived', (request: FastifyRequest) => pollUntil('the body', () => request.raw.complete)],
+  ])('a large body that %s and whose digest does not hold is refused', async (_, waiting) => {
     const app = fastify()
     let runs = 0
+    app.addHook('onRequest', waiting)
     await app.register(onFastify(newOnce(), { tenant, bodyBytesMax: 10 }))
     app.post('/', async () => (runs++, 'x'))
     const digest = (text: string): string => createHash('sha256').update(text).digest('base64')
@@ -362,7 +509,8 @@ describe('fastify', () => {
     const serving = await serve((req, res) => app.routing(req, res))
     const ask = (claimed: string): Promise<Response> =>
       serving('/', keyed('k', payload, { 'Content-Digest': `sha-256=:${digest(claimed)}:` }))
-    expect((await ask('another')).status).toBe(400)
+    const refused = await ask('another')
+    expect([refused.status, await refused.text()]).toEqual([400, expect.stringContaining('Content-Digest claims')])
     expect((await ask(payload)).status).toBe(200)
     expect(isReplay(await ask(payload))).toBe(true)
     expect(runs).toBe(1)
@@ -409,6 +557,57 @@ describe('hono', () => {
     expect((await ask('{"a":2}')).status).toBe(422)
   })
 
+  test.each(['text', 'arrayBuffer', 'blob', 'json'] as const)(
+    'what was read by %s before us is compared',
+    async (way) => {
+      const app = new Hono()
+      app.use(async (c, next) => (await c.req[way](), next()))
+      app.use(onHono(newOnce(), { tenant }))
+      app.post('/', async (c) => c.text(await c.req.text()))
+      const ask = (body: string) => app.request('/', keyed('k', body))
+      expect(await (await ask('{"a":"\u00e9"}')).text()).toBe('{"a":"\u00e9"}')
+      expect(isReplay(await ask('{"a":"\u00e9"}'))).toBe(true)
+      expect((await ask('{"a":"e"}')).status).toBe(422)
+    },
+  )
+
+  test('a text that is no longer the bytes that came is not compared, and says so', async () => {
+    const app = new Hono()
+    const errors: unknown[] = []
+    app.use(async (c, next) => (await c.req.text(), next()))
+    app.use(onHono(newOnce(), { tenant }))
+    app.post('/', (c) => c.text('ran'))
+    app.onError((error, c) => (errors.push(error), c.text('failed', 500)))
+    const asked = { ...keyed('k'), body: Buffer.from([0xff, 0xfe]) }
+    expect((await app.request('/', asked)).status).toBe(500)
+    expect(errors).toMatchObject([{ code: 'UNSUPPORTED' }])
+  })
+
+  test('two lines of a key are told apart where the platform shows them', async () => {
+    const app = new Hono()
+    app.use(onHono(newOnce(), { tenant }))
+    app.post('/', (c) => c.text(c.get('idempotency')!.key.id))
+    const ask = (...lines: string[]) => {
+      const rawHeaders = ['X-A', 'Idempotency-Key', ...lines.flatMap((line) => ['Idempotency-KEY', line])]
+      return app.request('/', keyed('joined'), { incoming: { rawHeaders } })
+    }
+    expect(await (await ask('one')).text()).toBe('one')
+    expect((await ask('one', 'two')).status).toBe(400)
+    expect((await ask()).status).toBe(400)
+    expect(await (await app.request('/', keyed('joined'), { incoming: {} })).text()).toBe('joined')
+  })
+
+  test('a request that passes two of us is protected once, and others have the rules or pass', async () => {
+    const once = newOnce()
+    const app = new Hono()
+    app.use(onHono(once, { tenant }), onHono(once, { tenant, waitMs: 0 }))
+    app.all('/', (c) => c.text('x'))
+    expect(await (await app.request('/', keyed('k'))).text()).toBe('x')
+    expect(isReplay(await app.request('/', keyed('k')))).toBe(true)
+    expect(await (await app.request('/.well-known/idempotency')).text()).toContain('<!doctype html>')
+    expect(await (await app.request('/')).text()).toBe('x')
+  })
+
   test('the handler may read the body in any way', async () => {
     const app = new Hono()
     app.use(onHono(newOnce(), { tenant }))
@@ -441,6 +640,38 @@ describe('hono', () => {
 })
 
 describe('koa', () => {
+  test('it works behind a parser that keeps the raw bytes, and publishes the rules', async () => {
+    const app = new Koa()
+    app.silent = true
+    app.use(async (ctx, next) => {
+      const chunks = await ctx.req.toArray()
+      Object.assign(ctx.req, { rawBody: Buffer.concat(chunks as Buffer[]).toString() })
+      await next()
+    })
+    app.use(onKoa(newOnce(), { tenant }))
+    app.use((ctx) => void (ctx.body = ctx.originalUrl))
+    const ask = await serve(app.callback())
+    expect(await (await ask('/a?b', keyed('k'))).text()).toBe('/a?b')
+    expect(isReplay(await ask('/a?b', keyed('k')))).toBe(true)
+    expect((await ask('/a?b', keyed('k', '{}'))).status).toBe(422)
+    expect((await ask('/a?c', keyed('k'))).status).toBe(422)
+    expect(await (await ask('/.well-known/idempotency')).text()).toContain('<!doctype html>')
+    expect(await (await ask('/other')).text()).toBe('/other')
+  })
+
+  test('a tenant function that fails is the app’s error', async () => {
+    const app = new Koa()
+    const errors: unknown[] = []
+    app.use(async (ctx, next) => {
+      await next().catch((error: unknown) => (errors.push(error), (ctx.status = 500)))
+    })
+    app.use(onKoa(newOnce(), { tenant: () => Promise.reject(new Error('no directory')) }))
+    app.use((ctx) => void (ctx.body = 'ran'))
+    const ask = await serve(app.callback())
+    expect((await ask('/', keyed('k'))).status).toBe(500)
+    expect(String(errors)).toContain('no directory')
+  })
+
   test('what a handler throws is the answer that the app makes of it', async () => {
     const app = new Koa()
     let runs = 0
@@ -617,6 +848,57 @@ describe('rate limiters', () => {
 })
 
 describe('nest', () => {
+  const contextOf = (type: string, request: object = {}, response: object = {}) =>
+    ({
+      getType: () => type,
+      switchToHttp: () => ({ getRequest: () => request, getResponse: () => response }),
+    }) as never
+
+  test('what is not HTTP passes untouched', async () => {
+    const handled = of('handled')
+    expect(await onNest(newOnce(), { tenant }).intercept(contextOf('rpc'), { handle: () => handled })).toBe(handled)
+  })
+
+  test('a tenant function that fails is the app’s error, in an interceptor and beside the controllers', async () => {
+    const store = memoryStore()
+    const sessions = createSessions({ store, scope: 'tills' })
+    const fails = (): Promise<string> => Promise.reject(new Error('no directory'))
+    const interceptor = onNest(createOnce({ store, scope: 'shop' }), { tenant: fails, sessions })
+    const handle = (): never => {
+      throw new Error('it ran')
+    }
+    const headers = { 'idempotency-key': 'k' }
+    const request = { method: 'POST', headers, rawHeaders: [], url: '/', httpVersionMajor: 1 }
+    const intercepted = interceptor.intercept(contextOf('http', request, { getHeaders: () => ({}) }), { handle })
+    await expect(intercepted).rejects.toThrow('no directory')
+    const app = express()
+    app.use(interceptor.rules)
+    app.use((error: Error, _req: unknown, res: express.Response, _next: unknown) => void res.send(error.message))
+    const ask = await serve(app)
+    const registered = await ask('/.well-known/idempotency/sessions', { method: 'POST' })
+    expect(await registered.text()).toBe('no directory')
+    expect(await (await ask('/.well-known/idempotency')).text()).toContain('<!doctype html>')
+    expect((await ask('/other')).status).toBe(404)
+  })
+
+  test('sessions are registered beside the controllers, under the path that the client asked for', async () => {
+    const store = memoryStore()
+    const sessions = createSessions({ store, scope: 'tills' })
+    const interceptor = onNest(createOnce({ store, scope: 'shop' }), { tenant, sessions })
+    const app = express()
+    app.use('/.well-known', interceptor.rules)
+    const ask = await serve(app)
+    const made = await ask('/.well-known/idempotency/sessions', { method: 'POST', body: '{"client":"till"}' })
+    expect([made.status, await made.json()]).toMatchObject([201, { session: 'till' }])
+  })
+
+  test('a start is refused by a store that only a person can mend', async () => {
+    const ready = (): Promise<never> => Promise.reject(new OnceError('SCHEMA_MISSING', { message: 'No tables.' }))
+    await expect(onNest({ ...newOnce(), ready }, { tenant }).onModuleInit()).rejects.toMatchObject({
+      code: 'SCHEMA_MISSING',
+    })
+  })
+
   test('exceptions are answers by their status, and the rules are published beside the controllers', async () => {
     let runs = 0
     const interceptor = onNest(newOnce(), { tenant })

@@ -51,6 +51,7 @@ test('a handler that did not end by its deadline in a transaction was rolled bac
   const once = createOnce({
     store: sqliteStore({ path: join(folder, `${crypto.randomUUID()}.db`) }),
     scope: 'shop',
+    leaseMs: 500,
   })
   const hung = Promise.withResolvers<Response>()
   const options = { tenant: 'shared', transaction: true, attemptMs: 50 } as const

@@ -9,7 +9,7 @@ import { startRedis } from '../servers/redis.ts'
 import type { Running } from '../servers/server.ts'
 import { type PostgresGround, startPostgresGround } from '../subjects/postgres.ts'
 import { durable } from '../subjects/redis.ts'
-import { openSessionWorld, sessionCases, type SessionWorld } from './session-cases.ts'
+import { openSessionWorld, sessionCasesOn, type SessionWorld } from './session-cases.ts'
 
 const gateway: StartApp = startBehindGateway
 
@@ -19,7 +19,7 @@ function runAll(start: StartApp, storeKind: StoreKind): void {
     world = await openSessionWorld({ start, storeKind })
   })
   afterAll(() => world.close())
-  for (const [name, run] of Object.entries(sessionCases)) test(name, () => run(world))
+  for (const [name, run] of sessionCasesOn(storeKind)) test(name, () => run(world))
 }
 
 describe.each(Object.entries({ ...apps, gateway }))('%s in memory', (_adapter, start) => runAll(start, memory))

@@ -7,7 +7,7 @@ import type { MessagesGround, SqlOnce, SqlStore } from './grounds.ts'
 import { message } from './inbox-subject.ts'
 import { emptyOutbox, type OpenOutbox, openOutbox } from './outbox-ground.ts'
 
-export const secret = 'card 4242 4242 4242 4242'
+export const secret = 'card wxyz wxyz wxyz wxyz'
 export const scope = 'shop/inbox/mailer'
 
 export interface Parked {

@@ -81,13 +81,15 @@ async function consume(
     const left = partitions.filter(({ position, log }) => position < log.length)
     if (left.length === 0) return
     const partition = left[Math.floor(random() * left.length)]!
-    if (!calm && random() < 0.05) {
+    // Neither is left to chance alone: a storm without it would prove less than it says.
+    const late = partition.position > partition.log.length / 2
+    if (!calm && (random() < 0.05 || (late && counts.rewinds === 0))) {
       partition.position = Math.floor(random() * partition.position)
       counts.rewinds++
     }
     const from = partition.position
     const batch = partition.log.slice(from, from + 1 + Math.floor(random() * 8))
-    const dies = !calm && random() < 0.06
+    const dies = !calm && (random() < 0.06 || (late && counts.deaths === 0))
     const delivered = await takeBatch(consumer, batch, calm ? 0 : 0.08, random, dies)
     if (dies) {
       counts.deaths++

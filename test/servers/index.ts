@@ -20,12 +20,14 @@ import { bun, deno, next, node22 } from './runtimes.ts'
 import type { Found, Missing } from './server.ts'
 import { spin } from './spin.ts'
 import { standardwebhooks } from './standardwebhooks.ts'
+import { valkey } from './valkey.ts'
 
 export const servers = {
   postgres,
   pgbouncer,
   'pg-logical-replication': pgLogicalReplication,
   redis,
+  valkey,
   mariadb,
   mysql,
   dynamodb,

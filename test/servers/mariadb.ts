@@ -1,7 +1,7 @@
 // MariaDB, for whatever speaks MySQL. MySQL itself (mysql.ts) is only in Debian sid, so most tests run here, with SQL that both
 // take. Invariant: each start has its own data folder, copied from one that is made once a run.
 import { randomBytes } from 'node:crypto'
-import { readFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
 import { createConnection } from 'mysql2/promise'
 import { findProgram } from './find-program.ts'
@@ -92,7 +92,11 @@ function pristine(install: string): Promise<string> {
   return builtOnce('pristine-mariadb', async (path, run) => {
     // `normal` gives root a login without a password on loopback; the default asks for the socket.
     const form = ['--auth-root-authentication-method=normal', '--skip-name-resolve']
-    await runCommand(run, install, ['--no-defaults', `--datadir=${path}`, ...asRoot(), ...form])
+    // A server that starts removes what looks like its own temporary tables, also those of another installation.
+    const temporary = mkdtempSync(join(run, 'mariadb-'))
+    const folders = [`--datadir=${path}`, `--tmpdir=${temporary}`]
+    await runCommand(run, install, ['--no-defaults', ...folders, ...asRoot(), ...form])
+    rmSync(temporary, { recursive: true })
   })
 }
 

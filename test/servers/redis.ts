@@ -11,6 +11,8 @@ import { type Place, startServer, type Surroundings } from './server/process.ts'
 export interface RedisOptions {
   // Any line of redis.conf: { appendonly: 'yes', 'maxmemory-policy': 'allkeys-lru' }.
   config?: Record<string, string | number>
+  // One of `otherRedis`. Default: the one that is installed.
+  program?: string
   surroundings?: Surroundings
   startTimeoutMs?: number
 }
@@ -34,7 +36,7 @@ export const redis: Server<RedisOptions> = {
 
 export async function startRedis(options: RedisOptions = {}): Promise<Running> {
   const url = process.env[urlVariable]
-  if (!url) return startRedisProcess(options)
+  if (!url || options.program !== undefined) return startRedisProcess(options)
   if (options.config || options.surroundings)
     throw new Error(`the server given by ${urlVariable} cannot be started with another configuration`)
   return useGiven(url)
@@ -57,7 +59,7 @@ export async function startReplica(primary: Running, options: RedisOptions = {})
 
 // `file` is for what can only be said in a file that the server then rewrites (sentinels).
 export async function startRedisProcess(options: RedisOptions, file?: { lines: string[] }): Promise<Running> {
-  if (redisPlace() === undefined) throw new Error(`${missing}; cure: npm run servers`)
+  if (redisPlace(options.program) === undefined) throw new Error(`${missing}; cure: npm run servers`)
   const password = options.config?.['requirepass']
   const urlOf = (port: number): string => `redis://${password ? `:${password}@` : ''}127.0.0.1:${port}`
   return startServer({
@@ -66,7 +68,7 @@ export async function startRedisProcess(options: RedisOptions, file?: { lines: s
     command: (place) => {
       const args = commandLine(place, options.config)
       const path = join(place.folder, 'redis.conf')
-      return redisProgram(file ? [writeOnce(path, file.lines), ...args, '--sentinel'] : args)!
+      return redisProgram(file ? [writeOnce(path, file.lines), ...args, '--sentinel'] : args, options.program)!
     },
     // Another Redis may have taken the port and would answer, too: only the process number tells.
     ready: async ({ port }, pid) => {

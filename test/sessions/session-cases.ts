@@ -1,5 +1,6 @@
 // What sessions promise on every database. Each case is a function of a subject, so that sessions which are wrong on purpose can be given
 // to it (broken-sessions.test.ts). Refusals are compared as values: what is wrong fails by an assertion.
+import { isDeepStrictEqual } from 'node:util'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { key } from '../../src/core/key.ts'
 import { FinalError, OnceError } from '../../src/index.ts'
@@ -75,6 +76,13 @@ const askUntilFree = (server: SessionServer, session: ClientSession, sequence: n
 
 const untilExpired = (sessions: Sessions, { session }: ClientSession): Promise<unknown> =>
   eventually('the session is expired', async () => (await sessions.show(session))?.state === 'expired')
+
+// The store's clock has moved on when another client registers with a later lease.
+const clockAfter = (sessions: Sessions, leaseUntilMs: number): Promise<unknown> =>
+  eventually('the clock of the store moves', async () => {
+    await sessions.register('till-8')
+    return (await sessions.show('till-8'))!.leaseUntilMs > leaseUntilMs
+  })
 
 // A failure of the server: the number stays without an answer.
 const fail = ({ sessions }: SessionServer, session: ClientSession, sequence: number): Promise<string> => {
@@ -381,12 +389,6 @@ export const sessionCases: Readonly<Record<string, SessionCase>> = {
     const server = await subject.server()
     const session = await server.sessions.register('till-7')
     const until = async (): Promise<number> => (await server.sessions.show('till-7'))!.leaseUntilMs
-    // The store's clock has moved on when another client registers with a later lease.
-    const clockAfter = (before: number): Promise<unknown> =>
-      eventually('the clock of the store moves', async () => {
-        await server.sessions.register('till-8')
-        return (await server.sessions.show('till-8'))!.leaseUntilMs > before
-      })
     const calls: readonly (() => Promise<unknown>)[] = [
       () => ask(server, session, 1),
       () => ask(server, session, 1), // a replay
@@ -394,7 +396,7 @@ export const sessionCases: Readonly<Record<string, SessionCase>> = {
     ]
     for (const call of calls) {
       const before = await until()
-      await clockAfter(before)
+      await clockAfter(server.sessions, before)
       await call()
       expect(await until()).toBeGreaterThan(before)
     }
@@ -510,6 +512,78 @@ export const sessionCases: Readonly<Record<string, SessionCase>> = {
     expect(await ask(server, session, 1)).toBe('request 1')
   },
 
+  async 'a store that breaks off or does not answer is unavailable within its time limit, whatever is asked'(subject) {
+    const proxy = subject.proxy!
+    const [patient, hasty] = [await subject.server(), await subject.server({ storeTimeoutMs: 200 })]
+    const session = await patient.sessions.register('till-7')
+    type Asked = readonly [call: (server: SessionServer) => Promise<unknown>, cutAt: number]
+    // Redis has nothing to sweep, and no message that begins a transaction.
+    const isSql = patient.sessions.guarantee === 'one-transaction'
+    const change = isSql ? 2 : 1
+    const asked: readonly Asked[] = [
+      [({ sessions }) => sessions.register('till-7'), change],
+      [({ sessions }) => sessions.keepAlive(session), change],
+      [({ sessions }) => sessions.close(session), change],
+      [({ sessions }) => sessions.show('till-7'), 1],
+      [({ sessions }) => sessions.list(), 1],
+      ...(isSql ? [[({ sessions }: SessionServer) => sessions.sweep(), 1] as const] : []),
+    ]
+    for (const [call, message] of asked) {
+      // It has a connection, so that the call breaks off in a statement.
+      await eventually(
+        'a connection',
+        async () => (await code(patient.sessions.show('till-7'))) !== 'STORE_UNAVAILABLE',
+      )
+      proxy.cutAt({ direction: 'request', message, side: 'before' })
+      expect(await code(call(patient)), `${call}`).toBe('STORE_UNAVAILABLE')
+    }
+    await proxy.setMode('blackHole')
+    for (const [position, [call]] of asked.entries()) {
+      await expect(call(hasty), `${call}`).rejects.toMatchObject({
+        code: 'STORE_UNAVAILABLE',
+        // The first three change something, and the store may have got them.
+        executed: position < 3 ? 'unknown' : 'no',
+        message: expect.stringContaining('no answer within 200 ms') as string,
+      })
+    }
+    // What waits for an answer ends.
+    await proxy.setMode('reset')
+  },
+
+  async 'of a change whose reply was lost it is not said that it was not made'(subject) {
+    const proxy = subject.proxy!
+    const { sessions } = await subject.server()
+    const changes: readonly ((session: ClientSession) => Promise<unknown>)[] = [
+      ({ session }) => sessions.register(session),
+      sessions.keepAlive,
+      sessions.close,
+    ]
+    for (const [position, change] of changes.entries()) {
+      let made = 0
+      // Each message of the reply is lost once, with what follows it.
+      for (let message = 1, wasLost = true; wasLost; message++) {
+        const session = await sessions.register(`till-${position}-${message}`)
+        const before = await sessions.show(session.session)
+        await clockAfter(sessions, before!.leaseUntilMs)
+        let isLost = false
+        void proxy.cutAt({ direction: 'reply', message, side: 'before' }).happened.then(() => (isLost = true))
+        const failure = await change(session).then(
+          () => undefined,
+          (error: unknown) => error as OnceError,
+        )
+        wasLost = isLost
+        const after = await eventually('a connection', async () => {
+          const shown = await sessions.show(session.session).catch(() => undefined)
+          return isLost ? shown : undefined
+        })
+        if (!failure || isDeepStrictEqual(after, before)) continue
+        expect(failure, `${change}, message ${message}`).toMatchObject({ executed: 'unknown' })
+        made++
+      }
+      expect(made, `${change}`).toBeGreaterThan(0)
+    }
+  },
+
   async 'a person sees the floor, the window, the lease and the numbers above the floor, with what became of them'(
     subject,
   ) {
@@ -545,8 +619,9 @@ export const sessionCases: Readonly<Record<string, SessionCase>> = {
     const server = await subject.server({ leaseMs: 300 })
     const session = await server.sessions.register('till-7')
     // At a high load the lease may have ended before a request came.
-    const answered = (await ask(server, session, 1)) === 'request 1' ? [1] : []
-    const unanswered = (await fail(server, session, 2)) === 'no printer' ? [2] : []
+    const [first, second] = [await ask(server, session, 1), await fail(server, session, 2)]
+    const answered = first === 'SESSION_EXPIRED' ? [] : [1]
+    const unanswered = second === 'SESSION_EXPIRED' ? [] : [2]
     await untilExpired(server.sessions, session)
     expect(await server.sessions.show('till-7')).toMatchObject({ requests: 0, answered, unanswered })
   },
@@ -623,8 +698,17 @@ export const sessionCases: Readonly<Record<string, SessionCase>> = {
   },
 }
 
+/** They cut connections: nothing for a store in the same process. */
+const casesOfNetworks: readonly string[] = [
+  'a store that breaks off or does not answer is unavailable within its time limit, whatever is asked',
+  'of a change whose reply was lost it is not said that it was not made',
+]
+
 /** A test for each case, on a ground that all of them share. Returns what gives a check of one's own a subject. */
-export function testSessions(start: () => Promise<SessionsGround>): (check: SessionCase) => Promise<void> {
+export function testSessions(
+  start: () => Promise<SessionsGround>,
+  { network = true } = {},
+): (check: SessionCase) => Promise<void> {
   let ground: SessionsGround
   beforeAll(async () => {
     ground = await start()
@@ -638,6 +722,7 @@ export function testSessions(start: () => Promise<SessionsGround>): (check: Sess
       await subject.close()
     }
   }
-  for (const [what, check] of Object.entries(sessionCases)) test(what, () => trying(check))
+  for (const [what, check] of Object.entries(sessionCases))
+    if (network || !casesOfNetworks.includes(what)) test(what, () => trying(check))
   return trying
 }

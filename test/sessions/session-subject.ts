@@ -4,6 +4,7 @@ import { createSessions, type Sessions, type SessionsOptions } from '../../src/s
 import { memoryData, memoryStore } from '../../src/stores/memory.ts'
 import { redisStore } from '../../src/stores/redis.ts'
 import type { Inspectable, Store } from '../../src/core/store.ts'
+import { type FaultProxy, startFaultProxy } from '../servers/fault-proxy.ts'
 import { startRedis } from '../servers/redis.ts'
 import { connect, drivers, durable } from '../subjects/redis.ts'
 import { grounds, insertEffect, type MessagesGround, type OpenStore } from '../messages/grounds.ts'
@@ -28,6 +29,8 @@ export interface SessionSubject {
   effects(): Promise<string[]>
   // A database with one writer runs one effect after the other.
   readonly isSerial: boolean
+  // Between servers and database. Missing where no network is in between.
+  readonly proxy: FaultProxy | undefined
   close(): Promise<void>
 }
 
@@ -43,6 +46,7 @@ export interface SessionsGround extends AsyncDisposable {
   // Of one subject: what was there before is gone.
   begin(): Promise<void>
   effects(): Promise<string[]>
+  readonly proxy?: SessionSubject['proxy']
   end(): Promise<void>
 }
 
@@ -77,6 +81,7 @@ export async function sessionSubject(
   return {
     scope,
     isSerial: ground.isSerial,
+    proxy: ground.proxy,
     effects: () => ground.effects(),
     async server(options) {
       const { store, die, close, effect } = await ground.open()
@@ -136,11 +141,13 @@ export function sqlSessions(ground: MessagesGround): SessionsGround {
       return {
         store: opened.store,
         die: () => opened.die(),
-        close: async () => opened[Symbol.asyncDispose](),
+        // A connection that was struck may have nothing to end.
+        close: async () => Promise.resolve(opened[Symbol.asyncDispose]()).catch(() => {}),
         effect: (tx, name) => insertEffect(ground, opened.database, tx, name),
       }
     },
     effects: () => ground.effects(),
+    proxy: ground.proxy,
     end: async () => ground.proxy?.setMode('pass'),
     [Symbol.asyncDispose]: async () => ground[Symbol.asyncDispose](),
   }
@@ -149,15 +156,18 @@ export function sqlSessions(ground: MessagesGround): SessionsGround {
 // Each server has a client of its own, of either library.
 export async function redisSessions(): Promise<SessionsGround> {
   const server = await startRedis({ config: durable })
+  const proxy = await startFaultProxy({ target: server, framer: 'redis' })
   let effects: string[] = []
   let opened = 0
   return {
     isSerial: false,
+    // The first server of a case has node-redis, which does not repeat by itself what had no reply.
     async begin() {
       effects = []
+      opened = 0
     },
     async open() {
-      const { client, close } = await connect(drivers[opened++ % drivers.length]!, server.url)
+      const { client, close } = await connect(drivers[opened++ % drivers.length]!, proxy.url)
       return {
         store: redisStore({ client, timeoutMs: patienceMs }),
         die: close,
@@ -166,8 +176,12 @@ export async function redisSessions(): Promise<SessionsGround> {
       }
     },
     effects: async () => effects,
-    end: async () => {},
-    [Symbol.asyncDispose]: () => server.stop(),
+    proxy,
+    end: () => proxy.setMode('pass'),
+    async [Symbol.asyncDispose]() {
+      await proxy.close()
+      await server.stop()
+    },
   }
 }
 

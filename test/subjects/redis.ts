@@ -4,6 +4,8 @@
 import { createHash, randomUUID } from 'node:crypto'
 import { Cluster, Redis } from 'ioredis'
 import { createClient, createCluster } from 'redis'
+import { systemClock } from '../../src/core/clock.ts'
+import type { Clock } from '../../src/core/clock.ts'
 import { key as keyOf } from '../../src/core/key.ts'
 import type { RedisArgument, RedisClient } from '../../src/clients/redis.ts'
 import { namesUnder } from '../../src/stores/redis/names.ts'
@@ -66,6 +68,10 @@ export async function connectCluster(driver: Driver, urls: readonly string[]): P
 export interface TestClock {
   advance(ms: number): void
   rewrite(command: readonly RedisArgument[]): RedisArgument[]
+  /** What the server replies to TIME. */
+  time(): readonly [Buffer, Buffer]
+  /** The clock of a process whose time passes as the server's does, this far apart from it. */
+  local(skewMs?: number): Clock
 }
 
 const hourUs = 3_600_000_000
@@ -85,6 +91,12 @@ export function testClock(): TestClock {
       const changes = new Map<RedisArgument, string>(timed)
       return command.map((each) => changes.get(each) ?? each)
     },
+    time: () => [Buffer.from(`${Math.floor(nowUs / 1e6)}`), Buffer.from(`${nowUs % 1e6}`)],
+    local: (skewMs = 0) => ({
+      ...systemClock,
+      now: () => nowUs / 1_000 + skewMs,
+      elapsed: () => nowUs / 1_000 + skewMs,
+    }),
   }
 }
 
@@ -93,10 +105,12 @@ const scripts = [claimScript, writeScript, inspectScript]
 /** The same client, with the test's clock in the script. */
 export function withClock(client: RedisClient, clock: TestClock): RedisClient {
   const rewriting: Record<string, (...args: never[]) => unknown> = {
-    sendCommand: (...args: unknown[]) =>
-      (client as { sendCommand(...all: unknown[]): unknown }).sendCommand(
+    sendCommand(...args: unknown[]) {
+      if (Array.isArray(args[0]) && args[0][0] === 'TIME') return Promise.resolve(clock.time())
+      return (client as { sendCommand(...all: unknown[]): unknown }).sendCommand(
         ...args.map((each) => (Array.isArray(each) ? clock.rewrite(each as RedisArgument[]) : each)),
-      ),
+      )
+    },
     callBuffer: (name: string, values: RedisArgument[]) => (client as Redis).callBuffer(name, clock.rewrite(values)),
   }
   return new Proxy(client, {
@@ -113,8 +127,8 @@ export interface RedisGround extends AsyncDisposable {
   createSubject(driver: Driver): Promise<ContractSubject>
 }
 
-export async function startRedisGround(): Promise<RedisGround> {
-  const server = await startRedis({ config: durable })
+export async function startRedisGround(program?: 'valkey'): Promise<RedisGround> {
+  const server = await startRedis({ config: durable, ...(program && { program }) })
   const proxy = await startFaultProxy({ target: server, framer: 'redis' })
   return {
     server,
@@ -155,21 +169,12 @@ async function createSubject({ connect: open, faults: lent, proxy }: Around): Pr
     const connected = await open()
     opened.push(connected)
     // Short, for the cases in which nobody answers.
-    return redisStore({ client: withClock(connected.client, clock), prefix, timeoutMs: 3_000, ...options })
+    const client = withClock(connected.client, clock)
+    return redisStore({ client, prefix, timeoutMs: 3_000, clock: clock.local(), ...options })
   }
   return {
     store: await create(),
-    another: ({ clockSkewMs = 0 } = {}) =>
-      create({
-        clock: {
-          now: () => Date.now() + clockSkewMs,
-          elapsed: () => performance.now() + clockSkewMs,
-          schedule: (run, delayMs) => {
-            const timer = setTimeout(run, delayMs)
-            return () => clearTimeout(timer)
-          },
-        },
-      }),
+    another: ({ clockSkewMs = 0 } = {}) => create({ clock: clock.local(clockSkewMs) }),
     advance: async (ms) => clock.advance(ms),
     async corrupt({ scope, id }, bytes) {
       const names = namesUnder(prefix).of(keyOf(scope, id))

@@ -24,7 +24,7 @@ needs('postgres', { ours: true }).describe('a transaction of PostgreSQL', () => 
       setUp: () => ground.createSubject(),
       async run({ wrap, clock }, { store, transactions }) {
         const wrapped = wrap('store', store as Store & Transactional<pg.PoolClient>)
-        const once = createOnce({ store: wrapped, scope: 'shop', clock })
+        const once = createOnce({ store: wrapped, scope: 'shop', clock, sweepEveryMs: false })
         const { value } = await once.transaction('order-1', async (tx) => {
           await transactions!.addEffect(tx, 'charge')
           return 'charged'

@@ -279,9 +279,11 @@ async function cut(state: State, front: Front): Promise<void> {
   }
 }
 
+// One store after the other. All of them ask from this one process, and a hundred askers at once keep its heartbeats from their turn: with
+// leases of half a second nothing ends then, which looks as if a key were wedged.
 async function judgeAll(state: State): Promise<void> {
-  await Promise.all(state.fronts.map(({ supervisor }) => supervisor.converge()))
   for (const { store, supervisor } of state.fronts) {
+    await supervisor.converge()
     note(state, store, await judge(supervisor.place, supervisor.folder, supervisor.asker.opened, 'true'))
   }
 }

@@ -166,8 +166,8 @@ function scan(
 
 const shapes = {
   receive:
-    /^with unsynced as \(.+?\), given \(id, fingerprint\) as \(values (?<given>.+?)\), fresh as \( insert into (?<table>\w+) \((?<columns>[\w, ]+)\) select (?<cells>.+?) from given where not exists \(select 1 from \k<table> as there where there.scope = \$\d+::text and there.id = given.id\) order by id on conflict do nothing returning id \) select json_build_array/,
-  take: /^with ours as \((?<sub>.+?)\) update (?<table>\w+) as mark set (?<set>.+?) from ours where mark.scope = ours.scope and mark.id = ours.id returning mark.id as answer$/,
+    /^with unsynced as \(.+?\), looked as materialized \( select .+? from json_to_recordset\((?<given>\$\d+)::json\) as given \(id text, print text\) left join lateral \( select state, attempts, fingerprint from (?<table>\w+) as there where there.scope = \$\d+::text and there.id = given.id limit 1 \) as known on true \), fresh as \( insert into \k<table> \((?<columns>[\w, ]+)\) select (?<cells>.+?) from looked where state is null order by id on conflict \(scope, id\) do nothing returning id \) select json_build_array/,
+  take: /^with ours as \((?<sub>select .+?)\), taken as \( update (?<table>\w+) as mark set (?<set>.+?) where mark.scope = \$\d+ and mark.id = any \(array\(select id from ours\)\) returning mark.id \) select id as answer from json_array_elements_text\((?<given>\$\d+)::json\) as given \(id\) where not exists \(select from taken where taken.id = given.id\)$/,
   insert:
     /^insert (?:ignore )?into (?<table>\w+) \((?<columns>[\w, ]+)\) values (?<tuples>\(.+?\))(?<greater> on (?:conflict \(scope, entity\) do update set|duplicate key update) version = .+)?(?: on conflict do nothing)?$/,
   update:
@@ -223,8 +223,9 @@ async function execute(server: Server, tx: ModelTransaction, statement: SqlState
     case 'receive':
       return receive(running, parts)
     case 'take': {
-      const { sub, table, set } = parts
-      return update(running, { table, set, where: `(scope, id) in (${sub})`, returning: 'id' })
+      const { sub, table, set, given } = parts
+      const taken = await update(running, { table, set, where: `(scope, id) in (${sub})`, returning: 'id' })
+      return (JSON.parse(termOf(running, given!) as string) as string[]).filter((id) => !taken.includes(id))
     }
     case 'insert':
       return insert(running, parts)
@@ -275,6 +276,11 @@ function conditionOf(running: Running, text: string): (row: Row) => boolean {
   const term = (each: string): string => String(termOf(running, each))
   switch (operator) {
     case '=': {
+      const list = /^any \(array\(select json_array_elements_text\((\$\d+)::json\)\)\)$/.exec(rest!)
+      if (list) {
+        const among = new Set(JSON.parse(term(list[1]!)) as string[])
+        return (row) => among.has(String(row[column!]))
+      }
       const value = term(rest!)
       return column === '1' ? () => true : (row) => String(row[column!]) === value
     }
@@ -372,15 +378,11 @@ async function receive(running: Running, { given, table, columns, cells }: Parts
   await server.pause()
   const names = columns!.split(', ')
   const answers: string[] = []
-  const messages = given!
-    .slice(1, -1)
-    .split('), (')
-    .map((pair) => pair.split(', ').map((text) => termOf(running, text)))
-    .toSorted(([a], [b]) => compare(a!, b!))
-  for (const [id, fingerprint] of messages) {
+  const messages = JSON.parse(termOf(running, given!) as string) as readonly { id: string; print: string }[]
+  for (const { id, print } of messages.toSorted((a, b) => compare(a.id, b.id))) {
     const values = cells!
       .split(', ')
-      .map((text) => (text === 'id' ? id! : text === 'fingerprint' ? fingerprint! : termOf(running, text)))
+      .map((text) => (text === 'id' ? id : text === 'print' ? print : termOf(running, text)))
     const row = Object.fromEntries(names.map((column, index) => [column, values[index]!]))
     const name = nameOf(table!, keyOf(table!, row))
     // What was there when the statement began is not inserted, and so not waited for.
@@ -388,15 +390,10 @@ async function receive(running: Running, { given, table, columns, cells }: Parts
     if (!isThere()) await lock(server, tx, name, 'wait')
     const isFresh = !isThere()
     if (isFresh) tx.writes.set(name, row)
+    if (isFresh) continue
     const known = before.get(name)
     answers.push(
-      JSON.stringify([
-        id,
-        isFresh,
-        known?.['state'] ?? null,
-        known?.['attempts'] ?? null,
-        known?.['fingerprint'] ?? null,
-      ]),
+      JSON.stringify([id, known?.['state'] ?? null, known?.['attempts'] ?? null, known?.['fingerprint'] ?? null]),
     )
   }
   return answers

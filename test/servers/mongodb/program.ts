@@ -28,7 +28,11 @@ var nowMs = Files.exists(clockPath) ? Number(Files.readString(clockPath)) : unde
 var helloMessage
 var majority = 'has all'
 var collations = new java.util.concurrent.ConcurrentHashMap()
-var store = new Packages.org.h2.mvstore.MVStore.Builder().fileName(place.dataFile).open()
+var compactMsMax = 2000
+var store = new Packages.org.h2.mvstore.MVStore.Builder().fileName(place.dataFile).autoCommitDisabled().open()
+var saving = new java.util.concurrent.locks.ReentrantLock()
+// Nothing else makes room in the file, now that nothing is saved in the background.
+store.compactFile(compactMsMax)
 
 function integer(value) { return java.lang.Integer.valueOf(value) }
 
@@ -94,6 +98,18 @@ function carryOut(backend, message) {
   return name == 'listCollections' ? tellCollations(reply) : reply
 }
 
+// One at a time: a change is no longer called unsaved as soon as somebody begins to save it, and a store whose file could not grow
+// calls nothing unsaved at all.
+function save() {
+  saving.lock()
+  try {
+    if (store.isClosed()) throw new java.lang.IllegalStateException('the file is closed')
+    if (store.hasUnsavedChanges()) store.commit()
+  } finally {
+    saving.unlock()
+  }
+}
+
 function refusal(error) {
   var reply = new Document()
   reply.put('ok', integer(0))
@@ -109,7 +125,7 @@ var backend = new JavaAdapter(Packages.de.bwaldvogel.mongo.backend.h2.H2Backend,
     } catch (error) {
       return refusal(error.javaException || error)
     } finally {
-      if (store.hasUnsavedChanges()) store.commit()
+      save()
     }
   }
 }, store)

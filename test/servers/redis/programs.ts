@@ -18,8 +18,10 @@ export const otherRedis: Readonly<Record<string, OtherRedis>> = {
 }
 
 /** How to start it with these arguments. Undefined where there is none. */
-export function redisProgram(args: string[]): { file: string; args: string[] } | undefined {
-  const named = process.env[redisVariable]
+export function redisProgram(
+  args: string[],
+  named = process.env[redisVariable],
+): { file: string; args: string[] } | undefined {
   if (named !== undefined) {
     const other = otherRedis[named]
     if (!other) throw new Error(`expected ${redisVariable} to be ${Object.keys(otherRedis).join(' or ')}, got ${named}`)
@@ -31,8 +33,7 @@ export function redisProgram(args: string[]): { file: string; args: string[] } |
 }
 
 /** Where it is, for people. */
-export function redisPlace(): string | undefined {
-  const named = process.env[redisVariable]
+export function redisPlace(named = process.env[redisVariable]): string | undefined {
   if (named === undefined) return findProgram('redis-server', 'valkey-server')
   const other = otherRedis[named]
   return other && existsSync(suiteFolder(other.suitePackages))

@@ -74,7 +74,7 @@ function watchedPlace(store: Store, pass: Pass): Store {
     { ...store },
     {
       ...redis!,
-      run: (script, name, values) => pass('run', '', undefined, () => redis!.run(script, name, values)),
+      run: (call) => pass('run', '', undefined, () => redis!.run(call)),
     },
   )
 }
