@@ -6,14 +6,15 @@ import pg from 'pg'
 import { createOutbox, createRelay } from '../src/messages/outbox.ts'
 import type { Outbox, Outgoing, Publisher } from '../src/messages/outbox.ts'
 import { postgresStore } from '../src/stores/postgres.ts'
-import { startPostgres } from '../test/servers/postgres.ts'
 import type { RunningPostgres } from '../test/servers/postgres.ts'
-import { drainRates, median, ratioOf } from './measure.ts'
-import type { Drained } from './measure.ts'
+import { compareDrains, ratioIn } from './measure.ts'
+import type { Ratio } from './measure.ts'
 import { installPeers } from './peers.ts'
-import { report } from './report.ts'
+import { connections, graphileWorker, pgBoss } from './queues.ts'
+import type { Queue } from './queues.ts'
+import { report, reportComparison } from './report.ts'
+import { startPostgres } from './servers.ts'
 
-const connections = 20
 const rounds = 5
 // Each enough for a second or so.
 const naiveRows = 500
@@ -21,35 +22,30 @@ const rows = 20_000
 const keys = 1_000
 const data = { total: 1999, note: 'x'.repeat(200) }
 
-interface Sender extends Drained {
-  close(): Promise<void>
-}
-
 export async function benchOutbox(): Promise<void> {
   const server = await startPostgres()
-  const senders: Sender[] = []
+  const senders: Queue[] = []
   try {
     senders.push(await naive(server), await ours(server, 100), await ours(server, 1_000))
-    if (installPeers() === 'installed') senders.push(await graphileWorker(server), await pgBoss(server))
-    const rates = await drainRates(senders, rounds)
+    if (installPeers() === 'installed')
+      senders.push(
+        await graphileWorker(await server.createDatabase(), { rows, data }),
+        await pgBoss(await server.createDatabase(), { rows, data, batch: 1_000 }),
+      )
+    const compared = await compareDrains(senders, rounds)
+    const against = (batch: number, other: string): Ratio => ratioIn(compared, 'perSecond', `batch of ${batch}`, other)
     for (const [batch, atLeast] of [
       [100, 40],
       [1_000, 100],
     ] as const) {
-      const measured = ratioOf(rates, `batch of ${batch}`, 'naive')
-      report({
-        id: 'P9',
-        what: `Outbox relay, batches of ${batch}: rows per second against one per transaction`,
-        measured,
-        atLeast,
-      })
+      const what = `Outbox relay, batches of ${batch}: rows per second against one per transaction`
+      report({ id: 'P9', what, ...against(batch, 'naive'), atLeast })
     }
-    for (const peer of ['graphile-worker', 'pg-boss']) {
-      if (!rates.has(peer)) continue
+    for (const peer of compared.names.filter((name) => ['graphile-worker', 'pg-boss'].includes(name))) {
       const what = `Outbox relay, batches of 1000: rows per second against ${peer}`
-      report({ id: 'P9', what, measured: ratioOf(rates, 'batch of 1000', peer), atLeast: 1 })
+      report({ id: 'P9', what, ...against(1_000, peer), atLeast: 1 })
     }
-    for (const [name, each] of rates) process.stdout.write(`      ${name} ${median(each).toFixed(0)} rows/s\n`)
+    reportComparison('Outbox relay', compared)
   } finally {
     for (const sender of senders) await sender.close()
     await server.stop()
@@ -60,7 +56,7 @@ async function openPool(server: RunningPostgres): Promise<pg.Pool> {
   return new pg.Pool({ connectionString: await server.createDatabase(), max: connections })
 }
 
-async function naive(server: RunningPostgres): Promise<Sender> {
+async function naive(server: RunningPostgres): Promise<Queue> {
   const pool = await openPool(server)
   await pool.query(
     'create table outbox (id bigint generated always as identity primary key, key text, payload jsonb, sent_at timestamptz)',
@@ -93,7 +89,7 @@ async function naive(server: RunningPostgres): Promise<Sender> {
   }
 }
 
-async function ours(server: RunningPostgres, batch: number): Promise<Sender> {
+async function ours(server: RunningPostgres, batch: number): Promise<Queue> {
   const pool = await openPool(server)
   const store = postgresStore({ pool })
   await store.migrate()
@@ -154,105 +150,5 @@ function checkOrder(arrived: readonly Outgoing[]): void {
     const { number } = JSON.parse(Buffer.from(body).toString()) as { number: number }
     if (number <= (last.get(key!) ?? -1)) throw new Error(`${key}: ${number} came after ${last.get(key!)}`)
     last.set(key!, number)
-  }
-}
-
-/** What is used of graphile-worker, which is not there to take types from unless bench/ is installed. */
-interface GraphileWorker {
-  readonly Logger: new (factory: () => () => void) => object
-  run(options: object): Promise<{ stop(): Promise<void> }>
-  runMigrations(options: object): Promise<void>
-}
-
-async function graphileWorker(server: RunningPostgres): Promise<Sender> {
-  const load = async (name: string): Promise<GraphileWorker> => (await import(name)) as GraphileWorker
-  const { Logger, run, runMigrations } = await load('graphile-worker')
-  const quiet = new Logger(() => () => {})
-  const pool = await openPool(server)
-  // It says so on the console otherwise.
-  pool.on('error', () => {})
-  pool.on('connect', (client) => void client.on('error', () => {}))
-  await runMigrations({ pgPool: pool, logger: quiet })
-  return {
-    name: 'graphile-worker',
-    rows,
-    async fill(count) {
-      const sql = `select graphile_worker.add_jobs(array_agg(('send', $2::json, null, now(), 25, null, 0::smallint, null)::graphile_worker.job_spec))
-        from generate_series(1, $1::int)`
-      await pool.query(sql, [count, JSON.stringify(data)])
-    },
-    async drain(count) {
-      let ran = 0
-      const done = Promise.withResolvers<void>()
-      const send = async (): Promise<void> => {
-        if (++ran === count) done.resolve()
-      }
-      const worker = {
-        concurrentJobs: 24,
-        pollInterval: 100,
-        localQueue: { size: 500 },
-        completeJobBatchDelay: 0,
-        failJobBatchDelay: 0,
-      }
-      const runner = await run({
-        pgPool: pool,
-        taskList: { send },
-        noHandleSignals: true,
-        logger: quiet,
-        preset: { worker },
-      })
-      await done.promise
-      await runner.stop()
-    },
-    close: () => pool.end(),
-  }
-}
-
-/** What is used of pg-boss. */
-interface Boss {
-  start(): Promise<unknown>
-  stop(options: object): Promise<void>
-  createQueue(name: string): Promise<void>
-  insert(name: string, jobs: readonly object[]): Promise<unknown>
-  fetch(name: string, options: object): Promise<readonly { readonly id: string }[]>
-  complete(name: string, ids: readonly string[]): Promise<unknown>
-  on(event: 'error', listener: () => void): unknown
-}
-
-async function pgBoss(server: RunningPostgres): Promise<Sender> {
-  const load = async (name: string): Promise<{ PgBoss: new (options: object) => Boss }> =>
-    (await import(name)) as { PgBoss: new (options: object) => Boss }
-  const { PgBoss } = await load('pg-boss')
-  const boss = new PgBoss({
-    connectionString: await server.createDatabase(),
-    max: connections,
-    supervise: false,
-    schedule: false,
-  })
-  boss.on('error', () => {})
-  await boss.start()
-  await boss.createQueue('send')
-  return {
-    name: 'pg-boss',
-    rows,
-    async fill(count) {
-      for (let left = count; left > 0; left -= 1_000) {
-        await boss.insert(
-          'send',
-          Array.from({ length: Math.min(left, 1_000) }, () => ({ data })),
-        )
-      }
-    },
-    async drain(count) {
-      for (let sent = 0; sent < count;) {
-        const jobs = await boss.fetch('send', { batchSize: 1_000 })
-        await boss.complete(
-          'send',
-          jobs.map(({ id }) => id),
-        )
-        sent += jobs.length
-      }
-    },
-    close: () => boss.stop({ graceful: false }),
   }
 }

@@ -1,16 +1,19 @@
-// P4: Redis against what a careful engineer writes by hand (SET NX PX to take the key, GET to see whether it is still held,
-// SET to keep the outcome: three round trips), and against node-idempotency's core, which has no fence. All on one server and
-// through one connection each. Fresh = claim + settle of a no-op effect with a 300-byte outcome; replay = a second ask.
+// P4: Redis and Valkey against what a careful engineer writes by hand (SET NX PX to take the key, GET to see whether it is still held,
+// SET to keep the outcome: three round trips), and against node-idempotency's core and Powertools, which have no fence. All on one server,
+// each through one connection. Fresh = claim + settle of a no-op effect with a 300-byte outcome; replay = a second ask.
 
 import { createClient } from 'redis'
 import { newId } from '../src/core/key.ts'
 import { createOnce } from '../src/core/once.ts'
 import { redisStore } from '../src/stores/redis.ts'
-import { redis, startRedis } from '../test/servers/redis.ts'
-import { compare } from './measure.ts'
-import type { Variant } from './measure.ts'
+import { redis } from '../test/servers/redis.ts'
+import { redisCommand, redisInfo } from '../test/servers/redis/command.ts'
+import { otherRedis, redisPlace, redisVariable } from '../test/servers/redis/programs.ts'
+import { compareAll, ratioIn } from './measure.ts'
+import type { ComparedAll, Ratio, Variant } from './measure.ts'
 import { installPeers } from './peers.ts'
-import { report, reportRates } from './report.ts'
+import { report, reportComparison } from './report.ts'
+import { startRedis } from './servers.ts'
 
 /** One library or way of doing it: an effect with a new key, or with one that it has settled. */
 interface Way {
@@ -19,23 +22,20 @@ interface Way {
   close(): Promise<void>
 }
 
-interface Aim {
+interface Load {
   readonly concurrency: number
   readonly operations: number
-  readonly fresh?: number
-  readonly replay?: number
 }
 
 const outcome = { receipt: 'x'.repeat(280) }
 const leaseMs = 30_000
 const keepMs = 24 * 3_600_000
 const settledKeys = 1_000
-// One at a time nothing can be shared: that is shown, and nothing is aimed at.
-const alone = { concurrency: 1, operations: 2_000 }
-const loads = [
-  { concurrency: 256, operations: 20_000 },
-  { concurrency: 64, operations: 15_000 },
-] as const
+const loads: readonly Load[] = [
+  { concurrency: 256, operations: 15_000 },
+  { concurrency: 64, operations: 10_000 },
+  { concurrency: 1, operations: 2_000 },
+]
 
 // No snapshot and no rewriting of the append-only file in the middle of a round: it would be that round's.
 const config = { appendonly: 'yes', appendfsync: 'everysec', save: '', 'auto-aof-rewrite-percentage': 0 }
@@ -43,22 +43,81 @@ const config = { appendonly: 'yes', appendfsync: 'everysec', save: '', 'auto-aof
 export async function benchRedis(): Promise<void> {
   const found = redis.find()
   if (!found.found) return say(`Redis is left out: ${found.reason}; cure: ${found.cure}`)
-  const server = await startRedis(found.ours ? { config } : {})
+  await onServer(found.ours)
+  if (!found.ours || process.env[redisVariable] !== undefined) return
+  // Those that `npm run test:versions` has brought.
+  for (const name of Object.keys(otherRedis)) {
+    process.env[redisVariable] = name
+    try {
+      if (redisPlace() !== undefined) await onServer(true)
+    } finally {
+      delete process.env[redisVariable]
+    }
+  }
+}
+
+async function onServer(isOurs: boolean): Promise<void> {
+  const server = await startRedis(isOurs ? { config } : {})
   const ways: Way[] = []
   try {
-    const ours = await openOnce(server.url)
-    const naive = await openNaive(server.url)
-    ways.push(ours, naive)
-    const [high, middle] = loads
-    await beside(naive, ours, [{ ...high, replay: 3 }, middle, alone])
-    if (installPeers() === 'missing') return
-    const peer = await openNodeIdempotency(server.url)
-    ways.push(peer)
-    await beside(peer, ours, [{ ...high, fresh: 1 }, { ...middle, fresh: 1 }, alone])
+    const name = await nameOf(server.url)
+    ways.push(await openNaive(server.url))
+    if (installPeers() === 'installed') {
+      ways.push(await openNodeIdempotency(server.url), await openPowertools(server.url))
+    }
+    ways.push(await openOnce(server.url))
+    for (const kind of ['fresh', 'replay'] as const) await sideBySide(name, kind, ways, await hasIfeq(server.url))
   } finally {
     for (const way of ways) await way.close()
     await server.stop()
   }
+}
+
+async function nameOf(url: string): Promise<string> {
+  const info = await redisInfo(url)
+  const [, valkey] = /valkey_version:(\d+\.\d+)/.exec(info) ?? []
+  const [, version] = /redis_version:(\d+\.\d+)/.exec(info) ?? []
+  return valkey === undefined ? `Redis ${version}` : `Valkey ${valkey}`
+}
+
+async function hasIfeq(url: string): Promise<boolean> {
+  const probe = redisCommand(url, 'SET', 'bench:probe', 'a', 'IFEQ', 'b')
+  return probe.then(
+    () => true,
+    () => false,
+  )
+}
+
+async function sideBySide(
+  server: string,
+  kind: 'fresh' | 'replay',
+  ways: readonly Way[],
+  ifeq: boolean,
+): Promise<void> {
+  const variants: Variant[] = []
+  for (const way of ways) variants.push(await variantOf(way, kind))
+  for (const load of loads) {
+    const title = `${server} ${kind}, c=${load.concurrency}`
+    const compared = await compareAll(variants, { ...load, rounds: 7 })
+    for (const other of compared.names.filter((name) => name !== 'onceonly')) {
+      const what = `${title}: throughput against ${other}`
+      report({ id: 'P4', what, ...against(compared, other), ...aimOf(kind, other, ifeq) })
+    }
+    reportComparison(title, compared)
+    const calls = compared.serverCalls.get('onceonly')
+    if (kind === 'replay' && load.concurrency === 1 && calls !== undefined)
+      report({ id: 'P4', what: `${title}: commands of one call`, measured: calls, atMost: 1.01 })
+  }
+}
+
+function against(compared: ComparedAll, other: string): Ratio {
+  return ratioIn(compared, 'perSecond', 'onceonly', other)
+}
+
+function aimOf(kind: 'fresh' | 'replay', other: string, ifeq: boolean): { readonly atLeast?: number } {
+  if (kind === 'replay') return other === 'node-idempotency' ? { atLeast: 1.1 } : {}
+  if (other === 'node-idempotency') return { atLeast: ifeq ? 1 : 0.8 }
+  return { atLeast: 1 }
 }
 
 async function openOnce(url: string): Promise<Way> {
@@ -128,16 +187,37 @@ async function openNodeIdempotency(url: string): Promise<Way> {
   }
 }
 
-async function beside(other: Way, ours: Way, aims: readonly Aim[]): Promise<void> {
-  for (const kind of ['fresh', 'replay'] as const) {
-    const variants = [await variantOf(other, kind), await variantOf(ours, kind)] as const
-    for (const aim of aims) {
-      const compared = await compare(variants, { rounds: 7, ...aim })
-      const atLeast = aim[kind]
-      const what = `Redis ${kind}, c=${aim.concurrency}: throughput against ${other.name}`
-      report({ id: 'P4', what, measured: compared.throughput, ...(atLeast !== undefined && { atLeast }) })
-      reportRates([other.name, ours.name], compared)
-    }
+interface Powertools {
+  readonly IdempotencyConfig: new (options: object) => unknown
+  readonly makeIdempotent: <In, Out>(work: (asked: In) => Promise<Out>, how: object) => (asked: In) => Promise<Out>
+  readonly CachePersistenceLayer: new (options: { client: unknown }) => unknown
+}
+
+async function openPowertools(url: string): Promise<Way> {
+  const load = async (name: string): Promise<Powertools> => (await import(name)) as Powertools
+  const { IdempotencyConfig, makeIdempotent } = await load('@aws-lambda-powertools/idempotency')
+  const { CachePersistenceLayer } = await load('@aws-lambda-powertools/idempotency/cache')
+  const client = await createClient({ url }).connect()
+  const ran = new Set<string>()
+  const run = async ({ key }: { readonly key: string }): Promise<object> => {
+    ran.add(key)
+    return outcome
+  }
+  const runOnce = makeIdempotent(run, {
+    persistenceStore: new CachePersistenceLayer({ client }),
+    // Without a context it writes a warning for every call.
+    config: new IdempotencyConfig({
+      eventKeyJmesPath: 'key',
+      lambdaContext: { getRemainingTimeInMillis: () => leaseMs },
+    }),
+  })
+  return {
+    name: 'Powertools',
+    async ask(id) {
+      await runOnce({ key: id })
+      return ran.delete(id) ? 'ran' : 'replayed'
+    },
+    close: async () => client.destroy(),
   }
 }
 

@@ -1,5 +1,6 @@
 // P6, P7: what a claim costs when there are many entries, and what their expiry costs, in the simple table and in periods.
-// 10 million entries (ONCEONLY_BENCH_ENTRIES changes that) are written by the server itself, a gigabyte each 3 million or so.
+// 1 million entries, 10 million in a huge run (ONCEONLY_BENCH_ENTRIES changes that), are written by the server itself, a gigabyte
+// each 3 million or so.
 
 import pg from 'pg'
 import { key, newId } from '../src/core/key.ts'
@@ -10,11 +11,12 @@ import { startPostgres } from '../test/servers/postgres.ts'
 import type { RunningPostgres } from '../test/servers/postgres.ts'
 import { compare, median } from './measure.ts'
 import type { Variant } from './measure.ts'
+import { size, wants } from './plan.ts'
 import { report, reportRates } from './report.ts'
 
-const entries = Number(process.env['ONCEONLY_BENCH_ENTRIES'] ?? 10_000_000)
 const fewEntries = 10_000
-const expiring = Math.min(1_000_000, entries)
+const entries = (): number => Number(process.env['ONCEONLY_BENCH_ENTRIES'] ?? size(1_000_000, 100_000, 10_000_000))
+const expiringEntries = (): number => Math.min(1_000_000, entries())
 const dayMs = 86_400_000
 const retention = { keepMs: dayMs, tombstoneMs: 7 * dayMs }
 const periodMs = 3 * dayMs
@@ -29,12 +31,13 @@ type Ids = 'time-ordered' | 'random'
 
 export async function benchRetention(): Promise<void> {
   say(
-    `P6 with ${entries.toLocaleString('en')} entries (ONCEONLY_BENCH_ENTRIES), P7 with ${expiring.toLocaleString('en')}`,
+    `P6 with ${entries().toLocaleString('en')} entries (ONCEONLY_BENCH_ENTRIES), P7 with ${expiringEntries().toLocaleString('en')}`,
   )
   // A checkpoint in the middle of a round writes whole pages into the WAL, and would be that round's.
   const server = await startPostgres({ settings: { max_wal_size: '8GB', checkpoint_timeout: '1h', autovacuum: 'off' } })
   try {
-    await expiry(server)
+    if (wants('P7')) await expiry(server)
+    if (!wants('P6')) return
     for (const ids of ['time-ordered', 'random'] as const) {
       for (const layout of ['periods', 'simple table'] as const) await growth(server, layout, ids)
     }
@@ -100,7 +103,7 @@ async function growth(server: RunningPostgres, layout: Layout, ids: Ids): Promis
   const few = await openTable(server, layout)
   const many = await openTable(server, layout)
   await fill(few, fewEntries, ids)
-  await fill(many, entries, ids)
+  await fill(many, entries(), ids)
   const variants = [claims('few', few, ids), claims('many', many, ids)] as const
   const compared = await compare(variants, { concurrency: 1, operations: 300, rounds: 7 })
   const what = `${layout}, ${ids} ids`
@@ -110,8 +113,15 @@ async function growth(server: RunningPostgres, layout: Layout, ids: Ids): Promis
   report({ ...p50, ...(aimed && { atMost: 1.3 }) })
   reportRates(['few', 'many'], compared)
   const bytes = await walOfClaims(many, variants[1])
-  if (aimed) report({ id: 'P6', what: `${what}: WAL a claim at c=64, of 350 B`, measured: bytes / 350, atMost: 1 })
-  report({ id: 'P6', what: `${what}: WAL a claim at c=64`, measured: bytes, unit: 'B' })
+  // The simple table has an index more to write.
+  const bytesMax = layout === 'periods' ? 350 : 420
+  report({
+    id: 'P6',
+    what: `${what}: WAL a claim at c=64`,
+    measured: bytes,
+    unit: 'B',
+    ...(aimed && { atMost: bytesMax }),
+  })
   for (const { pool } of [few, many]) await dropDatabase(server, pool)
 }
 
@@ -143,7 +153,9 @@ async function dropDatabase(server: RunningPostgres, pool: pg.Pool): Promise<voi
 // table in periods. First without anybody beside it, then the latter again with claims, compared with the claims just before.
 async function expiry(server: RunningPostgres): Promise<void> {
   const rounds: { readonly byHand: Expiry; readonly ours: Expiry; readonly p99: number; readonly text: string }[] = []
-  for (let round = 0; round < 3; round++) {
+  const expiring = expiringEntries()
+  // The p99 of one window is noise: nine of them, each beside its own control.
+  for (let round = 0; round < size(9, 3); round++) {
     const simple = await openTable(server, 'simple table')
     await fill(simple, expiring, 'time-ordered', 'over')
     const byHand = await timed(simple, () => deleteInBatches(simple))
@@ -168,7 +180,7 @@ async function expiry(server: RunningPostgres): Promise<void> {
     atLeast: 10,
   })
   const p99 = median(rounds.map((each) => each.p99))
-  report({ id: 'P7', what: 'claims in the second around an expiry: p99 to before', measured: p99, atMost: 1.5 })
+  report({ id: 'P7', what: 'claims in the second around an expiry: p99 to before', measured: p99, atMost: 1.3 })
   for (const [what, of] of [
     ['batched DELETE', 'byHand'],
     ['periods', 'ours'],

@@ -6,18 +6,18 @@ import { createSessions } from '../src/sessions/sessions.ts'
 import type { Sessions } from '../src/sessions/sessions.ts'
 import { postgresStore } from '../src/stores/postgres.ts'
 import { redisStore } from '../src/stores/redis.ts'
-import { startPostgres } from '../test/servers/postgres.ts'
-import { startRedis } from '../test/servers/redis.ts'
 import { connect } from '../test/subjects/redis.ts'
+import { size } from './plan.ts'
 import { report } from './report.ts'
+import { startPostgres, startRedis } from './servers.ts'
 
 const clientCount = 100
 const window = 64
 const inFlight = 4
 
 export async function benchSessions(): Promise<void> {
-  await onRedis(1_000_000)
-  await onPostgres(20_000)
+  await onRedis(size(1_000_000, 100_000))
+  await onPostgres(size(20_000, 4_000))
 }
 
 async function onRedis(requests: number): Promise<void> {

@@ -1,11 +1,16 @@
 // npm run guarantees: writes the figures of docs/guarantees.md, between their markers, from the reports of the last runs in
-// reports/: torture.json, simulate-keys.json, simulate-redis.json, simulate-operations.json, seeded-bugs.json, and fresh-keys.json and
-// its like for the searches with --fresh. Each program writes its own with --json, and the tests with ONCEONLY_LONG=1 write long-*.json.
+// reports/: torture.json, simulate-keys.json, simulate-redis.json, simulate-operations.json, seeded-bugs.json. Each program writes its own
+// with --json, and the tests with ONCEONLY_LONG=1 write long-*.json. Searches with fresh seeds are in
+// test/simulation/searches.json and test/orders/searches.json.
 // A report that is not there leaves its figures as they are. The sizes of the contract are counted. No figure of that page is typed.
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { brokenStores, storeContractCases } from '../src/testing/index.ts'
 import { percent, readScore } from '../test/mutants/score.ts'
+import type { FileScore } from '../test/mutants/score.ts'
+import { readOrders } from '../test/orders/searches.ts'
+import { readSearches } from '../test/simulation/searches.ts'
+import type { Search } from '../test/simulation/searches.ts'
 
 const root = join(import.meta.dirname, '..')
 const page = join(root, 'docs/guarantees.md')
@@ -108,7 +113,7 @@ function tortureTable({ seed, scale, seconds, counts, byStore, points, violation
 }
 
 /** What `npm run simulate -- --what …` knows. */
-const simulated = {
+export const simulated = {
   keys: 'The key protocol',
   redis: 'On Redis',
   operations: 'Operations',
@@ -155,26 +160,38 @@ function simulationLine(what: string, { seed, seconds, counts, failed }: Simulat
   return `${what}: ${number(counts['schedules'])} schedules from seed ${seed} in ${number(Math.round(seconds))} s (${told.join(', ')}): **${failed.length} violations**.`
 }
 
-/** Runs of `npm run simulate -- --fresh`. Each counts for the commit that it ran on. */
-interface Search {
-  readonly runs: readonly (Simulation & { readonly commit: string })[]
+/** The last commit that was searched, and all before it. */
+export function searchLine(what: string, searches: readonly Search[]): string {
+  const { commit, schedules, found } = searches.at(-1)!
+  const before = searches.slice(0, -1)
+  const sum = (of: (each: Search) => number): number => before.reduce((all, each) => all + of(each), 0)
+  const foundBefore = sum((each) => each.found)
+  const mended = foundBefore === 0 ? '' : ', mended since'
+  const earlier =
+    before.length === 0
+      ? ''
+      : ` Before that ${number(sum((each) => each.schedules))}, which found ${foundBefore}${mended}.`
+  return `${what}, seeds that no run had seen: ${number(schedules)} schedules at ${commit}, **${found} violations**.${earlier}`
 }
 
-function searchLine(what: string, { runs }: Search): string {
-  const sum = (of: Search['runs']): string =>
-    number(of.reduce((all, { counts }) => all + (counts['schedules'] ?? 0), 0))
-  const found = (of: Search['runs']): number => of.reduce((all, { failed }) => all + failed.length, 0)
-  const last = runs.at(-1)!.commit
-  const [now, before] = [runs.filter(({ commit }) => commit === last), runs.filter(({ commit }) => commit !== last)]
-  const mended = found(before) === 0 ? '' : ', mended since'
-  const earlier = before.length === 0 ? '' : ` Before that ${sum(before)}, which found ${found(before)}${mended}.`
-  return `${what}, seeds that no run had seen: ${sum(now)} schedules at ${last}, **${found(now)} violations**.${earlier}`
+/** What `npm run orders` searched on each store: at the last commit that was searched, and before it. test/figures.test.ts compares it with the page. */
+export function ordersTable(): string {
+  const rows = Object.entries(readOrders()).map(([store, searches]) => {
+    const { commit, schedules, found } = searches.at(-1)!
+    const before = searches.slice(0, -1)
+    const sum = (of: (each: Search) => number): number => before.reduce((all, each) => all + of(each), 0)
+    const earlier = before.length === 0 ? '' : `${number(sum((each) => each.schedules))} (${sum((each) => each.found)})`
+    return `| ${store} | ${number(schedules)} | ${commit} | ${found} | ${earlier} |`
+  })
+  if (rows.length === 0) return 'No search was recorded yet.'
+  return ['| | scenarios | at | without an order | before (found) |', '|---|---:|---|---:|---:|', ...rows].join('\n')
 }
 
 /** What was killed for long (test/long-run.ts), and what its line says. */
 const longRuns = [
   'client-and-provider',
   'client-and-backend',
+  'exactly-once',
   'kafka',
   'nats',
   'rabbitmq',
@@ -187,26 +204,51 @@ const longRuns = [
 /** test/figures.test.ts compares it with the page. */
 export const contractSize: string = `${storeContractCases.length} cases and ${brokenStores.length} broken stores`
 
-/** Every file that was audited, with what is left alive in it. test/figures.test.ts compares it with the page. */
+/** What became of the mutants of each room (src/core) and each store. test/figures.test.ts compares it with the page. */
 export function mutantTable(): string {
-  const audited = Object.entries(readScore())
-  if (audited.length === 0) return 'No file was audited yet.'
-  const sum = (of: (each: (typeof audited)[number][1]) => number): number =>
-    audited.reduce((total, [, each]) => total + of(each), 0)
-  const row = (name: string, [killed, survived, equivalent]: readonly number[], share: number): string =>
-    `| ${[name, number(killed), number(survived), number(equivalent), `${share} %`].join(' | ')} |`
+  const rooms = Map.groupBy(Object.entries(readScore()), ([file]) => roomOf(file))
+  if (rooms.size === 0) return 'No file was audited yet.'
   return [
-    '| | killed | survived | equivalent | killed, of what is not equivalent |',
-    '|---|---:|---:|---:|---:|',
-    ...audited.map(([file, each]) =>
-      row(`\`${file}\``, [each.killed, each.survived.length, each.equivalent], percent([each])),
-    ),
-    row(
-      'all that were audited',
-      [sum((each) => each.killed), sum((each) => each.survived.length), sum((each) => each.equivalent)],
-      percent(audited.map(([, each]) => each)),
+    '| | files | mutants | tried | killed | by time-out | survived | equivalent | killed, of what is not equivalent | sample |',
+    '|---|---:|---:|---:|---:|---:|---:|---:|---:|---|',
+    ...[...rooms].map(([room, files]) =>
+      mutantRow(
+        room,
+        files.map(([, each]) => each),
+      ),
     ),
   ].join('\n')
+}
+
+/** Stores were audited one by one, each on its own server. What several of them share was audited with those that need none. */
+function roomOf(file: string): string {
+  const [, room = '', part = ''] = file.split('/')
+  if (room !== 'stores') return `src/${room}`
+  const store = part.replace(/\.ts$/, '')
+  return storesOnServers.includes(store) ? `src/stores/${store}` : 'src/stores, without a server'
+}
+
+const storesOnServers: readonly string[] = ['dynamodb', 'mongodb', 'mysql', 'postgres', 'redis', 'redis-postgres']
+
+function mutantRow(room: string, files: readonly FileScore[]): string {
+  const sum = (of: (each: FileScore) => number): number => files.reduce((total, each) => total + of(each), 0)
+  const [killed, survived] = [sum((each) => each.killed), sum((each) => each.survived.length)]
+  const equivalent = sum((each) => each.equivalent)
+  const counts = [files.length, sum((each) => each.mutants), killed + survived + equivalent, killed]
+  // An audit that did not count them is told from one without any.
+  const timedOut = files.some((each) => each.timedOut === undefined) ? '?' : number(sum((each) => each.timedOut!))
+  const drawn = files.map(({ sample }) =>
+    sample ? `${Math.round(100 * sample.share)} %, seed ${sample.seed}` : 'all of them',
+  )
+  const cells = [
+    ...counts.map(number),
+    timedOut,
+    number(survived),
+    number(equivalent),
+    `${percent(files)} %`,
+    [...new Set(drawn)].join(', '),
+  ]
+  return `| ${[`\`${room}\``, ...cells].join(' | ')} |`
 }
 
 const words = (name: string): string => name.replaceAll(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`)
@@ -224,12 +266,13 @@ function rewrite(text: string, marker: string, figures: string | undefined): str
 function main(): void {
   const torture = read<Torture>('torture')
   const bugs = read<SeededBugs>('seeded-bugs')
+  const searches = readSearches()
   let text = readFileSync(page, 'utf8')
   text = rewrite(text, 'figures: torture', torture && tortureTable(torture))
   for (const [what, name] of Object.entries(simulated)) {
     const simulation = read<Simulation>(`simulate-${what}`)
     text = rewrite(text, `figures: simulate ${what}`, simulation && simulationLine(name, simulation))
-    const searched = read<Search>(`fresh-${what}`)
+    const searched = searches[what]
     text = rewrite(text, `figures: fresh ${what}`, searched && searchLine(name, searched))
   }
   const caught =
@@ -240,6 +283,7 @@ function main(): void {
     text = rewrite(text, `figures: long ${name}`, read<{ readonly line: string }>(`long-${name}`)?.line)
   text = rewrite(text, 'figures: contract', contractSize)
   text = rewrite(text, 'figures: mutants', mutantTable())
+  text = rewrite(text, 'figures: orders', ordersTable())
   for (const [name, faults] of Object.entries(torture ? faultsOf(torture) : {}))
     text = rewrite(text, `faults: ${name}`, faults)
   writeFileSync(page, text)

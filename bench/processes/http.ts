@@ -1,18 +1,24 @@
-// One server of bench/http.ts in a process of its own: the same route on Fastify, bare or behind one idempotency library. Its
+// One server of bench/http.ts in a process of its own: the same route on Fastify or Express, bare or behind one idempotency library. Its
 // argument is a ServerOptions; it sends its port when it listens, and what it has cost and done so far whenever it is asked.
 
 import type { AddressInfo } from 'node:net'
+import express from 'express'
+import type { Express, RequestHandler, Response } from 'express'
 import fastify from 'fastify'
 import type { FastifyInstance, FastifyRequest } from 'fastify'
 import { createClient } from 'redis'
 import { createOnce } from '../../src/core/once.ts'
 import type { Store } from '../../src/core/store.ts'
+import { idempotency as idempotencyOfExpress } from '../../src/http/express.ts'
 import { idempotency } from '../../src/http/fastify.ts'
 import { memoryStore } from '../../src/stores/memory.ts'
 import { redisStore } from '../../src/stores/redis.ts'
 
+type OnFastify = 'bare' | 'onceonly' | 'node-idempotency' | 'powertools'
+type OnExpress = 'bare-express' | 'onceonly-express' | 'express-idempotency'
+
 export interface ServerOptions {
-  readonly library: 'bare' | 'onceonly' | 'node-idempotency' | 'powertools'
+  readonly library: OnFastify | OnExpress
   readonly redisUrl?: string | undefined
 }
 
@@ -32,6 +38,10 @@ interface NodeIdempotencyCore {
 interface NodeIdempotencyStorage {
   readonly MemoryStorageAdapter: new () => unknown
   readonly RedisStorageAdapter: new (options: { url: string }) => { connect(): Promise<void> }
+}
+interface ExpressIdempotency {
+  idempotency(options: { dataAdapter: object }): RequestHandler
+  getSharedIdempotencyService(): { isHit(req: unknown): boolean }
 }
 interface Powertools {
   readonly IdempotencyConfig: new (options: object) => unknown
@@ -58,7 +68,7 @@ async function pay(): Promise<typeof answer> {
 }
 
 const options = JSON.parse(process.argv[2]!) as ServerOptions
-const setUp: Readonly<Record<ServerOptions['library'], (app: FastifyInstance) => Promise<void>>> = {
+const onFastify: Readonly<Record<OnFastify, (app: FastifyInstance) => Promise<void>>> = {
   async bare(app) {
     app.post('/payments', pay)
   },
@@ -109,6 +119,47 @@ const setUp: Readonly<Record<ServerOptions['library'], (app: FastifyInstance) =>
   },
 }
 
+const onExpress: Readonly<Record<OnExpress, (app: Express) => Promise<void>>> = {
+  async 'bare-express'(app) {
+    app.use(express.json())
+    app.post('/payments', payOnExpress)
+  },
+
+  async 'onceonly-express'(app) {
+    const once = createOnce({ store: await openStore(), scope: 'bench', sweepEveryMs: false })
+    app.use(idempotencyOfExpress(once, { tenant: 'shared' }))
+    app.use(express.json())
+    app.post('/payments', payOnExpress)
+  },
+
+  async 'express-idempotency'(app) {
+    const { idempotency: middleware, getSharedIdempotencyService } =
+      await load<ExpressIdempotency>('express-idempotency')
+    app.use(express.json())
+    app.use(middleware({ dataAdapter: mapAdapter() }))
+    app.post('/payments', async (req, res) => {
+      if (!getSharedIdempotencyService().isHit(req)) await payOnExpress(req, res)
+    })
+  },
+}
+
+async function payOnExpress(_req: unknown, res: Response): Promise<void> {
+  res.json(await pay())
+}
+
+/** Its own adapter in memory is an array, which it searches from end to end for every request. */
+function mapAdapter(): object {
+  const found = new Map<string, { readonly idempotencyKey: string }>()
+  const set = async (resource: { readonly idempotencyKey: string }): Promise<void> =>
+    void found.set(resource.idempotencyKey, resource)
+  return {
+    findByIdempotencyKey: async (key: string) => found.get(key) ?? null,
+    create: set,
+    update: set,
+    delete: async (key: string) => void found.delete(key),
+  }
+}
+
 async function openStore(): Promise<Store> {
   if (options.redisUrl === undefined) return memoryStore({ entriesMax: 10_000_000 })
   return redisStore({ client: await createClient({ url: options.redisUrl }).connect() })
@@ -130,10 +181,25 @@ function spent(): Spent {
   return { cpuMicroseconds: user + system, handled }
 }
 
-const app = fastify()
-await setUp[options.library](app)
-await app.listen({ port: 0, host: '127.0.0.1' })
+async function listenOnFastify(library: OnFastify): Promise<AddressInfo> {
+  const app = fastify()
+  await onFastify[library](app)
+  await app.listen({ port: 0, host: '127.0.0.1' })
+  return app.server.address() as AddressInfo
+}
+
+async function listenOnExpress(library: OnExpress): Promise<AddressInfo> {
+  const app = express()
+  await onExpress[library](app)
+  return new Promise((resolve) => {
+    const server = app.listen(0, '127.0.0.1', () => resolve(server.address() as AddressInfo))
+  })
+}
+
+const isOnExpress = (library: ServerOptions['library']): library is OnExpress => Object.hasOwn(onExpress, library)
+const { library } = options
+const { port } = isOnExpress(library) ? await listenOnExpress(library) : await listenOnFastify(library)
 process.on('message', () => process.send!(spent()))
 // The bench has ended, however it ended.
 process.on('disconnect', () => process.exit())
-process.send!((app.server.address() as AddressInfo).port)
+process.send!(port)
