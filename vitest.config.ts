@@ -18,6 +18,7 @@ const quick = [
   'test/seeded-bugs/table.test.ts',
   'test/http/adapters.test.ts',
   'test/simulation/world/*.test.ts',
+  'bench/*.test.ts',
 ]
 
 // Where a PostgreSQL is installed (Debian's is 15), everything of PostgreSQL runs on the one from npm (18) as well.
