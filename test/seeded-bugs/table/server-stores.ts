@@ -479,6 +479,18 @@ export const redisBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/stores/redis/places.ts', 'stores', [
+    {
+      id: 'redis: a fence that is no exact number is granted again with the same one',
+      find: "return width < number ? '[0-9]' : '[0-8]'",
+      replace: "return '[0-9]'",
+      caughtBy: byTest(
+        'src/stores/redis/batches.test.ts',
+        'an entry whose fence is no exact number is unreadable: the one after it could be the same',
+        'redis',
+      ),
+    },
+  ]),
   ...bugsIn('src/stores/redis/data-loss/memory.ts', 'stores', [
     {
       id: 'redis: a reply that could not know of a loss makes an instance forget what was lost',
