@@ -390,6 +390,38 @@ needs('redis', { ours: true }).describe('calls of the Redis store', () => {
     }
   })
 
+  test('what is damaged is forgotten when a person says so, whatever it is, and the audit tells', async () => {
+    const store = await openStore()
+    const each = key('calls', 'garbage')
+    const { entry: name } = namesUnder(prefix).of(each)
+    const garbage = ['', 'garbage', `running ${'x'.repeat(240)}`, 'settled'.padEnd(entryLength, '9'), '\u0000ÿ']
+    for (const bytes of garbage) {
+      await redisCommand(server.url, 'SET', name, bytes)
+      await expect(ask(store, each)).rejects.toMatchObject({ code: 'OUTCOME_UNREADABLE' })
+      await expect(store.mend(each, 'release', 'a test')).rejects.toMatchObject({ code: 'OUTCOME_UNREADABLE' })
+      expect(await store.mend(each, 'forget', 'a test')).toMatchObject({ key: each, state: 'abandoned' })
+      expect(await redisCommand(server.url, 'EXISTS', name)).toBe(0)
+    }
+    const audit = await store.audit(each)
+    expect(audit).toHaveLength(garbage.length)
+    expect(audit[0]).toMatchObject({ action: 'forget', before: 'abandoned', reason: 'a test' })
+    assertGranted(await ask(store, each), 'fresh', 1)
+  })
+
+  test('a server without memory still takes a release, so that the key is free', async () => {
+    const store = await openStore()
+    const [held, other] = [await take(store, key('calls', 'full')), await take(store, key('calls', 'full, open'))]
+    await redisCommand(server.url, 'CONFIG', 'SET', 'maxmemory', '1')
+    try {
+      expect(await store.release(held, 'forget')).toBe('done')
+      await expect(ask(store, key('calls', 'no room'))).rejects.toMatchObject({ code: 'STORE_UNAVAILABLE' })
+    } finally {
+      await redisCommand(server.url, 'CONFIG', 'SET', 'maxmemory', '0')
+    }
+    assertGranted(await ask(store, held.key), 'fresh', 1)
+    expect(await store.release(other, 'open')).toBe('done')
+  })
+
   // Versions of this package share a server while they are rolled out: none may write an entry that another cannot read.
   test('the form of an entry is fixed: one that an earlier version wrote is held, extended, settled and replayed', async () => {
     const store = await openStore()

@@ -60,6 +60,9 @@ const shape = [
   digits(entry.version),
 ].join(' ')
 
+/** In the place of an entry that was damaged when a person had it forgotten. */
+export const damagedText = 'damaged'
+
 /**
  * An outcome under its own name goes by itself when its entry becomes a tombstone, but costs a second write. A small one is not
  * worth it, and stays with its entry until that is forgotten.
@@ -85,11 +88,15 @@ local written = false
 local found = call('MGET', unpack(KEYS))
 local answers = { '' }
 ${registerCheck}
--- What is damaged is never taken for absent, expired or abandoned.
-local function assertReadable(entry)
+local function isReadable(entry)
   local state = sub(entry, ${at(entry.state)})
   local isState = state == 'running' or state == 'settled' or state == 'open   '
-  if not isState or not find(entry, '^${shape}') then error('UNREADABLE entry') end
+  return isState and find(entry, '^${shape}')
+end
+
+-- What is damaged is never taken for absent, expired or abandoned.
+local function assertReadable(entry)
+  if not isReadable(entry) then error('UNREADABLE entry') end
 end
 
 -- What this script has written already: a key can be in one batch twice.
@@ -119,9 +126,10 @@ local function create(name, entry, forgotten)
   written = true
 end
 
+-- The removal first: a server without memory takes it, and what a script writes after its first write.
 local function remove(name, entry)
-  raiseFloor(entry)
   call('DEL', name)
+  raiseFloor(entry)
   latest[name] = false
   written = true
 end
@@ -368,6 +376,15 @@ local function reply(name, entry, start, durations, bytes)
   local action = sub(records, ${inRecord(inspectWords.action)})
   -- MGET returns nothing for what is no string, and that is not absent.
   if not entry then call('STRLEN', name) end
+  -- What is damaged can be forgotten, and nothing else.
+  if action == 'forget ' and latest[name] == nil and entry and not isReadable(entry) then
+    local damaged = '${damagedText}' .. string.rep(' ', ${auditPlaces.before.width - damagedText.length})
+    audit(name, action, damaged, durations, sub(bytes, 1, tonumber(sub(durations, ${at(mendingPlaces.reason)}))))
+    call('DEL', name, nameOf('outcome', name))
+    latest[name] = false
+    written = true
+    return '${damagedText}'
+  end
   entry = read(name, entry)
   if not entry then return 'absent' end
   local before = withOutcome(entry, name)

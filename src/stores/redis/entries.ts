@@ -20,7 +20,7 @@ import type {
   Verdict,
 } from '../../core/store.ts'
 import { quarantined } from './data-loss.ts'
-import { inlineBytesMax } from './decisions.lua.ts'
+import { damagedText, inlineBytesMax } from './decisions.lua.ts'
 import {
   auditPlaces,
   claimWords,
@@ -283,20 +283,29 @@ function refusal(key: Key, request: ClaimRequest, { bytes, nowMs }: EntryReply):
 
 /** Undefined when there is none. */
 export function readEntry(key: Key, { bytes, nowMs }: EntryReply): Entry | undefined {
-  return bytes.equals(absent) ? undefined : shownEntry(recordIn(key, bytes), nowMs)
+  if (bytes.equals(absent)) return undefined
+  return shownEntry(bytes.equals(damaged) ? damagedRecord(key, nowMs) : recordIn(key, bytes), nowMs)
 }
 
 const absent = Buffer.from('absent')
+const damaged = Buffer.from(damagedText)
+
+/** What is known of an entry that cannot be read: an attempt began, and what became of it is in doubt. */
+function damagedRecord(key: Key, nowMs: number): EntryRecord {
+  const times = { firstClaimedAtMs: 0, leaseUntilMs: 0, keepMs: nowMs + 1, tombstoneMs: 0 }
+  return { key, wrote: 'claim', how: 'fresh', token: '', attempt: 1, fence: 0, fingerprint: '', version: 0, ...times }
+}
 
 export function readAudit(key: Key, bytes: Buffer): AuditRecord {
   const text = bytes.toString()
   const atMs = numberAt(text, auditPlaces.at)
-  const before = Buffer.from(textAt(text, auditPlaces.before))
+  const before = textAt(text, auditPlaces.before)
+  const record = before.trimEnd() === damagedText ? damagedRecord(key, atMs) : recordIn(key, Buffer.from(before))
   return {
     key,
     atMs,
     action: textAt(text, auditPlaces.action).trimEnd() as AuditRecord['action'],
-    before: stateOf(recordIn(key, before), atMs)!,
+    before: stateOf(record, atMs)!,
     reason: text.slice(auditPlaces.before.to + 1),
   }
 }

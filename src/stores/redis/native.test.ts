@@ -2,6 +2,9 @@
 // leads to, and what is done where the server or the user's rights do not allow them.
 
 import { randomUUID } from 'node:crypto'
+import { createConnection, createServer } from 'node:net'
+import type { AddressInfo, Socket } from 'node:net'
+import { setImmediate as setImmediately } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { connect, durable } from '../../../test/subjects/redis.ts'
 import type { Connected } from '../../../test/subjects/redis.ts'
@@ -11,6 +14,7 @@ import { pollUntil } from '../../../test/servers/poll.ts'
 import { redisCommand } from '../../../test/servers/redis/command.ts'
 import type { Running } from '../../../test/servers/server.ts'
 import { startRedis } from '../../../test/servers/redis.ts'
+import { systemClock } from '../../core/clock.ts'
 import { key } from '../../core/key.ts'
 import {
   ask,
@@ -61,11 +65,18 @@ async function scriptStore(options: Partial<RedisStoreOptions> = {}): Promise<Re
   return redisStore({ client: old, prefix, ...options })
 }
 
+/** Without TIME, which is asked every fifth of a second. */
 async function counted(work: () => Promise<unknown>): Promise<Record<string, number>> {
+  const counts = await countedAll(work)
+  delete counts['time']
+  return counts
+}
+
+async function countedAll(work: () => Promise<unknown>): Promise<Record<string, number>> {
   await redisCommand(server.url, 'CONFIG', 'RESETSTAT')
   await work()
   const stats = String(await redisCommand(server.url, 'INFO', 'commandstats'))
-  const counts = Array.from(stats.matchAll(/^cmdstat_(set|get|incr|mget|evalsha|eval):calls=(\d+)/gm))
+  const counts = Array.from(stats.matchAll(/^cmdstat_(set|get|incr|mget|time|evalsha|eval):calls=(\d+)/gm))
   return Object.fromEntries(counts.map(([, name, calls]) => [name, Number(calls)]))
 }
 
@@ -82,11 +93,53 @@ async function roundTrips(work: () => Promise<unknown>): Promise<number> {
   return (await reads()) - second - (second - first)
 }
 
-/** As an instance that has found a loss writes it. */
-async function hold(register: string): Promise<void> {
+/** As an instance that has found a loss writes it: `on`, or until when. */
+async function hold(register: string, until = 'on'): Promise<void> {
   const open = String(await redisCommand(server.url, 'GET', register))
   const { from, to, width } = registerPlaces.hold
-  await redisCommand(server.url, 'SET', register, open.slice(0, from - 1) + 'on'.padEnd(width) + open.slice(to))
+  await redisCommand(server.url, 'SET', register, open.slice(0, from - 1) + until.padEnd(width) + open.slice(to))
+}
+
+async function markNow(): Promise<number> {
+  const [mark] = (await redisCommand(server.url, 'KEYS', `${prefix}*mark:*`)) as string[]
+  return Number(await redisCommand(server.url, 'GET', mark!))
+}
+
+/** The way to the server, which takes nothing from its clients while it is stalled. */
+async function startStallingWay(): Promise<AsyncDisposable & { url: string; stall(): void; cut(): void }> {
+  const ends = new Set<Socket>()
+  let isStalled = false
+  const way = createServer((from) => {
+    const to = createConnection(server.port, server.host)
+    for (const [end, other] of [
+      [from, to],
+      [to, from],
+    ] as const) {
+      ends.add(end)
+      end.on('error', () => {}).on('close', () => (ends.delete(end), other.destroy()))
+    }
+    to.pipe(from)
+    if (!isStalled) from.pipe(to)
+  })
+  await new Promise<void>((resolve) => way.listen(0, '127.0.0.1', resolve))
+  const url = new URL(server.url)
+  url.host = `127.0.0.1:${(way.address() as AddressInfo).port}`
+  const cut = (): void => {
+    isStalled = false
+    for (const end of ends) end.destroy()
+  }
+  return {
+    url: url.href,
+    stall() {
+      isStalled = true
+      for (const end of ends) end.unpipe().pause()
+    },
+    cut,
+    async [Symbol.asyncDispose]() {
+      cut()
+      await new Promise((resolve) => way.close(resolve))
+    },
+  }
 }
 
 /** What a write by script costs the server: with the entry it writes the mark. */
@@ -261,6 +314,69 @@ for (const program of ['redis', 'valkey'] as const) {
       proxy.cutAt({ direction: 'reply', match: (reply) => reply.toString().startsWith(':'), side: 'before' })
       await failureOf(ask(store, key('native', 'not heard of')))
       expect((await failureOf(ask(store, key('native', 'known 2')))).message).toContain('has lost data')
+    })
+
+    test('what a client has not written when its connection ends is never sent: no claim, and no count that hides a loss', async () => {
+      await using way = await startStallingWay()
+      const proxied = await connect('node-redis', way.url)
+      opened.push(proxied)
+      const store = redisStore({ client: proxied.client, prefix, timeoutMs: 60_000 })
+      for (const index of times(3)) await take(store, key('native', `known ${index}`))
+      const mark = await markNow()
+      way.stall()
+      // More than all buffers on the way hold, so that the claim behind it stays in the client.
+      const large = proxied.send('SET', `${prefix} of the user`, 'x'.repeat(40_000_000)).catch(() => 'cut')
+      await setImmediately()
+      const late = failureOf(ask(store, key('native', 'late')))
+      await setImmediately()
+      way.cut()
+      expect(await large).toBe('cut')
+      expect(await late).toMatchObject({ code: 'STORE_UNAVAILABLE', executed: 'no' })
+      // Whatever the client still has goes out before this.
+      await pollUntil('the new connection', () => proxied.send('PING').catch(() => false))
+      expect(await redisCommand(server.url, 'EXISTS', namesUnder(prefix).of(key('native', 'late')).entry)).toBe(0)
+      expect(await markNow()).toBe(mark)
+      assertGranted(await ask(store, key('native', 'late')), 'fresh', 1)
+    })
+
+    test('a claim that was granted, and whose check had no reply, is taken back', async () => {
+      await using proxy = await startFaultProxy({ target: server, framer: 'redis' })
+      const proxied = await connect('node-redis', proxy.url)
+      opened.push(proxied)
+      const store = redisStore({ client: proxied.client, prefix })
+      await take(store, key('native', 'first'))
+      // The reply to INCR.
+      proxy.cutAt({ direction: 'reply', match: (reply) => reply.toString().startsWith(':'), side: 'before' })
+      expect(await failureOf(ask(store, key('native', 'unheard')))).toMatchObject({ code: 'STORE_UNAVAILABLE' })
+      const { entry } = namesUnder(prefix).of(key('native', 'unheard'))
+      const isGone = async (): Promise<boolean> => (await redisCommand(server.url, 'EXISTS', entry)) === 0
+      await pollUntil('the claim to be taken back', isGone, { timeoutMs: 30_000 })
+    })
+
+    test('after a quarantine that has ended by itself a claim is one command with its check again', async () => {
+      const store = await nativeStore()
+      await hold(
+        namesUnder(prefix).register(undefined),
+        `${Date.now() - 60_000}`.padStart(registerPlaces.hold.width, '0'),
+      )
+      const counts = await counted(() => take(store, key('native', 'let in')))
+      expect(counts).toEqual({ set: 1, incr: 1, mget: 1 })
+    })
+
+    test("a process that only replays goes on hearing the server's time", async () => {
+      let laterMs = 0
+      const clock = {
+        ...systemClock,
+        elapsed: () => systemClock.elapsed() + laterMs,
+        now: () => systemClock.now() + laterMs,
+      }
+      const store = await nativeStore({ clock })
+      await finish(store, key('native', 'settled'), bytesOf('settled'))
+      await ask(store, key('native', 'settled'))
+      const asked = (): Promise<Record<string, number>> =>
+        countedAll(async () => assertSettled(await ask(store, key('native', 'settled')), bytesOf('settled')))
+      laterMs += 10_000
+      expect(await asked()).toEqual({ set: 1, time: 1 })
     })
 
     test('a fence is above that of a life that is gone, also for a claim that was stamped before it', async () => {

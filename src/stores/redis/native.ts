@@ -15,7 +15,7 @@ import type { DataLossWatch, Known } from './data-loss.ts'
 import { shortLifeMs } from './decisions.lua.ts'
 import { HeldClaim, releaseOf } from './entries.ts'
 import type { EntryReply, NativeClaim, NativeGrant, ScriptCall, WrittenEntry } from './entries.ts'
-import { checkCommands, readCheck } from './native/check.ts'
+import { checkCommands, isOfServerTime, readCheck } from './native/check.ts'
 import type { Check, Floor, MarkKeeping } from './native/check.ts'
 import { entryLength, entryPlaces } from './places.ts'
 import { isServerError } from './scripts.ts'
@@ -125,13 +125,17 @@ async function claims(
 ): Promise<readonly (EntryReply | NativeGrant | Error | undefined)[]> {
   const along = state.expectsGrants ? checkCommands(ground, state, turn, 'register') : undefined
   const commands = stamped.map(({ command }) => command)
+  // A process that only replays must hear of the server's time, too: what is expired or abandoned is judged by it.
+  const asksTime = !along && ground.time.isOld(turn.sent)
   const grantedIn = (raw: readonly unknown[]): readonly StampedClaim[] => stamped.filter((_, at) => raw[at] === null)
   const read = (all: readonly unknown[]): Check | undefined =>
     along && readCheck(ground, turn, along, all.slice(commands.length))
-  const raw = await sendAll(ground, along ? [...commands, ...along.commands] : commands, (late) => {
+  const others = along ? along.commands : asksTime ? [['TIME']] : []
+  const raw = await sendAll(ground, others.length > 0 ? [...commands, ...others] : commands, (late) => {
     read(late)
     void takeBack(ground, grantedIn(late))
   })
+  if (asksTime && Array.isArray(raw.at(-1))) isOfServerTime(ground, turn, raw.at(-1))
   const granted = grantedIn(raw)
   state.expectsGrants = granted.length > 0
   // A check that came along is read whatever was granted: it has counted in the mark, and what it counted must be known.
@@ -289,25 +293,36 @@ function writingOf({ bounds }: Turn, call: ScriptCall): Writing | undefined {
   return { call, command: ['SET', name, entry, 'IFEQ', running + written.times + written.rest, 'PXAT', forgotten] }
 }
 
-/** One after the other on one connection, with an error of the server in the place of its reply. Rejects if the connection fails. */
+/**
+ * One after the other on one connection, with an error of the server in the place of its reply. Rejects if the connection fails, and
+ * then, too, `late` gets what was heard: a write that was counted must be known, and a claim that was granted is taken back.
+ */
 function sendAll(
   { context, trusted }: NativeGround,
   commands: readonly (readonly RedisArgument[])[],
-  late?: (replies: readonly unknown[]) => void,
+  late: (replies: readonly unknown[]) => void,
 ): Promise<readonly unknown[]> {
+  const { link } = context
   const send = (): Promise<readonly unknown[]> =>
     new Promise((resolve, reject) => {
       const replies = Array.from<unknown>({ length: commands.length })
       let left = commands.length
+      let failure: Error | undefined
       const take = (index: number, reply: unknown): void => {
         replies[index] = reply
-        if (--left === 0) resolve(replies)
+        if (--left > 0) return
+        if (!failure) return resolve(replies)
+        late(replies)
+        reject(failure)
       }
       commands.forEach((command, index) => {
-        context.link.send(command[1] as string, command).then(
+        link.sendHere!(command).then(
           (reply) => take(index, reply),
-          (error: unknown) =>
-            isServerError(error) ? take(index, refused(context, error as Error)) : reject(error as Error),
+          (error: unknown) => {
+            if (isServerError(error)) return take(index, refused(context, error as Error))
+            failure ??= error as Error
+            take(index, failure)
+          },
         )
       })
     })

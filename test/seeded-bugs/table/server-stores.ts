@@ -15,6 +15,8 @@ const lateStep = 'a step of a holder whose claim came again after its operation 
 const swept =
   'after a sweep nothing of the input, the steps and the result of an expired operation is left in the tables'
 const sweptOutcome = 'after a sweep nothing of an expired outcome or input is left in the store'
+const inSilence = 'src/stores/postgres/silence.test.ts'
+const largeAlone = 'of large outcomes that are asked for at once each comes alone, byte for byte'
 const inSmallPool = 'src/stores/postgres/small-pool.test.ts'
 const wholePool = 'pg: effects that wait for each other are told the cause and the cure, and the pool is whole'
 
@@ -177,6 +179,16 @@ export const postgresBugs: readonly SeededBug[] = [
       caughtBy: byTest(inServer, settledTogether, 'postgres'),
     },
     {
+      id: 'postgres: a settle that was written is asked for again, and is told lost when it has expired since',
+      find: `settled[n] := case when found then 'done' else`,
+      replace: `settled[n] := case when false then 'done' else`,
+      caughtBy: byTest(
+        inServer,
+        'a settle that was written is told done beside one that is lost, however short it is kept',
+        'postgres',
+      ),
+    },
+    {
       id: 'postgres: a lone settle goes by the token, whatever the fence',
       find: `h.token = a_token and h.fence = a_fence and h.state = 'r'`,
       replace: `h.token = a_token and h.state = 'r'`,
@@ -245,6 +257,12 @@ export const postgresBugs: readonly SeededBug[] = [
         'a session that lost its prepared statements is asked without names from there on',
         'postgres',
       ),
+    },
+    {
+      id: 'postgres: large outcomes are asked for alone, and come together nevertheless',
+      find: `lane({ dispatch, batchMax: 1, dispatchesMax })`,
+      replace: `lane({ dispatch, batchMax, dispatchesMax })`,
+      caughtBy: byTest(inServer, largeAlone, 'postgres'),
     },
   ]),
   ...bugsIn('src/stores/postgres/periods.sql.ts', 'stores', [
@@ -319,7 +337,33 @@ export const postgresBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/clients/postgres.ts', 'stores', [
+    {
+      id: 'postgres: a batch without an answer keeps its place of the lane',
+      find: `return resultsOf(await answered(pool.query(queryOf(asked.limited) as string), limit))`,
+      replace: `return resultsOf(await pool.query(queryOf(asked.limited) as string))`,
+      caughtBy: byTest(inSilence, 'every batch ends after a while, and the next one is sent', 'postgres'),
+    },
+    {
+      id: 'postgres: a connection that fell silent keeps its place in the pool',
+      find: `return binds ? { text, query_timeout } : text`,
+      replace: `return text`,
+      caughtBy: byTest(inSilence, 'the first question of all ends, too', 'postgres'),
+    },
+    {
+      id: 'postgres: a COMMIT without an answer keeps its connection',
+      find: `return answered(inOneSync(client as unknown as SyncedClient, statements), limit, release)`,
+      replace: `return inOneSync(client as unknown as SyncedClient, statements)`,
+      caughtBy: byTest(inSilence, 'a COMMIT without an answer is unknown, and the pool is whole', 'postgres'),
+    },
+  ]),
   ...bugsIn('src/stores/postgres/names.ts', 'stores', [
+    {
+      id: 'postgres: the outcomes of a batch come in one message, however large they are',
+      find: `const outcomeBytesMax = 64 * 1024`,
+      replace: `const outcomeBytesMax = 2 ** 30`,
+      caughtBy: byTest(inServer, largeAlone, 'postgres'),
+    },
     {
       id: 'postgres: two versions of a function share a name when the table has a long one',
       find: `if (table.length + suffix.length <= nameBytesMax) return`,
@@ -374,12 +418,42 @@ export const postgresBugs: readonly SeededBug[] = [
     },
     {
       id: 'postgres: a server that shuts down at COMMIT is taken at its word that nothing was committed',
-      find: `/^(40|23|25|22|42|54|55|P0|OO)/`,
-      replace: `/^(40|23|25|22|42|54|55|57|P0|OO)/`,
+      find: `/^(40|23|25|26|22|42|54|55|P0|OO)/`,
+      replace: `/^(40|23|25|26|22|42|54|55|57|P0|OO)/`,
       caughtBy: byTest(inServer, 'a server that ends the session at COMMIT leaves the outcome unknown', 'postgres'),
+    },
+    {
+      id: 'postgres: an effect that dropped the prepared statements is told that its outcome is unknown',
+      find: `/^(40|23|25|26|22|42|54|55|P0|OO)/`,
+      replace: `/^(40|23|25|22|42|54|55|P0|OO)/`,
+      caughtBy: byTest(
+        inServer,
+        'an effect that drops the prepared statements is rolled back, and the next try of it commits',
+        'postgres',
+      ),
     },
   ]),
   ...bugsIn('src/stores/postgres/transactions.ts', 'stores', [
+    {
+      id: 'postgres: a claim that was lost while its effect was undone is committed nevertheless',
+      find: `if (answer === 'lost') {`,
+      replace: `if (answer === '') {`,
+      caughtBy: byTest(
+        inServer,
+        'an effect that is undone while another caller gets its key is lost, and its connection goes on',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: an effect that drops the prepared statements never commits',
+      find: `if (isUnprepared(error)) protocol.keepsPrepared = false`,
+      replace: `if (isUnprepared(error)) protocol.keepsPrepared = true`,
+      caughtBy: byTest(
+        inServer,
+        'an effect that drops the prepared statements is rolled back, and the next try of it commits',
+        'postgres',
+      ),
+    },
     {
       id: 'postgres: a COMMIT that nobody answered is told as rolled back',
       find: `throw commitUnknown(key, error)`,
@@ -475,6 +549,74 @@ export const redisBugs: readonly SeededBug[] = [
       caughtBy: byTest(
         inRedis,
         'a settled key is replayed until its time is over, then it is expired, then absent',
+        'redis',
+      ),
+    },
+  ]),
+  ...bugsIn('src/clients/redis.ts', 'stores', [
+    {
+      id: 'redis: what was not written on a connection is sent on the next',
+      find: "client.on!('reconnecting', () => unwritten!.drop())",
+      replace: "client.on!('reconnecting', () => {})",
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'what a client has not written when its connection ends is never sent: no claim, and no count that hides a loss',
+        'redis',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis/native/check.ts', 'stores', [
+    {
+      id: 'redis: a quarantine that has ended by itself holds native claims for good',
+      find: "(hold === '-' || Number(hold) <= bounds.earliestMs)",
+      replace: "hold === '-'",
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'after a quarantine that has ended by itself a claim is one command with its check again',
+        'redis',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis/native.ts', 'stores', [
+    {
+      id: 'redis: what was heard of a batch that failed is thrown away',
+      find: '        late(replies)\n        reject(failure)',
+      replace: '        reject(failure)',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a claim that was granted, and whose check had no reply, is taken back',
+        'redis',
+      ),
+    },
+    {
+      id: "redis: a process that only replays never hears the server's time",
+      find: 'const asksTime = !along && ground.time.isOld(turn.sent)',
+      replace: 'const asksTime = false as boolean',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        "a process that only replays goes on hearing the server's time",
+        'redis',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis/decisions.lua.ts', 'stores', [
+    {
+      id: 'redis: a server without memory takes no release',
+      find: "  call('DEL', name)\n  raiseFloor(entry)",
+      replace: "  raiseFloor(entry)\n  call('DEL', name)",
+      caughtBy: byTest(
+        'src/stores/redis/batches.test.ts',
+        'a server without memory still takes a release, so that the key is free',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: what is damaged cannot be forgotten',
+      find: "if action == 'forget ' and latest[name] == nil and entry and not isReadable(entry) then",
+      replace: 'if false then',
+      caughtBy: byTest(
+        'src/stores/redis/batches.test.ts',
+        'what is damaged is forgotten when a person says so, whatever it is, and the audit tells',
         'redis',
       ),
     },

@@ -55,6 +55,7 @@ export function createRedis(world: World, network: Network, history: History): S
   const natively: NativeGrants = { told: new Set(), blind: new Map(), changes: new Set() }
   const { server, decide } = auditedServer(world, history)
   let connection = 1
+  const onReconnecting: (() => void)[] = []
   let rememberedAtMs = 0
   let restartedAtMs = -Infinity
   /** What was decided between these two is lost, and no person has looked at it yet. */
@@ -91,6 +92,7 @@ export function createRedis(world: World, network: Network, history: History): S
     lose(how) {
       restartedAtMs = world.now()
       connection++
+      for (const reconnecting of onReconnecting) reconnecting()
       lost = { fromMs: how === 'emptied' ? 0 : rememberedAtMs, untilMs: restartedAtMs }
       server.lose(how)
     },
@@ -105,7 +107,8 @@ export function createRedis(world: World, network: Network, history: History): S
     connect(life, timeoutMs, way) {
       const used: Used = { lastAtMs: -1 }
       const byScript = senderOf(wire, life, used)
-      const sent = { byScript, natively: pipelineOf(wire, life, used), connection: () => connection }
+      const byPipeline = pipelineOf(wire, life, used)
+      const sent: Sent = { byScript, natively: byPipeline, connection: () => connection, onReconnecting }
       return storeOn(clientOf(sent, way), { clock: life.clock, timeoutMs }, natively)
     },
   }
@@ -167,14 +170,18 @@ function senderOf(socket: Socket, life: Life, used: Used): (command: Command) =>
   }
 }
 
-/** One socket: what is written to it in one turn arrives together, in its order, and never twice. */
-function pipelineOf(socket: Socket, life: Life, used: Used): (command: Command) => Promise<unknown> {
+/**
+ * One socket: what is written to it in one turn arrives together, in its order, and never twice. What is not written when the connection
+ * ends goes out on the next one, and nobody hears of it, unless it was dropped.
+ */
+function pipelineOf(socket: Socket, life: Life, used: Used): Sent['natively'] {
   const { world, network, history, server, decide, natively, isLost, connection } = socket
   let waiting: Piped[] = []
   let heardOf = -1
   const blind: string[] = []
   const carryOut = async (piped: readonly Piped[], sentAtMs: number, knows: number, operation: number) => {
-    if (sentAtMs < socket.restartedAtMs()) throw new Error('ECONNRESET')
+    const isCut = (): boolean => sentAtMs < socket.restartedAtMs()
+    if (isCut() && piped[0]!.isDropped) throw new Error('ECONNRESET')
     const commands = piped.map(({ command }) => command)
     const sets = commands.filter(([name]) => name === 'SET')
     const told = sets.map((command, index) => decideNatively({ decide, history, natively }, command, operation + index))
@@ -183,9 +190,11 @@ function pipelineOf(socket: Socket, life: Life, used: Used): (command: Command) 
       natively.blind.set(claim, key)
       blind.push(claim)
     }
-    // Others come in between. A check that had not been written when the server was restarted goes to what is there then.
+    // Others come in between.
     await new Promise<void>((resolve) => world.after(world.random.fraction() * 3, resolve))
-    const rest = commands.slice(sets.length).map((command) => server.run(command, () => {}))
+    const isLeft = !isCut() || !piped.at(-1)!.isDropped
+    const rest = isLeft ? commands.slice(sets.length).map((command) => server.run(command, () => {})) : []
+    if (isCut()) throw new Error('ECONNRESET')
     // A claim is given by its check. A person may have looked at what is lost since the claim was written.
     if (!isLost(knows) && commands.some(([name]) => name === 'MGET'))
       for (const claim of blind.splice(0)) if (!natively.told.has(claim)) natively.blind.delete(claim)
@@ -210,27 +219,32 @@ function pipelineOf(socket: Socket, life: Life, used: Used): (command: Command) 
         (error: unknown) => piped.forEach(({ reject }) => reject(error as Error)),
       )
   }
-  return (command) =>
+  return (command, unwritten) =>
     new Promise((resolve, reject) => {
-      if (waiting.push({ command, resolve, reject }) === 1) queueMicrotask(flush)
+      const piped = { command, resolve, reject, isDropped: false }
+      unwritten?.addEventListener('abort', () => (piped.isDropped = true))
+      if (waiting.push(piped) === 1) queueMicrotask(flush)
     })
 }
 
 interface Sent {
   byScript(command: Command): Promise<unknown>
-  natively(command: Command): Promise<unknown>
+  natively(command: Command, unwritten: AbortSignal | undefined): Promise<unknown>
   connection(): number
+  /** What is told when a connection has ended. */
+  readonly onReconnecting: (() => void)[]
 }
 
-function clientOf({ byScript, natively, connection }: Sent, way: 'native' | 'scripts'): RedisClient {
+function clientOf({ byScript, natively, connection, onReconnecting }: Sent, way: 'native' | 'scripts'): RedisClient {
   const info = infoOf(way === 'native' ? 'valkey_version:8.1.1' : 'redis_version:6.2.0')
   const client = {
     withTypeMapping: () => client,
-    async sendCommand(command: Command): Promise<unknown> {
+    async sendCommand(command: Command, options?: { readonly abortSignal?: AbortSignal }): Promise<unknown> {
       // What the server says of itself is not what this is about.
       if (command[0] === 'INFO') return info
-      return isNativeCommand(command) ? natively(command) : byScript(command)
+      return isNativeCommand(command) ? natively(command, options?.abortSignal) : byScript(command)
     },
+    on: (_event: 'reconnecting', listener: () => void) => void onReconnecting.push(listener),
     isReady: true,
     get socketEpoch() {
       return connection()
@@ -258,6 +272,7 @@ function storeOn(
 
 interface Piped {
   readonly command: Command
+  isDropped: boolean
   resolve(reply: unknown): void
   reject(error: Error): void
 }

@@ -68,7 +68,7 @@ export function readCheck(ground: NativeGround, turn: Turn, asked: CheckCommands
   if (context.link.connection?.() !== turn.connection || passedMs > believedMsMax) return unclean
   if (asked.time !== undefined && !isOfServerTime(ground, turn, raw[asked.time])) return unclean
   const [register, floor] = asked.register === undefined ? [] : (raw[asked.register] as (Buffer | null)[])
-  if (register !== undefined && !isOpen(register, turn.known.lineage)) return unclean
+  if (register !== undefined && !isOpen(register, turn)) return unclean
   return { isClean: true, floor: floorOf(String(floor ?? '')) }
 }
 
@@ -76,14 +76,15 @@ function floorOf(text: string): Floor {
   return { fence: Number(text.slice(0, entryPlaces.fence.width)), text }
 }
 
-/** The lineage that is known, and no quarantine. One that has ended by itself is looked at by the script. */
-function isOpen(register: Buffer | null, lineage: string): boolean {
+/** The lineage that is known, and no quarantine: none was written, or it has ended by itself. */
+function isOpen(register: Buffer | null, { known, bounds }: Turn): boolean {
   const text = String(register ?? '')
-  return textAt(text, registerPlaces.lineage) === lineage && textAt(text, registerPlaces.hold).trimEnd() === '-'
+  const hold = textAt(text, registerPlaces.hold).trimEnd()
+  return textAt(text, registerPlaces.lineage) === known.lineage && (hold === '-' || Number(hold) <= bounds.earliestMs)
 }
 
-/** Whether the server's time lies between the bounds that the stamps were made with. It may have been set. */
-function isOfServerTime({ time }: NativeGround, { bounds, sent }: Turn, reply: unknown): boolean {
+/** Learns the server's time. Returns whether it lies between the bounds that the stamps were made with. It may have been set. */
+export function isOfServerTime({ time }: NativeGround, { bounds, sent }: Turn, reply: unknown): boolean {
   const [seconds, microseconds] = reply as [Buffer, Buffer]
   const serverMs = Number(String(seconds)) * 1_000 + Number(String(microseconds)) / 1_000
   const now = time.here()
