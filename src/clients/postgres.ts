@@ -3,6 +3,7 @@
 // round trip wherever the client lets several statements through, and nothing depends on how a client maps names and types.
 // `query` sends one statement with its values. Where a pool binds values as it is given them (pg), `run` takes a bound statement.
 
+import type { Clock } from '../core/clock.ts'
 import { inOneSync } from './postgres/sync.ts'
 import type { Synced, SyncedClient } from './postgres/sync.ts'
 import { textOf } from './sql-statement.ts'
@@ -36,9 +37,32 @@ export interface PostgresConnection<Client> extends PostgresSession {
 }
 
 export interface PostgresConnections<Client> extends PostgresSession {
-  /** A bound statement only where `bindsValues`. */
-  run(statements: readonly string[] | BoundStatement): Promise<readonly StatementResult[]>
+  /** Without a limit of time, unless it is asked for: a migration may last. */
+  run(statements: readonly string[] | Limited): Promise<readonly StatementResult[]>
   connect(): Promise<PostgresConnection<Client>>
+}
+
+/** What must be answered in time (`answerMsMax`). A bound statement only where `bindsValues`. */
+export interface Limited {
+  readonly limited: readonly string[] | BoundStatement
+}
+
+/**
+ * How long a batch, or a message of a transaction of ours, may stay without an answer. A connection that fell silent (a failover, a
+ * firewall that forgot it) is kept by TCP for some 15 minutes, and two of them are all that a store sends through at once. 30 s is
+ * a default lease, and core has told its caller long before (storeTimeoutMs, 5 s). Then pg destroys the connection. postgres.js
+ * has no way to destroy one: the store goes on, and the connection is in its pool until TCP gives it up.
+ */
+const answerMsMax = 30_000
+
+export interface AnswerLimit {
+  readonly clock: Pick<Clock, 'schedule'>
+  readonly limitMs?: number
+}
+
+/** The same connections, with the limit of time for everything. */
+export function limited(connections: PostgresConnections<unknown>): PostgresSession {
+  return { run: (statements) => connections.run({ limited: statements }) }
 }
 
 /** One statement with its values, each text or, as a Buffer, in the server's binary form. */
@@ -91,8 +115,37 @@ export type PostgresTransaction =
   | KnexTransaction
   | PrismaTransaction
 
-export function connectionsOf<Client>(pool: PgPool | PostgresJs): PostgresConnections<Client> {
-  return has(pool, 'unsafe') ? postgresJsConnections(pool as PostgresJs) : pgConnections(pool as PgPool)
+export function connectionsOf<Client>(
+  pool: PgPool | PostgresJs,
+  { clock, limitMs = answerMsMax }: AnswerLimit,
+): PostgresConnections<Client> {
+  const limit = { clock, limitMs }
+  return has(pool, 'unsafe') ? postgresJsConnections(pool as PostgresJs, limit) : pgConnections(pool as PgPool, limit)
+}
+
+/** Fails when there is no answer in time, after `silent`. What comes later is dropped. */
+function answered<T>(
+  work: PromiseLike<T>,
+  { clock, limitMs }: Required<AnswerLimit>,
+  silent?: (error: Error) => void,
+): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const cancel = clock.schedule(() => {
+      const error = new Error(`no answer within ${limitMs} ms`)
+      silent?.(error)
+      reject(error)
+    }, limitMs)
+    work.then(
+      (result) => {
+        cancel()
+        resolve(result)
+      },
+      (error: Error) => {
+        cancel()
+        reject(error)
+      },
+    )
+  })
 }
 
 /**
@@ -110,11 +163,21 @@ export function poolSizeOf(pool: PgPool | PostgresJs): number | undefined {
   return typeof max === 'number' ? max : undefined
 }
 
-function pgConnections<Client>(pool: PgPool): PostgresConnections<Client> {
+function pgConnections<Client>(pool: PgPool, limit: Required<AnswerLimit>): PostgresConnections<Client> {
   const binds = bindsValues(pool)
+  const { query_timeout: ownLimitMs } = (pool as { options?: { query_timeout?: number } }).options ?? {}
+  // A pool destroys a connection on which it fails. A shorter one of the pool's own stays.
+  const query_timeout = Math.min(limit.limitMs, ownLimitMs || limit.limitMs)
+  const queryOf = (statement: readonly string[] | BoundStatement): unknown => {
+    if ('text' in statement) return { ...statement, query_timeout }
+    const text = statement.join(';\n')
+    return binds ? { text, query_timeout } : text
+  }
   return {
-    run: async (statements) =>
-      resultsOf(await pool.query('text' in statements ? (statements as never) : statements.join(';\n'))),
+    async run(asked) {
+      if (!('limited' in asked)) return resultsOf(await pool.query(asked.join(';\n')))
+      return resultsOf(await answered(pool.query(queryOf(asked.limited) as string), limit))
+    },
     async connect() {
       const client = await pool.connect()
       // A connection that breaks while it is idle emits an error event, which without a listener ends the process. The next
@@ -124,7 +187,7 @@ function pgConnections<Client>(pool: PgPool): PostgresConnections<Client> {
       let hasEnded = false
       const runBound = async (statements: Synced): Promise<readonly StatementResult[]> => {
         if (hasEnded) throw transactionEnded()
-        return inOneSync(client as unknown as SyncedClient, statements)
+        return answered(inOneSync(client as unknown as SyncedClient, statements), limit, release)
       }
       const release = (error?: Error): void => {
         if (hasEnded) return
@@ -136,7 +199,7 @@ function pgConnections<Client>(pool: PgPool): PostgresConnections<Client> {
         client: client as Client,
         async run(statements) {
           if (hasEnded) throw transactionEnded()
-          return resultsOf(await client.query(statements.join(';\n')))
+          return resultsOf(await answered(client.query(statements.join(';\n')), limit, release))
         },
         runBound: binds && (client as { pipeline?: boolean }).pipeline !== true ? runBound : undefined,
         release: () => release(),
@@ -146,9 +209,12 @@ function pgConnections<Client>(pool: PgPool): PostgresConnections<Client> {
   }
 }
 
-function postgresJsConnections<Client>(sql: PostgresJs): PostgresConnections<Client> {
+function postgresJsConnections<Client>(sql: PostgresJs, limit: Required<AnswerLimit>): PostgresConnections<Client> {
   return {
-    run: async (statements) => resultsOf(await sql.unsafe((statements as readonly string[]).join(';\n'))),
+    async run(asked) {
+      if (!('limited' in asked)) return resultsOf(await sql.unsafe(asked.join(';\n')))
+      return resultsOf(await answered(sql.unsafe((asked.limited as readonly string[]).join(';\n')), limit))
+    },
     async connect() {
       const reserved = await sql.reserve()
       const { guarded, hasEnded, end } = untilEnd(reserved)
@@ -157,7 +223,7 @@ function postgresJsConnections<Client>(sql: PostgresJs): PostgresConnections<Cli
         runBound: undefined,
         async run(statements) {
           if (hasEnded()) throw transactionEnded()
-          return resultsOf(await reserved.unsafe(statements.join(';\n')))
+          return resultsOf(await answered(reserved.unsafe(statements.join(';\n')), limit))
         },
         release() {
           if (hasEnded()) return

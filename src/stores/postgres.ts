@@ -154,7 +154,10 @@ export function postgresStore<Pool extends PgPool | PostgresJs>(
   const { clock = systemClock, durability = 'full', periodMs, schema, table = 'onceonly' } = options
   const names = { table, schema }
   const size = poolSizeOf(options.pool)
-  const connections: PostgresConnections<Client> = watchingLent(connectionsOf<Client>(options.pool), { clock, size })
+  const connections: PostgresConnections<Client> = watchingLent(connectionsOf<Client>(options.pool, { clock }), {
+    clock,
+    size,
+  })
   const protocol = { binds: bindsValues(options.pool), keepsPrepared: true }
   const context: PostgresContext<Client> = { names, clock, connections, protocol, ready: readiness(names, durability) }
   const batched = batching(context)

@@ -1,13 +1,14 @@
 // Statements outside of any transaction of the caller's. Calls of one moment share one message, hence one round trip and one
 // commit. Invariant: a message is one transaction, at READ COMMITTED whatever the session's default is.
 
-import { firstAnswer } from '../../clients/postgres.ts'
+import { firstAnswer, limited } from '../../clients/postgres.ts'
 import type { BoundStatement } from '../../clients/postgres.ts'
 import { lane } from '../../core/lane.ts'
 import { partsOf, retried } from '../sql-answers.ts'
 import type { PostgresContext } from './context.ts'
 import { isPassing, isPassingStraight, isUnprepared, storeError } from './errors.ts'
 import type { PostgresFacts } from './fitness.ts'
+import { largeAnswer } from './names.ts'
 import { batchStatement } from './statements.ts'
 import type { FunctionCall } from './statements.ts'
 import { answersOf, asText, loneStatement, togetherStatement } from './straight.ts'
@@ -31,7 +32,7 @@ export function batching<Client>(context: PostgresContext<Client>): Batched {
   const { clock, connections } = context
   const runStraight = straightWay(context)
   const dispatch = async (batch: readonly Call[]): Promise<readonly string[]> => {
-    const facts = await context.ready(connections)
+    const facts = await context.ready(limited(connections))
     const goesStraight = context.protocol.binds && facts.isolation === 'read committed'
     const answers: string[] = []
     for (const part of partsOf(batch, statementLengthMax)) {
@@ -44,7 +45,13 @@ export function batching<Client>(context: PostgresContext<Client>): Batched {
     }
     return answers
   }
-  return lane({ dispatch, batchMax, dispatchesMax })
+  const together = lane({ dispatch, batchMax, dispatchesMax })
+  // Large outcomes come one by one. Nobody who asks for something small waits behind them.
+  const byItself = lane({ dispatch, batchMax: 1, dispatchesMax })
+  return async (call) => {
+    const answer = await together(call)
+    return answer === largeAnswer ? byItself(call) : answer
+  }
 }
 
 /** What two messages answered, in the order of the calls. */
@@ -64,7 +71,7 @@ export type Alone = (statement: string, what: string, executed?: 'unknown') => P
 export function alone<Client>({ clock, connections, ready }: PostgresContext<Client>): Alone {
   return async (statement, what, executed) => {
     try {
-      const facts = await ready(connections)
+      const facts = await ready(limited(connections))
       const results = await retried(clock, isPassing, () => connections.run([...readCommitted(facts), statement]))
       return results.at(-1)!.answers
     } catch (error) {
@@ -84,7 +91,7 @@ async function runTogether<Client>(
     .map((to) => ({ to, calls: calls.filter((call) => call.to === to) }))
     .filter((kind) => kind.calls.length > 0)
   const statements = kinds.map((kind) => batchStatement(names, kind.to, kind.calls))
-  const results = await connections.run([...readCommitted(facts), ...statements])
+  const results = await connections.run({ limited: [...readCommitted(facts), ...statements] })
   const answered = results.filter((result) => result.answers.length > 0)
   const answers = new Map<FunctionCall, string>()
   kinds.forEach((kind, index) => kind.calls.forEach((call, row) => answers.set(call, answered[index]!.answers[row]!)))
@@ -100,13 +107,13 @@ function straightWay<Client>({
   const run = async (statement: BoundStatement): Promise<string> => {
     if (protocol.keepsPrepared) {
       try {
-        return firstAnswer(await connections.run(statement))
+        return firstAnswer(await connections.run({ limited: statement }))
       } catch (error) {
         if (!isUnprepared(error)) throw error
         protocol.keepsPrepared = false
       }
     }
-    return firstAnswer(await connections.run({ ...statement, name: undefined }))
+    return firstAnswer(await connections.run({ limited: { ...statement, name: undefined } }))
   }
   return async (calls) => {
     if (calls.length === 0) return []

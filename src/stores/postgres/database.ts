@@ -1,7 +1,7 @@
 // The database of the store, for tables beside its own (clients/sql-database.ts). Invariants as in transactions.ts: a COMMIT is sent
 // once, and only its tag says that it happened. A connection whose state is unknown never goes back to the pool.
 
-import { postgresTransactionOf } from '../../clients/postgres.ts'
+import { limited, postgresTransactionOf } from '../../clients/postgres.ts'
 import type { PostgresConnection, PostgresOpenTransaction } from '../../clients/postgres.ts'
 import type { SqlDatabase, SqlSession, SqlTransaction } from '../../clients/sql-database.ts'
 import { piece } from '../../clients/sql-statement.ts'
@@ -28,7 +28,7 @@ export function postgresDatabase<Client>(context: PostgresContext<Client>): SqlD
       clock,
       storeError,
       isConflict,
-      ready: () => ready(connections),
+      ready: () => ready(limited(connections)),
       alone: (statement) => alone(context, statement),
       open: (key) => begin(context, key),
       create: (statements) => connections.run([migrationLock, ...statements]),

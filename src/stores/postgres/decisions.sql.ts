@@ -6,6 +6,7 @@
 
 import { endedState, lostState } from './errors.ts'
 import {
+  answerInBatch,
   clockMicroseconds,
   clockMs,
   functionName,
@@ -14,6 +15,7 @@ import {
   ownKey,
   pinnedPlan,
   qualified,
+  settledInBatch,
 } from './names.ts'
 import type { SchemaNames } from './names.ts'
 import { periodFor, stayOrMove } from './periods.sql.ts'
@@ -232,7 +234,7 @@ begin
       when e.state is null then 'absent'
       when now_ms >= e.lease_until_ms + e.keep_ms then null
       when e.fingerprint <> a.fingerprint then 'mismatch'
-      when e.state = 's' then concat('settled ', e.attempt, ' ', e.version, ' ', encode(e.outcome, 'base64'))
+      when e.state = 's' then ${settledInBatch}
       when e.state = 'r' and e.token <> a.token and now_ms < e.lease_until_ms then concat('busy ', e.lease_until_ms - now_ms)
     end order by a.number)
   into answers
@@ -280,6 +282,7 @@ begin
         scopes[n], ids[n], tokens[n], fingerprints[n], leases_ms[n], keeps_ms[n], tombstones_ms[n], versions[n],
         takeovers[n], expireds[n], inputs[n]
       );
+      answers[n] := ${answerInBatch('answers[n]')};
     end if;
   end loop;
   return query select unnest(answers);

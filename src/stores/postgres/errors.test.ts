@@ -62,7 +62,7 @@ test('a session that does not know a prepared statement, or knows it already, ke
   for (const state of ['42P01', '42883', '40001']) expect(isUnprepared(said(state))).toBe(false)
 })
 
-test.each(['40001', '23505', '25P02', '22003', '42501', '54000', '55006', 'P0001', 'OO001'])(
+test.each(['40001', '23505', '25P02', '26000', '22003', '42501', '54000', '55006', 'P0001', 'OO001'])(
   '%s at COMMIT: the server says that it rolled back',
   (state) => expect(saysRolledBack(said(state))).toBe(true),
 )

@@ -9,6 +9,7 @@ import { type RunningPostgres, startPostgres } from '../../../test/servers/postg
 import { createPool } from '../../../test/subjects/postgres.ts'
 import { warningsOf } from '../../../test/warnings.ts'
 import { connectionsOf } from '../../clients/postgres.ts'
+import { systemClock } from '../../core/clock.ts'
 import type { FitnessCheck } from '../../core/fitness.ts'
 import { key } from '../../core/key.ts'
 import { request } from '../../testing/store-contract.ts'
@@ -176,7 +177,8 @@ needs('postgres', { ours: true }).describe('what is said of a PostgreSQL databas
     await postgresStore({ pool, ...elsewhere, periodMs: dayMs }).migrate()
     expect(await checksOf(pool, elsewhere)).toEqual(well('"elsewhere"."kept"', version))
     expect(await warningsOf(() => start(pool))).toEqual([])
-    expect(await readiness({ table: 'onceonly', schema: undefined }, 'full')(connectionsOf(pool))).toEqual({
+    const connections = connectionsOf(pool, { clock: systemClock })
+    expect(await readiness({ table: 'onceonly', schema: undefined }, 'full')(connections)).toEqual({
       fsync: 'on',
       fullPageWrites: 'on',
       synchronousCommit: 'on',

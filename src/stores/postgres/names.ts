@@ -8,7 +8,7 @@ export interface SchemaNames {
 }
 
 /** The functions carry it in their names, so that old and new code each find their own during a rolling deployment. */
-export const schemaVersion = 5
+export const schemaVersion = 6
 
 /** PostgreSQL cuts a longer name off without an error: two versions of a function would be one. */
 const nameBytesMax = 63
@@ -66,6 +66,24 @@ export type FunctionName =
 
 export function functionName(names: SchemaNames, verb: FunctionName): string {
   return qualified(names, `_${verb}_v${schemaVersion}`)
+}
+
+/** What a batch answers for a replay whose outcome is too large to come with those of others. It is asked for alone. */
+export const largeAnswer = 'large'
+
+/**
+ * A batch has some hundreds of replays, and their outcomes come in one message, or in one value. The server ends at 1 GiB, and
+ * JavaScript at half of it: in the midst of the client, where the error is nobody's. With this limit all of them are some 20 MB.
+ */
+const outcomeBytesMax = 64 * 1024
+
+/** The answer of a batch for a settled entry `e`. The length of an outcome is known without reading it. */
+export const settledInBatch = `case when octet_length(e.outcome) > ${outcomeBytesMax} then '${largeAnswer}'
+        else concat('settled ', e.attempt, ' ', e.version, ' ', encode(e.outcome, 'base64')) end`
+
+/** The answer of a batch for what the single function answered. */
+export function answerInBatch(answer: string): string {
+  return `case when octet_length(${answer}) > ${outcomeBytesMax} then '${largeAnswer}' else ${answer} end`
 }
 
 /** The comment on the table. migrate() reads it to see whether there is anything to do. */

@@ -12,7 +12,7 @@ import type {
   StepLedger,
   TransactionalSteps,
 } from '../../core/store.ts'
-import { firstAnswer } from '../../clients/postgres.ts'
+import { firstAnswer, limited } from '../../clients/postgres.ts'
 import type { PostgresConnection } from '../../clients/postgres.ts'
 import { askForAdvance, askForClaim, bytesOf, openStep } from '../sql-answers.ts'
 import type { Alone, Batched } from './batches.ts'
@@ -86,7 +86,7 @@ function beginStep<Client>(context: PostgresContext<Client>, claim: Claim): Prom
   const { names, clock, connections } = context
   return openStep({ clock, storeError }, claim, {
     async connect() {
-      await context.ready(connections)
+      await context.ready(limited(connections))
       return connections.connect()
     },
     isHeld: async (connection) => firstAnswer(await connection.run(['BEGIN', heldStatement(names, claim)])) === 'held',

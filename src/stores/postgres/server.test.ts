@@ -12,7 +12,7 @@ import { createOnce } from '../../core/once.ts'
 import type { Change, Claim, ClaimRequest, Store, Verdict } from '../../core/store.ts'
 import type { PgPool } from '../../clients/postgres.ts'
 import { eventually } from '../../testing/store-contract.ts'
-import { schemaComment, schemaVersion } from './names.ts'
+import { lockNumber, schemaComment, schemaVersion } from './names.ts'
 import { postgresStore } from '../postgres.ts'
 import type { PostgresStore } from '../postgres.ts'
 
@@ -349,6 +349,33 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
         expect(Buffer.compare(replay.outcome, large[index]!)).toBe(0)
       })
     })
+
+    // All in one message could be more than a string can hold, and more than the server can send.
+    test.each(
+      ways.flatMap((way) => [
+        { way, by: 'claim' as const },
+        { way, by: 'enlist' as const },
+      ]),
+    )(
+      'of large outcomes that are asked for at once each comes alone, byte for byte ($way, $by)',
+      async ({ way, by }) => {
+        let longest = 0
+        const measured = through(way, async (statement) => {
+          const result = (await pool.query(statement as string)) as pg.QueryResult | pg.QueryResult[]
+          longest = Math.max(longest, JSON.stringify([result].flat().map(({ rows }) => rows as unknown[])).length)
+          return result
+        })
+        const store = postgresStore({ pool: measured })
+        const claims = await Promise.all(ids(9).map((id) => claimed(store, id)))
+        const outcomes = claims.map((_, n) => new Uint8Array(n % 3 === 0 ? 100 : 256 * 1024).fill(n))
+        await Promise.all(claims.map((claim, n) => store.settle(claim, outcomes[n]!, retention)))
+        // The first of them twice: a batch may have a key more than once.
+        const asked = [1, ...claims.keys()]
+        const replays = await Promise.all(asked.map((n) => store[by](claims[n]!.key, { ...request(), input: outcome })))
+        replays.forEach((replay, at) => expect(replay).toMatchObject({ is: 'settled', outcome: outcomes[asked[at]!] }))
+        expect(longest).toBeLessThan(2 * 256 * 1024)
+      },
+    )
   })
 
   describe('calls of one claim at once', () => {
@@ -434,6 +461,23 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
       }
     })
 
+    test('a settle that was written is told done beside one that is lost, however short it is kept', async () => {
+      // Every look at the clock is 5 ms later than the one before.
+      await using ticking = await startPostgresGround()
+      await ticking.admin.query(`create sequence fake.reads;
+        create or replace function fake.clock_timestamp() returns timestamptz language sql volatile as
+          $$ select at + nextval('fake.reads') * interval '5 milliseconds' from fake.clock $$`)
+      const own = createPool(ticking.url)
+      const store = postgresStore({ pool: own })
+      const claims = await Promise.all(ids(3).map((id) => claimed(store, id)))
+      const lost = { ...claims[1]!, fence: claims[1]!.fence + 1 }
+      const settled = [claims[0]!, lost, claims[2]!].map((claim) =>
+        store.settle(claim, outcome, { keepMs: 1, tombstoneMs: 60_000 }),
+      )
+      expect(await Promise.all(settled)).toEqual(['done', 'lost', 'done'])
+      await own.end()
+    })
+
     test('claims of one batch keep each its own times, also those that differ in one of them alone', async () => {
       const store = postgresStore({ pool })
       const terms = [
@@ -509,7 +553,7 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
             (name !== 'query'
               ? Reflect.get(target, name)
               : (statement: { name?: string }) => {
-                  if (typeof statement === 'object') names.push(statement.name)
+                  if (typeof statement === 'object' && 'values' in statement) names.push(statement.name)
                   return single.query(statement as never)
                 }) as unknown,
         }),
@@ -563,6 +607,49 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
       expect(await third.commit(outcome, retention)).toBe('done')
       expect((await ground.admin.query('select name from public.effects')).rows).toEqual([{ name: 'kept' }])
       await single.end()
+    })
+
+    test('an effect that is undone while another caller gets its key is lost, and its connection goes on', async () => {
+      const single = createPool(ground.url, { max: 1 })
+      const store = postgresStore({ pool: single })
+      const { granted } = await store.begin(key('server', 'undone'), request())
+      await granted!.tx.query(`insert into effects values ('undone')`)
+      const other = await ground.admin.connect()
+      const number = lockNumber({ table: 'onceonly', schema: undefined }, `'server'`, `'undone'`)
+      const taken = other.query(`select pg_advisory_lock(${number})`)
+      const waiting = `select count(*)::integer as answer from pg_locks where locktype = 'advisory' and not granted`
+      while ((await ask<number>(waiting)) === 0);
+      await granted!.undoEffect()
+      await taken
+      const told = await granted!.commit(outcome, retention).catch((error: unknown) => error)
+      await other.query('select pg_advisory_unlock_all()')
+      other.release()
+      expect(told).toBe('lost')
+      const next = (await store.begin(key('server', 'next'), request())).granted!
+      expect(await next.commit(outcome, retention)).toBe('done')
+      expect((await ground.admin.query('select name from public.effects')).rows).toEqual([])
+      await single.end()
+    })
+
+    test('an effect that drops the prepared statements is rolled back, and the next try of it commits', async () => {
+      const own = createPool(ground.url, { max: 2 })
+      const once = createOnce({ store: postgresStore({ pool: own }), scope: 'server' })
+      const run = (id: string): Promise<unknown> =>
+        once.transaction(id, async (tx) => {
+          await tx.query(`insert into effects values ('dropped')`)
+          await tx.query('deallocate all')
+          return 'done'
+        })
+      const notDone = { code: 'STORE_UNAVAILABLE', executed: 'no', retryable: true }
+      await expect(run('dropped')).rejects.toMatchObject(notDone)
+      expect((await ground.admin.query('select name from public.effects')).rows).toEqual([])
+      // The next one gets a connection on which nothing was dropped yet.
+      const first = await own.connect()
+      expect(await run('dropped')).toMatchObject({ value: 'done', replayed: false })
+      expect(await run('another')).toMatchObject({ value: 'done', replayed: false })
+      first.release()
+      await once.close()
+      await own.end()
     })
 
     test('a client that pipelines its queries is sent text', async () => {

@@ -7,6 +7,7 @@
 // step that puts the table into periods holds the strongest one.
 
 import {
+  answerInBatch,
   clockMicroseconds,
   clockMs,
   functionName,
@@ -14,6 +15,7 @@ import {
   lockNumber,
   pinnedPlan,
   qualified,
+  settledInBatch,
 } from './names.ts'
 import type { SchemaNames } from './names.ts'
 
@@ -21,7 +23,7 @@ import type { SchemaNames } from './names.ts'
 const known = `case
       when now_ms >= e.lease_until_ms + e.keep_ms then null
       when e.fingerprint <> a.fingerprint then 'mismatch'
-      when e.state = 's' then concat('settled ', e.attempt, ' ', e.version, ' ', encode(e.outcome, 'base64'))
+      when e.state = 's' then ${settledInBatch}
       when e.state = 'r' and e.token <> a.token and now_ms < e.lease_until_ms then concat('busy ', e.lease_until_ms - now_ms)
     end`
 
@@ -52,7 +54,8 @@ function straightClaims(names: SchemaNames, claims: string): string {
 // Settles before claims: a claim of a key that is settled in the same moment returns the outcome. What calls share (scope, lease,
 // retention, version, policies) comes once, as a term. A claim with a negative term repeats a key of its batch: both would get
 // the lock, which is the session's, so only the first may insert. The answers are joined by semicolons, those of settles first and
-// only if one of them was not done: some of them may have been written, and `write` recognises these.
+// only if one of them was not done. Which were written is seen by their time, and `write` is asked for the others only: it does not
+// recognise one that has expired since, be it a millisecond later.
 export function togetherFunction(names: SchemaNames): string {
   const entries = qualified(names)
   const ofTerms = (column: string): string => `array(select ${column}[abs(t.term)] from unnest(terms) as t (term))`
@@ -91,10 +94,12 @@ begin
     get diagnostics written = row_count;
     if written <> cardinality(settled_ids) then
       for n in 1 .. cardinality(settled_ids) loop
-        settled[n] := ${functionName(names, 'write')}(
+        perform from ${entries} e where e.scope = scopes[settled_terms[n]] and e.id = settled_ids[n]
+          and e.token = settled_tokens[n] and e.fence = settled_fences[n] and e.state = 's' and e.lease_until_ms = now_ms;
+        settled[n] := case when found then 'done' else ${functionName(names, 'write')}(
           'settle', scopes[settled_terms[n]], settled_ids[n], settled_tokens[n], settled_fences[n], keeps_ms[settled_terms[n]],
           tombstones_ms[settled_terms[n]], encode(outcomes[n], 'base64')
-        );
+        ) end;
       end loop;
     end if;
   end if;
@@ -126,6 +131,7 @@ begin
           tombstones_ms[abs(terms[n])], versions[abs(terms[n])], takeovers[abs(terms[n])], expireds[abs(terms[n])],
           encode(inputs[n], 'base64')
         ));
+        answers[n] := ${answerInBatch('answers[n]')};
       end loop;
     end if;
   end if;

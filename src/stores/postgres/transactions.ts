@@ -6,10 +6,10 @@ import { describeKey } from '../../core/key.ts'
 import type { OnceError } from '../../core/errors.ts'
 import type { Key } from '../../core/key.ts'
 import type { Began, Claim, ClaimRequest, Fenced, InTransaction, Retention } from '../../core/store.ts'
-import { firstAnswer } from '../../clients/postgres.ts'
+import { firstAnswer, limited } from '../../clients/postgres.ts'
 import type { PostgresConnection, PostgresSession, StatementResult, Synced } from '../../clients/postgres.ts'
 import { commitRefused, commitUnknown, endedByEffect, fencedOf, retried, verdictOf } from '../sql-answers.ts'
-import type { PostgresContext } from './context.ts'
+import type { PostgresContext, PostgresProtocol } from './context.ts'
 import { endedState, isConflict, isUnprepared, lostState, saysRolledBack, sqlStateOf, storeError } from './errors.ts'
 import type { PostgresFacts } from './fitness.ts'
 import type { SchemaNames } from './names.ts'
@@ -75,7 +75,7 @@ export async function begin<Client>(
   request: ClaimRequest,
 ): Promise<Began<Client>> {
   try {
-    const facts = await context.ready(context.connections)
+    const facts = await context.ready(limited(context.connections))
     return await retried(context.clock, isConflict, () => beginOnce(context, facts, key, request))
   } catch (error) {
     throw storeError(error, `claim ${describeKey(key)}`, 'no')
@@ -97,7 +97,8 @@ async function beginOnce<Client>(
     const answer = firstAnswer(results || (await connection.run(inText)))
     const verdict = verdictOf(key, request, answer)
     if (verdict.is === 'granted') {
-      const open = { names, connection, request, inText, isPrepared: results !== false, answer, claim: verdict.claim }
+      const isPrepared = results !== false
+      const open = { names, protocol, connection, request, inText, isPrepared, answer, claim: verdict.claim }
       return { verdict, granted: grantedIn(open) }
     }
     await rollback(connection)
@@ -127,11 +128,13 @@ async function beginPrepared<Client>(
 
 interface OpenTransaction<Client> {
   readonly names: SchemaNames
+  readonly protocol: PostgresProtocol
   readonly connection: PostgresConnection<Client>
   readonly request: ClaimRequest
   readonly inText: readonly string[]
   /** What ends it is prepared in the session that it is open in. */
   isPrepared: boolean
+  /** To the claim. 'lost': another caller got the key when the effect was undone. */
   answer: string
   claim: Claim
 }
@@ -148,7 +151,7 @@ function grantedIn<Client>(open: OpenTransaction<Client>): NonNullable<Began<Cli
 }
 
 // Rolls back everything and claims again, in one message. A savepoint would cost every transaction for the sake of the few that
-// are undone. If another caller got the key in between, the commit finds no claim of ours and is lost.
+// are undone. If another caller got the key in between, there is nothing to commit, and the claim is lost.
 async function undoEffect<Client>(open: OpenTransaction<Client>): Promise<void> {
   const { connection, request, inText } = open
   try {
@@ -167,9 +170,19 @@ async function commit<Client>(
   outcome: Uint8Array,
   retention: Retention,
 ): Promise<Fenced> {
-  const { names, connection, claim, request, answer, isPrepared } = open
-  const settled = await commitLast(connection, claim.key, lastStatement())
-  return settled === 'lost' ? 'lost' : 'done'
+  const { names, protocol, connection, claim, request, answer, isPrepared } = open
+  if (answer === 'lost') {
+    await rollback(connection)
+    return 'lost'
+  }
+  try {
+    const settled = await commitLast(connection, claim.key, lastStatement())
+    return settled === 'lost' ? 'lost' : 'done'
+  } catch (error) {
+    // The effect dropped what was prepared, and would do so again.
+    if (isUnprepared(error)) protocol.keepsPrepared = false
+    throw error
+  }
 
   function lastStatement(): string | Synced {
     if (!isUnwritten(answer)) {
@@ -218,7 +231,8 @@ export async function rollback<Client>(connection: PostgresConnection<Client>): 
 }
 
 function refused(key: Key, cause: unknown): OnceError {
-  if (isConflict(cause)) return storeError(cause, `commit the transaction for ${describeKey(key)}`, 'no')
+  if (isConflict(cause) || isUnprepared(cause))
+    return storeError(cause, `commit the transaction for ${describeKey(key)}`, 'no')
   const why =
     `Either a statement in it had failed and the effect went on (let the error out, or use a savepoint), or a deferred ` +
     `constraint failed.`

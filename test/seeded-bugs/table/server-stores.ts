@@ -833,7 +833,7 @@ export const redisBugs: readonly SeededBug[] = [
     },
     {
       id: 'redis: native claims do not look at the register',
-      find: 'if (register !== undefined && !isOpen(register, turn.known.lineage)) return unclean',
+      find: 'if (register !== undefined && !isOpen(register, turn)) return unclean',
       replace: '',
       caughtBy: byTest(
         'src/stores/redis/native.test.ts',
