@@ -8,7 +8,7 @@ import { machineDecides, skewCheck, storeDecides } from './doctor/clock.ts'
 import { attemptLeases, entryChecks, operationChecks, samplesOf } from './doctor/entries.ts'
 import type { Expectations, Sample, Samples } from './doctor/entries.ts'
 import type { Ground, OpenedStore } from './open-store.ts'
-import { oneLine, paint, textWidth, wrapped } from './words.ts'
+import { commandWords, oneLine, paint, textWidth, wrapped } from './words.ts'
 import type { Tone } from './words.ts'
 import { inspectable, storeHelp, storeOptions, storeWords, withStore } from './with-store.ts'
 
@@ -153,9 +153,8 @@ async function storedChecks(
 
 /** A check whose command can be pasted: it names the store that was checked. The first is ours, what follows may be a key. */
 function ready(judged: FitnessCheck, store: string): FitnessCheck {
-  const mend = judged.mend?.replace(/\bonceonly (?:keys show|operations show|migrate|sweep|quarantine)\b/, (command) =>
-    store === '' ? command : `${command} ${store}`,
-  )
+  const command = /\b(?:npx )?onceonly (keys show|operations show|migrate|sweep|quarantine)\b/
+  const mend = judged.mend?.replace(command, (_, name: string) => commandWords(name, [], [store]))
   return mend === undefined ? judged : { ...judged, mend }
 }
 
@@ -170,13 +169,13 @@ function print(describe: string, checks: readonly FitnessCheck[]): void {
   console.log(`${describe}\n`)
   for (const check of checks) for (const line of linesOf(check)) console.log(line)
   const times = (verdict: FitnessVerdict): number => checks.filter((check) => check.verdict === verdict).length
-  const summary = `${times('violated')} violated, ${times('warning')} warnings, ${times('unknown')} unknown, ${times('ok')} ok`
+  const summary = `${times('violated')} violated, ${times('warning')} ${times('warning') === 1 ? 'warning' : 'warnings'}, ${times('unknown')} unknown, ${times('ok')} ok`
   console.log(`\n${paint(times('violated') > 0 ? 'bad' : 'good', summary)}`)
 }
 
 /** A command at the end has a line of its own, which is never broken: the operator pastes it. */
 function mendLines(mend: string, indented: (label: string, content: string) => string): string[] {
-  const [, words = mend, command] = /^(.*:) (onceonly .*)$/s.exec(mend) ?? []
+  const [, words = mend, command] = /^(.*:) ((?:npx )?onceonly .*)$/s.exec(mend) ?? []
   return command === undefined ? [indented('mend:', words)] : [indented('mend:', words), `    ${oneLine(command)}`]
 }
 

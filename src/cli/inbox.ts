@@ -82,7 +82,7 @@ async function show(args: readonly string[]): Promise<number> {
     const found = await inboxByHand(store).parked({ scope, id })
     if (found.length === 0) return notFound(`${scope} / ${id}`)
     const named = [optionWords('--scope', scope), optionWords('--id', id)]
-    const next = commandWords('onceonly inbox redrive', [], [...named, '--reason TEXT', storeWords(url, describe)])
+    const next = commandWords('inbox redrive', [], [...named, '--reason TEXT', storeWords(url, describe)])
     if (json) {
       console.log(
         JSON.stringify({ parked: found.map((each) => (reveal ? asRevealed(each) : asJson(each))), next }, undefined, 2),

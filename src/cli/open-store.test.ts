@@ -2,7 +2,7 @@ import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync, writ
 import { DatabaseSync } from 'node:sqlite'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
+import { afterAll, describe, expect, test, vi } from 'vitest'
 import { withoutPassword } from './open-store/connecting.ts'
 import { openStore, printSchema } from './open-store.ts'
 
@@ -98,6 +98,8 @@ describe('a SQLite file', () => {
   })
 
   test('of an older version is not brought up to date by looking', async () => {
+    // vitest may have been started by npx itself.
+    vi.stubEnv('npm_command', 'test')
     const path = join(folder, 'older.db')
     await (await openStore(`sqlite:${path}`)).close()
     const database = new DatabaseSync(path)

@@ -11,6 +11,7 @@ import type { Inspectable, Migratable, Store, Sweepable } from '../core/store.ts
 import { duration } from './arguments.ts'
 import { checkUrl, connectTimeoutMs, driver, messageOf, withoutPassword } from './open-store/connecting.ts'
 import { connectRedis } from './open-store/redis.ts'
+import { commandWords } from './words.ts'
 import type { DynamodbClient } from '../clients/dynamodb.ts'
 import type { MongodbCollection } from '../clients/mongodb.ts'
 import type { MysqlPool } from '../clients/mysql.ts'
@@ -169,7 +170,7 @@ function ownerOnly(path: string): void {
  * older version would not start any more because an operator looked with a newer one.
  */
 async function journalOf(path: string, table: string): Promise<string> {
-  const cure = `onceonly migrate --store ${JSON.stringify(`sqlite:${path}`)}`
+  const cure = commandWords('migrate', [], [`--store ${JSON.stringify(`sqlite:${path}`)}`])
   if (!existsSync(path)) throw invalidArgument(`there is no file ${path}. ${cure} makes it.`)
   const [{ DatabaseSync }, { sqliteSchema }] = await Promise.all([import('node:sqlite'), import('../stores/sqlite.ts')])
   const sketch = new DatabaseSync(':memory:')

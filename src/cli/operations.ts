@@ -217,7 +217,7 @@ interface Looked {
 function noneWords({ scope, state, after, store }: Looked): string {
   const none = `No ${state ?? 'unfinished'} operation of ${oneLine(scope)}${after === undefined ? '' : ` after ${oneLine(after)}`}.`
   if (state !== undefined || after !== undefined) return none
-  const finished = commandWords('onceonly keys list', [], [optionWords('--scope', scope), store])
+  const finished = commandWords('keys list', [], [optionWords('--scope', scope), store])
   return `${none} Finished ones are listed by: ${finished}`
 }
 

@@ -7,7 +7,7 @@ import type { Key } from '../core/key.ts'
 import { sessionsByHand } from '../sessions/sessions.ts'
 import type { ScopedSession, ScopedSessionInFull, SessionName, ShownSession } from '../sessions/sessions.ts'
 import { chosen, count, cursorOf, keyOfCursor, parseCommand, text, wrong } from './arguments.ts'
-import { moment, oneLine, paint, quoted, table } from './words.ts'
+import { commandWords, moment, oneLine, paint, table } from './words.ts'
 import type { Tone } from './words.ts'
 import { storeHelp, storeOptions, storeWords, withStore } from './with-store.ts'
 
@@ -116,12 +116,14 @@ const nameIn = ([scope, client]: readonly string[]): SessionName => nameOf(key(s
 const nameWords = ({ scope, session }: SessionName): string => oneLine(`${scope} / ${session}`)
 
 function notFound(name: SessionName): number {
-  console.error(`onceonly: there is no session ${nameWords(name)}. onceonly sessions list shows those that are there.`)
+  console.error(
+    `onceonly: there is no session ${nameWords(name)}. ${commandWords('sessions list', [])} shows those that are there.`,
+  )
   return 3
 }
 
 function closeCommand({ scope, session, epoch }: ScopedSession, store: string): string {
-  return `onceonly sessions close ${quoted(scope)} ${quoted(session)} --epoch ${epoch} --reason TEXT ${store}`.trimEnd()
+  return commandWords('sessions close', [scope, session], [`--epoch ${epoch}`, '--reason TEXT', store])
 }
 
 function whyUnchanged(found: ScopedSession, store: string): string {

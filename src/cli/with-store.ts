@@ -6,7 +6,7 @@ import { flag, text, wrong } from './arguments.ts'
 import type { Option } from './arguments.ts'
 import { openStore } from './open-store.ts'
 import type { OpenedStore, OpenStoreOptions } from './open-store.ts'
-import { quoted } from './words.ts'
+import { commandWords, quoted } from './words.ts'
 
 export const storeOptions: { readonly store: Option<string>; readonly json: Option<true> } = { store: text, json: flag }
 
@@ -65,6 +65,6 @@ export function withMigrateCommand(error: unknown, store: string, instead = ''):
   if (cure === undefined) return error
   const [, room = ''] = /\b(inbox|outbox|webhooks|sessions)\.migrate/.exec(cure) ?? []
   const option = room === '' ? '' : room === 'webhooks' || room === 'sessions' ? ` --${room}` : ' --messages'
-  const message = `${found} Run: ${[`onceonly migrate${option}`, store].filter(Boolean).join(' ')}${instead}`
+  const message = `${found} Run: ${commandWords(`migrate${option}`, [], [store])}${instead}`
   return new OnceError('SCHEMA_MISSING', { message, cause: error })
 }

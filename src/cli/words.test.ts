@@ -1,6 +1,7 @@
-import { expect, test } from 'vitest'
+import { beforeEach, expect, test, vi } from 'vitest'
 import {
   commandWords,
+  keyName,
   moment,
   oneLine,
   optionWords,
@@ -12,6 +13,11 @@ import {
   timeText,
   wrapped,
 } from './words.ts'
+
+// vitest may have been started by npx itself.
+beforeEach(() => {
+  vi.stubEnv('npm_command', 'test')
+})
 
 test.each<[ms: number, words: string]>([
   [0, '0 ms'],
@@ -46,10 +52,19 @@ test('a command can be pasted, whatever is in its words', () => {
     `$'a\\u202eb'`,
     `$'\\u200b\\'\\\\'`,
   ])
-  expect(commandWords('keys show', ['a b', 'c'], ['--json', ''])).toBe(`keys show 'a b' c --json`)
+  expect(commandWords('keys show', ['a b', 'c'], ['--json', ''])).toBe(`onceonly keys show 'a b' c --json`)
   // An operand that begins with a dash is no option.
-  expect(commandWords('keys show', ['a', '--yes'], ['--json'])).toBe('keys show --json -- a --yes')
+  expect(commandWords('keys show', ['a', '--yes'], ['--json'])).toBe('onceonly keys show --json -- a --yes')
   expect([optionWords('--id', 'a'), optionWords('--id', '-a b')]).toEqual(['--id a', `--id='-a b'`])
+})
+
+test('a command to be pasted begins with npx where npx started the program', () => {
+  vi.stubEnv('npm_command', 'exec')
+  expect(commandWords('keys show', ['a', 'b'])).toBe('npx onceonly keys show a b')
+})
+
+test('a key is told with its scope and its id apart', () => {
+  expect(keyName({ scope: 'gateway:default/', id: 'a\nb' })).toBe('gateway:default/ / a\\nb')
 })
 
 test('a table is as wide as its widest cells', () => {

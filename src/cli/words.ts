@@ -48,12 +48,22 @@ export function optionWords(name: string, value: string): string {
   return `${name}${value.startsWith('-') ? '=' : ' '}${quoted(value)}`
 }
 
-/** A command to be pasted. Where an operand begins with a dash, the operands follow the options, after `--`. */
+/** A key as every command tells it. A scope may end in a slash, so no slash without blanks divides scope and id. */
+export function keyName({ scope, id }: { readonly scope: string; readonly id: string }): string {
+  return oneLine(`${scope} / ${id}`)
+}
+
+/** What to type for this program. Only npx finds a program that is installed in a project, and npx says that it started it. */
+export function programWords(): string {
+  return process.env['npm_command'] === 'exec' ? 'npx onceonly' : 'onceonly'
+}
+
+/** A command of this program, to be pasted. Where an operand begins with a dash, the operands follow the options, after `--`. */
 export function commandWords(command: string, operands: readonly string[], options: readonly string[] = []): string {
   const words = operands.map(quoted)
   const given = options.filter((each) => each !== '')
   const isPlain = operands.every((each) => !each.startsWith('-'))
-  return [command, ...(isPlain ? [...words, ...given] : [...given, '--', ...words])].join(' ')
+  return [programWords(), command, ...(isPlain ? [...words, ...given] : [...given, '--', ...words])].join(' ')
 }
 
 /** Lines of at most `width` characters, broken at blanks. A longer word stays whole. */

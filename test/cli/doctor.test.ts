@@ -91,6 +91,10 @@ describe('any store', () => {
     const { checks } = await diagnose(url, '--lease', '1ms')
     expect(checks['in-doubt']).toMatchObject({ verdict: 'warning', found: '1: payments / --lost' })
     expect(checks['client-horizon']).toMatchObject({ verdict: 'unknown' })
+    expect(checks['in-doubt']!.mend).toMatch(/where the service says onTakeover: 'refuse', get IN_DOUBT\./)
+    const npx = await onceonly(['doctor', '--store', url], { env: { npm_command: 'exec' } })
+    expect(npx.out).toMatch(/^ {4}npx onceonly keys show --store .* -- payments --lost$/m)
+    expect(npx.out).toMatch(/^0 violated, 1 warning, /m)
     // The command can be pasted as it stands, and so can those that it prints.
     const [, first] = /: onceonly (.*)$/.exec(checks['in-doubt']!.mend!)!
     expect(first).toBe(`keys show --store ${url} -- payments --lost`)

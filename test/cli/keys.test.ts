@@ -128,6 +128,9 @@ describe('show', () => {
         expect(out).not.toContain('\u001b')
       }
     }
+    const hint = '(--reveal shows it)'
+    expect((await store.keys('show', 'payments', 'settled')).out).toContain(hint)
+    expect((await store.keys('show', 'payments', 'settled', '--reveal')).out).not.toContain(hint)
     const { entry } = JSON.parse((await store.keys('show', 'payments', 'settled', '--reveal', '--json')).out) as {
       entry: object
     }
@@ -148,14 +151,47 @@ describe('show', () => {
     expect(json.entry.next[0]!.command).toMatch(/^onceonly keys resolve payments open .* --store sqlite:/)
   })
 
-  test('ends with 3 for an entry that is not there', async () => {
+  test('ends with 3 for an entry that is not there, and says how to find the one that was meant', async () => {
     using store = await withEntries()
-    expect(await store.keys('show', 'payments', 'nobody')).toMatchObject({ code: 3, error: '' })
+    const absent = await store.keys('show', 'payments', 'nobody')
+    expect(absent).toMatchObject({ code: 3, error: '' })
+    expect(absent.out).toBe(
+      `There is no entry payments / nobody in sqlite:${store.path}.\n` +
+        'If scope and id are typed as the service has them, a retry now would run the effect as new. See which keys are there:\n' +
+        `  onceonly keys list --store sqlite:${store.path}\n`,
+    )
     expect(await store.keys('show', 'payments', 'nobody', '--json')).toMatchObject({
       code: 3,
       out: '{\n  "entry": null,\n  "audit": []\n}\n',
     })
   })
+})
+
+test('a key of a gateway whose scope was typed without its slash is found, and told with scope and id apart', async () => {
+  using folder = makeFolder()
+  const url = `sqlite:${join(folder.path, 'a.db')}`
+  const store = sqliteStore({ path: join(folder.path, 'a.db') })
+  const instance = createOnce({ store, scope: 'x', leaseMs: 1 })
+  const order = { scope: 'gateway:default/', id: 'order-43' }
+  await instance.run(order, () => Promise.reject(new InDoubtError('lost')), { fingerprint: 1 }).catch(() => undefined)
+  await instance.close()
+  store.close()
+  const absent = await onceonly(['keys', 'show', 'gateway:default', 'order-43', '--store', url])
+  expect(absent).toMatchObject({ code: 3, error: '' })
+  const [, typed] = /that id\. See it:\n {2}onceonly (.*)\n$/.exec(absent.out)!
+  expect(typed).toBe(`keys show gateway:default/ order-43 --store ${url}`)
+  expect((await onceonly(typed!.split(' '))).out).toMatch(/^gateway:default\/ \/ order-43\n/)
+  const mending = [order.scope, order.id, '--reason', 'x', '--yes', '--store', url]
+  expect(await onceonly(['keys', 'resolve', '--value', '1', ...mending])).toMatchObject({
+    code: 2,
+    error: expect.stringContaining('Give --response-file FILE') as string,
+  })
+  const released = await onceonly(['keys', 'release', ...mending], { env: { npm_command: 'exec' } })
+  expect(released.out).toContain('\ngateway:default/ / order-43: released.')
+  const shown = await onceonly(['keys', 'show', order.scope, order.id, '--store', url], {
+    env: { npm_command: 'exec' },
+  })
+  expect(shown.out).toMatch(/^ {4}npx onceonly keys resolve gateway:default\/ order-43 --response-file FILE/m)
 })
 
 describe('release and forget', () => {
@@ -276,7 +312,7 @@ describe('keep', () => {
     const before = await expires()
     const kept = await store.keys('keep', 'payments', 'settled', '--for', '30d', '--reason', 'slow partner', '--yes')
     expect(kept).toMatchObject({ code: 0, error: '' })
-    expect(kept.out).toMatch(/payments\/settled: kept until \S+Z \(in 30 d\S*\)/)
+    expect(kept.out).toMatch(/payments \/ settled: kept until \S+Z \(in 30 d\S*\)/)
     const after = await expires()
     expect(after - before).toBeGreaterThan(28 * 86_400_000)
     expect(await store.keys('keep', 'payments', 'settled', '--for', '1s', '--reason', 'x', '--yes')).toMatchObject({

@@ -152,6 +152,21 @@ needs('redis').describe('redis', () => {
     expect((await onceonly(['keys', 'list', '--store', server.url])).out).toBe('No such entries.\n')
   })
 
+  test('a damaged entry is forgotten by the command that its error names', async () => {
+    await using server = await startRedis(safeRedis)
+    await fill(server.url)
+    const names = (await redisCommand(server.url, 'KEYS', '*:entry:*')) as string[]
+    await redisCommand(server.url, 'SET', names[0]!, 'garbage')
+    const [scope, id] = names[0]!.slice(names[0]!.indexOf(':entry:') + ':entry:'.length).split('/') as [string, string]
+    const shown = await onceonly(['keys', 'show', scope, id, '--store', server.url])
+    expect(shown.error).toContain('onceonly keys forget')
+    const words = ['keys', 'forget', scope, id, '--reason', 'damaged, ticket 7', '--yes', '--store', server.url]
+    expect(await onceonly(words)).toMatchObject({ code: 0, out: expect.stringContaining('Its entry was damaged.') })
+    const after = await onceonly(['keys', 'show', scope, id, '--store', server.url])
+    expect(after.code).toBe(3)
+    expect(after.out).toContain('forget when abandoned: damaged, ticket 7')
+  })
+
   test('a server that goes away is told, and the store works again when it is back', async () => {
     await using server = await startRedis(safeRedis)
     const opened = await openStore(server.url)

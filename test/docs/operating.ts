@@ -29,12 +29,12 @@ test('every command of "The command line" and "doctor" runs, in order', async ()
   expect(ended.out).toMatch(
     /payments \/ order-42\n +State +abandoned[^]*onceonly keys resolve payments order-42 --value/,
   )
-  expect(ended.out.match(/^\S+: (resolved|released|kept) ?\S*/gm)).toEqual([
-    'payments/order-42: resolved.',
-    'payments/order-43: resolved.',
-    'gateway:default/acme/order-44: resolved.',
-    'payments/order-45: released.',
-    'payments/order-46: kept until',
+  expect(ended.out.match(/^\S+ \/ \S+: (resolved|released|kept) ?\S*/gm)).toEqual([
+    'payments / order-42: resolved.',
+    'payments / order-43: resolved.',
+    'gateway:default/acme / order-44: resolved.',
+    'payments / order-45: released.',
+    'payments / order-46: kept until',
   ])
   expect(ended.out).toMatch(/^ok +sqlite-journal +wal$/m)
 })

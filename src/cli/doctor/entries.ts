@@ -9,7 +9,7 @@ import { hasLedger, operationsAmong } from '../../gateway/admin.ts'
 import type { FoundOperation } from '../../gateway/admin.ts'
 import { check, judge } from '../../core/fitness.ts'
 import type { FitnessCheck, Judgement } from '../../core/fitness.ts'
-import { commandWords, oneLine, span } from '../words.ts'
+import { commandWords, keyName, span } from '../words.ts'
 
 export interface Expectations {
   readonly leaseMs: number
@@ -132,11 +132,11 @@ const operationQuestions: readonly OperationQuestion[] = [
 ]
 
 function keyWords(entry: { readonly key: Key } | undefined): string {
-  return commandWords('onceonly keys show', entry ? [entry.key.scope, entry.key.id] : ['SCOPE', 'ID'])
+  return commandWords('keys show', entry ? [entry.key.scope, entry.key.id] : ['SCOPE', 'ID'])
 }
 
 function operationWords(found: FoundOperation | undefined): string {
-  const command = 'onceonly operations show'
+  const command = 'operations show'
   if (!found) return commandWords(command, ['SCOPE', 'NAME', 'ID'])
   const { scope, id } = found.key
   const at = scope.lastIndexOf('/operations/')
@@ -152,14 +152,16 @@ const namesMax = 3
 
 function named(entries: readonly { readonly key: Key }[], sample: Sample): string {
   if (entries.length === 0) return sample.complete ? 'none' : `none among ${lookedAt(sample)}`
-  const names = entries.slice(0, namesMax).map(({ key }) => oneLine(`${key.scope} / ${key.id}`))
+  const names = entries.slice(0, namesMax).map(({ key }) => keyName(key))
   return `${entries.length}: ${names.join(', ')}${entries.length > namesMax ? ', …' : ''}`
 }
 
 function doubtCheck(sample: Sample): Promise<FitnessCheck> {
   const why = 'These began and never reported: it is unknown whether their effects took place.'
   return check({ name: 'in-doubt', lookedAt: lookedAt(sample), why }, () => {
-    const mend = `Clients that retry take most of them over. Each one says what to type next: ${keyWords(sample.entries[0])}`
+    const retries =
+      "Clients that retry take most of them over, or, where the service says onTakeover: 'refuse', get IN_DOUBT."
+    const mend = `${retries} Each one says what to type next: ${keyWords(sample.entries[0])}`
     return judge(sample.entries.length === 0 ? 'ok' : 'warning', named(sample.entries, sample), mend)
   })
 }

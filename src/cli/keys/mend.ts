@@ -4,17 +4,19 @@
 import { createInterface } from 'node:readline/promises'
 import { systemClock } from '../../core/clock.ts'
 import { canMend } from '../../core/entry.ts'
-import { describeKey, key } from '../../core/key.ts'
+import { OnceError } from '../../core/errors.ts'
+import { key } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import type { Entry, Inspectable, Mending, MendingName } from '../../core/store.ts'
 import { foundIn } from '../../gateway/found-outcome.ts'
+import { isGatewayScope } from '../../gateway/gateway-key.ts'
 import { duration, flag, parseCommand, text, wrong, reason as reasonText } from '../arguments.ts'
 import type { Options, Values } from '../arguments.ts'
 import { foundHelp, foundOptions, readFound } from './found.ts'
 import { withoutContents } from './list.ts'
 import { describeEntry } from './show.ts'
 import type { OpenedStore } from '../open-store.ts'
-import { moment, oneLine, span } from '../words.ts'
+import { keyName, moment, oneLine, span } from '../words.ts'
 import { inspectable, storeHelp, storeOptions, withStore } from '../with-store.ts'
 
 /** What differs between the four. `given` is what the command's own options say. */
@@ -86,6 +88,10 @@ took effect: at the provider, in the ledger.`,
     const found = readFound(given)
     return {
       of(entry) {
+        if (isGatewayScope(entry.key.scope) && !('response' in found)) {
+          const why = `${keyName(entry.key)} is a key of a gateway, and its retries expect an HTTP response`
+          throw wrong('keys resolve', `${why}. Give --response-file FILE with the response as curl -i prints it`)
+        }
         const { mending, what } = foundIn(entry, found)
         return { mending, will: `Every retry gets ${what}.` }
       },
@@ -153,7 +159,12 @@ async function mend<Given extends Options>(manual: Manual<Given>, args: readonly
   const wanted = key(parsed.operands[0]!, parsed.operands[1]!)
   const work = async ({ store }: OpenedStore): Promise<number> => {
     const looked = inspectable(store)
-    const seen = await looked.show(wanted)
+    const seen = await looked.show(wanted).catch((error: unknown) => damagedIf(name, error))
+    if (seen === 'damaged') {
+      const risk = `The entry of ${keyName(wanted)} is damaged. ${twice.abandoned}`
+      if (asks && !(await agreed(name, risk))) return leftAsItIs('Not agreed')
+      return forgetDamaged(looked, { wanted, reason, json })
+    }
     if (!seen) return absent(wanted)
     if (!json) for (const line of describeEntry(seen, systemClock.now(), {})) console.log(line)
     // The store checks again when it changes the entry. This check saves a question about a change that cannot be made.
@@ -163,6 +174,22 @@ async function mend<Given extends Options>(manual: Manual<Given>, args: readonly
     return change(looked, { wanted, name, mending, reason, seen, json, done: plan.done })
   }
   return withStore(command, url, work, cache === undefined ? {} : { cache })
+}
+
+/** What cannot be read can only be forgotten. */
+function damagedIf(name: MendingName, error: unknown): 'damaged' {
+  if (name === 'forget' && error instanceof OnceError && error.code === 'OUTCOME_UNREADABLE') return 'damaged'
+  throw error
+}
+
+async function forgetDamaged(
+  looked: Inspectable,
+  { wanted, reason, json }: Pick<Change, 'wanted' | 'reason' | 'json'>,
+): Promise<number> {
+  if (!(await looked.mend(wanted, 'forget', reason))) return absent(wanted)
+  if (json) console.log(JSON.stringify({ changed: true, action: 'forget', reason, before: 'damaged' }, undefined, 2))
+  else console.log(`${keyName(wanted)}: forgotten. The key is new again. Its entry was damaged.`)
+  return 0
 }
 
 const common = { ...storeOptions, cache: text, reason: reasonText, yes: flag }
@@ -186,7 +213,7 @@ async function change(looked: Inspectable, given: Change): Promise<number> {
     console.log(JSON.stringify({ changed, action: name, reason, before: withoutContents(before) }, undefined, 2))
   if (!changed) return notMendable(name, before)
   const was = `${before.state}, attempt ${before.attempt}`
-  if (!json) console.log(`\n${oneLine(describeKey(wanted))}: ${done(before, systemClock.now())} It was ${was}.`)
+  if (!json) console.log(`\n${keyName(wanted)}: ${done(before, systemClock.now())} It was ${was}.`)
   if (before.state !== seen.state || before.attempt !== seen.attempt) {
     const then = `${seen.state}, attempt ${seen.attempt}`
     console.error(`onceonly: it changed while you looked: it was ${then} then, and ${was} when it was changed.`)
@@ -195,7 +222,7 @@ async function change(looked: Inspectable, given: Change): Promise<number> {
 }
 
 function absent(wanted: Key): number {
-  console.error(`onceonly: there is no entry ${oneLine(`${wanted.scope} / ${wanted.id}`)}; nothing was changed.`)
+  console.error(`onceonly: there is no entry ${keyName(wanted)}; nothing was changed.`)
   return 3
 }
 

@@ -1,14 +1,15 @@
 // `onceonly keys show`: one entry in plain words, the commands to type next, and its audit trail.
 
 import { systemClock } from '../../core/clock.ts'
-import { key } from '../../core/key.ts'
-import type { AuditRecord, Entry } from '../../core/store.ts'
+import { key, keyPartBytesMax } from '../../core/key.ts'
+import type { Key } from '../../core/key.ts'
+import type { AuditRecord, Entry, Inspectable } from '../../core/store.ts'
 import { flag, parseCommand } from '../arguments.ts'
 import { withoutContents } from './list.ts'
 import { contentOf, shownOutcome } from './outcome.ts'
 import { nextCommands, storyOf } from './story.ts'
 import type { NextCommand } from './story.ts'
-import { moment, oneLine, paint, printable, size, textWidth, wrapped } from '../words.ts'
+import { commandWords, keyName, moment, oneLine, paint, printable, size, textWidth, wrapped } from '../words.ts'
 import { inspectable, storeHelp, storeOptions, storeWords, withStore } from '../with-store.ts'
 
 const help = `onceonly keys show: one entry, what it is, what a retry would get now, and what to type next
@@ -34,15 +35,36 @@ export async function keysShow(args: readonly string[]): Promise<number> {
     const looked = inspectable(store)
     const entry = await looked.show(wanted)
     const audit = await looked.audit(wanted)
-    const next = entry ? nextCommands(entry, storeWords(url, describe)) : []
+    const storeOption = storeWords(url, describe)
+    const next = entry ? nextCommands(entry, storeOption) : []
     if (json) console.log(JSON.stringify(asJson(entry, audit, { reveal, next }), undefined, 2))
     else {
       if (entry) for (const line of describeEntry(entry, systemClock.now(), { reveal, next })) console.log(line)
-      else console.log(`There is no entry ${wanted.scope} / ${wanted.id}. A retry now would run the effect as new.`)
+      else for (const line of await describeAbsence(looked, wanted, { describe, storeOption })) console.log(line)
       for (const line of describeAudit(audit, systemClock.now())) console.log(line)
     }
     return entry ? 0 : 3
   })
+}
+
+/** A mistyped scope must not pass for a key that is free: a gateway's scopes go on after a slash, also where no tenant follows. */
+async function describeAbsence(
+  store: Inspectable,
+  { scope, id }: Key,
+  { describe, storeOption }: { readonly describe: string; readonly storeOption: string },
+): Promise<string[]> {
+  const none = `There is no entry ${keyName({ scope, id })} in ${oneLine(describe)}.`
+  const slashed = `${scope}/`
+  const canBe = Buffer.byteLength(slashed) <= keyPartBytesMax
+  if (canBe && (await store.show(key(slashed, id)))) {
+    const command = commandWords('keys show', [slashed, id], [storeOption])
+    return [`${none} The scope ${oneLine(slashed)} has that id. See it:`, `  ${command}`]
+  }
+  return [
+    none,
+    'If scope and id are typed as the service has them, a retry now would run the effect as new. See which keys are there:',
+    `  ${commandWords('keys list', [], [storeOption])}`,
+  ]
 }
 
 export interface ShowOptions {
@@ -79,13 +101,13 @@ export function describeEntry(entry: Entry, nowMs: number, { reveal, next = [] }
     ['A retry now would', story.retry],
     ['Then', story.next],
     ...(story.advice === undefined ? [] : [['To do', story.advice] as [string, string]]),
-    ['Outcome', outcomeWords(entry)],
+    ['Outcome', outcomeWords(entry, reveal)],
     ...(entry.input ? [['Input', `${size(entry.input.length)}`] as [string, string]] : []),
     ['Fence', String(entry.fence)],
     ['Fingerprint', `${entry.fingerprint} (another request under this key is refused: MISMATCH)`],
     ['Version', String(entry.version)],
   ]
-  const title = paint('strong', oneLine(`${entry.key.scope} / ${entry.key.id}`))
+  const title = paint('strong', keyName(entry.key))
   return [
     title,
     ...lines.map(([label, content]) => labelled(label, content)),
@@ -96,10 +118,10 @@ export function describeEntry(entry: Entry, nowMs: number, { reveal, next = [] }
   ]
 }
 
-function outcomeWords(entry: Entry): string {
+function outcomeWords(entry: Entry, reveal: true | undefined): string {
   if (!entry.outcome) return 'none'
   const { what, content } = shownOutcome(entry.key, entry.outcome)
-  return content === undefined ? what : `${what} (--reveal shows it)`
+  return content === undefined || reveal ? what : `${what} (--reveal shows it)`
 }
 
 function revealed(entry: Entry, reveal: true | undefined): string[] {

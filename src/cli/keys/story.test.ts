@@ -1,10 +1,16 @@
-import { expect, test } from 'vitest'
+import { beforeEach, expect, test, vi } from 'vitest'
+import { InDoubtError } from '../../core/errors.ts'
 import { createOnce } from '../../core/once.ts'
 import type { Entry, Verdict } from '../../core/store.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import { manualClock } from '../../testing/manual-clock.ts'
 import { nextCommands, storyOf } from './story.ts'
 import type { Story } from './story.ts'
+
+// vitest may have been started by npx itself.
+beforeEach(() => {
+  vi.stubEnv('npm_command', 'test')
+})
 
 const key = { scope: 'payments', id: '42' }
 const retention = { keepMs: 10_000, tombstoneMs: 5_000 }
@@ -71,6 +77,35 @@ test('the commands to type next name the key and the store, quoted for a shell',
   ])
   const [first] = nextCommands({ ...entry, key: { scope: 'gateway:shop/acme', id: '42' } }, '')
   expect(first!.command).toBe("onceonly keys resolve gateway:shop/acme 42 --response-file FILE --reason 'TEXT'")
+})
+
+test('a running key whose process is gone can be resolved or released, and a takeover is not promised', async () => {
+  const { entry, story } = await toldAndTrue('none', 0)
+  expect(nextCommands(entry, '')).toEqual([
+    {
+      when: 'if its process is gone and the effect took place',
+      command: `onceonly keys resolve payments 42 --value 'JSON' --reason 'TEXT'`,
+    },
+    {
+      when: 'if its process is gone and the effect did not take place',
+      command: `onceonly keys release payments 42 --reason 'TEXT'`,
+    },
+  ])
+  expect(story.next).toMatch(
+    /the next retry takes over, or, where the service says onTakeover: 'refuse', gets IN_DOUBT$/,
+  )
+})
+
+test('an outcome that a person gave is said to be that, and no duration is told', async () => {
+  const clock = manualClock()
+  const store = memoryStore({ clock })
+  const once = createOnce({ store, scope: 'payments', clock, leaseMs: 1_000 })
+  await once.run('42', () => Promise.reject(new InDoubtError('lost'))).catch(() => undefined)
+  await clock.advance(5_000)
+  await once.resolve('42', { value: { receipt: 'r1' } }, 'ticket 7')
+  await clock.advance(3_000)
+  const { attempt } = storyOf((await store.show(key))!, clock.now())
+  expect(attempt).toMatch(/^1, its outcome was given manually \S+Z \(3 s ago\)$/)
 })
 
 test('how long the effect took is told from the claim of its attempt', async () => {

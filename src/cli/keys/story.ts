@@ -2,6 +2,7 @@
 // it.
 
 import { grantedAtMs } from '../../core/entry.ts'
+import { withoutMark } from '../../core/outcome.ts'
 import type { Entry, MendingName } from '../../core/store.ts'
 import { isGatewayScope } from '../../gateway/gateway-key.ts'
 import { commandWords, moment, span, timeText } from '../words.ts'
@@ -27,7 +28,7 @@ export interface NextCommand {
 /** `store` is the option that names the store, such as "--store sqlite:app.db", or empty where the environment names it. */
 export function nextCommands({ key, state }: Entry, store: string): readonly NextCommand[] {
   const command = (name: MendingName, found: string): string =>
-    commandWords(`onceonly keys ${name}`, [key.scope, key.id], [found, "--reason 'TEXT'", store])
+    commandWords(`keys ${name}`, [key.scope, key.id], [found, "--reason 'TEXT'", store])
   const took = isGatewayScope(key.scope) ? '--response-file FILE' : `--value 'JSON'`
   return commandsIn[state].map(({ when, name, found = '' }) => ({
     when,
@@ -44,7 +45,10 @@ interface Suggested {
 const tookPlace: Suggested = { when: 'if the effect took place', name: 'resolve', found: 'result' }
 
 const commandsIn: Readonly<Record<Entry['state'], readonly Suggested[]>> = {
-  running: [{ when: 'if its process is gone and the effect did not take place', name: 'release' }],
+  running: [
+    { ...tookPlace, when: 'if its process is gone and the effect took place' },
+    { when: 'if its process is gone and the effect did not take place', name: 'release' },
+  ],
   abandoned: [
     tookPlace,
     { when: 'if it did not: the next retry runs it', name: 'release' },
@@ -67,7 +71,7 @@ const tellers: Readonly<Record<Entry['state'], Teller>> = {
     retry: 'wait (waitMs), then get IN_FLIGHT, over HTTP 409 with Retry-After',
     next:
       'its holder extends the lease while the effect runs, and settles at its end. If the holder is dead, the key is abandoned ' +
-      `at ${timeText(entry.leaseUntilMs)} and the next retry takes over`,
+      `at ${timeText(entry.leaseUntilMs)}: the next retry takes over, or, where the service says onTakeover: 'refuse', gets IN_DOUBT`,
   }),
   abandoned: (entry, nowMs) => ({
     state: `abandoned: the lease ended ${moment(entry.leaseUntilMs, nowMs)} and its attempt never reported. The effect may have happened`,
@@ -98,8 +102,15 @@ const tellers: Readonly<Record<Entry['state'], Teller>> = {
 
 function attemptOf(entry: Entry, nowMs: number): string {
   const startedMs = grantedAtMs(entry)
+  // A resolve gives the entry another fence: that is when a person gave the outcome, and when the attempt began is not known any more.
+  if (isResolved(entry)) return `${entry.attempt}, its outcome was given manually ${moment(startedMs, nowMs)}`
   const since = `${entry.attempt}, since ${moment(startedMs, nowMs)}`
   const took = entry.state === 'settled' ? `, took ${span(entry.leaseUntilMs - startedMs)}` : ''
   const first = entry.attempt > 1 ? `; first asked ${moment(entry.firstClaimedAtMs, nowMs)}` : ''
   return `${since}${took}${first}`
+}
+
+/** The outcome has the mark of one that a person gave. */
+function isResolved({ outcome }: Entry): boolean {
+  return outcome !== undefined && withoutMark(outcome) !== outcome
 }
