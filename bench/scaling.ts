@@ -18,10 +18,14 @@ export interface Load {
   readonly tombstoneHours: number
 }
 
-/** What one request costs on one system. Microseconds of processor time, bytes. */
+/**
+ * What one request costs on one system. Microseconds of processor time, bytes. Application and server are charged alike: in calls that
+ * carry b rows a request costs clientUs + clientCallUs / b and rowUs + callUs / b, so that a plan without batches has neither of them
+ * at the price of a large batch.
+ */
 export interface Costs {
   readonly clientUs: number
-  /** Of the server, for each row, and for each call that carries rows: a batch of b costs rowUs + callUs / b each. */
+  readonly clientCallUs: number
   readonly rowUs: number
   readonly callUs: number
   readonly replayUs: number
@@ -117,16 +121,17 @@ export function planFor(system: System, asked: Load, inputs: Inputs): Planned {
   const most = (of: (hour: Hour) => number): number => Math.max(...hours.map(of))
   const storedBytes = most(({ entries, tombstones }) => entries * costs.entryBytes + tombstones * costs.tombstoneBytes)
   const logPerSecond = most(({ logBytes }) => logBytes / hourS)
-  const appCores = Math.ceil((peakPerSecond * costs.clientUs) / 1e6 / machine.use)
   const byLog = logPerSecond / 1e6 / machine.logMbPerSecond
   const byStorage = storedBytes / 1e9 / machine.storageGbPerServer
   // More servers share the load of each process, batches are smaller, and a row costs more: until it no longer changes.
-  let [servers, batch, byProcessor] = [1, machine.batchMax, 1]
+  const coresFor = (requestUs: number): number => (peakPerSecond * requestUs) / 1e6 / machine.use
+  let [appCores, servers, batch, byProcessor] = [1, 1, machine.batchMax, 1]
   for (let round = 0; round < 50; round++) {
+    appCores = Math.ceil(coresFor(costs.clientUs + costs.clientCallUs / batch))
     const perLane = peakPerSecond / appCores / servers / machine.callsInFlight
     batch = Math.min(machine.batchMax, Math.max(1, perLane * roundTripS))
-    const rowUs = (costs.rowUs + costs.callUs / batch) * (1 - replayShare) + costs.replayUs * replayShare
-    byProcessor = (peakPerSecond * rowUs) / 1e6 / machine.use / machine.coresPerServer
+    const rowUs = costs.rowUs * (1 - replayShare) + costs.replayUs * replayShare + costs.callUs / batch
+    byProcessor = coresFor(rowUs) / machine.coresPerServer
     servers = Math.max(1, Math.ceil(Math.max(byLog, byStorage, byProcessor)))
   }
   const [, limitedBy] = [
@@ -180,7 +185,16 @@ export type Inputs = Readonly<
 
 const assumed: Readonly<Record<System, { costs: Costs; machine: Machine; prices: Prices }>> = {
   DynamoDB: {
-    costs: { clientUs: 300, rowUs: 0, callUs: 0, replayUs: 0, logBytes: 0, entryBytes: 700, tombstoneBytes: 700 },
+    costs: {
+      clientUs: 300,
+      clientCallUs: 0,
+      rowUs: 0,
+      callUs: 0,
+      replayUs: 0,
+      logBytes: 0,
+      entryBytes: 700,
+      tombstoneBytes: 700,
+    },
     machine: {
       use: 0.6,
       coresPerServer: 1,
@@ -194,7 +208,16 @@ const assumed: Readonly<Record<System, { costs: Costs; machine: Machine; prices:
     prices: { coreMonth: 30, storageGbMonth: 0.25, writeUnitsMillion: 0.625 },
   },
   'Redis Cluster': {
-    costs: { clientUs: 30, rowUs: 15, callUs: 0, replayUs: 7, logBytes: 700, entryBytes: 700, tombstoneBytes: 350 },
+    costs: {
+      clientUs: 30,
+      clientCallUs: 290,
+      rowUs: 12,
+      callUs: 150,
+      replayUs: 2,
+      logBytes: 700,
+      entryBytes: 700,
+      tombstoneBytes: 350,
+    },
     machine: {
       use: 0.6,
       coresPerServer: 1,
@@ -202,6 +225,7 @@ const assumed: Readonly<Record<System, { costs: Costs; machine: Machine; prices:
       storageGbPerServer: 50,
       serversMax: 200,
       copies: 2,
+      // A call carries keys of one bucket of 1,024, so hardly two requests of a moment share theirs.
       batchMax: 1,
       callsInFlight: 1,
     },
@@ -210,6 +234,7 @@ const assumed: Readonly<Record<System, { costs: Costs; machine: Machine; prices:
   PostgreSQL: {
     costs: {
       clientUs: 30,
+      clientCallUs: 280,
       rowUs: 33,
       callUs: 350,
       replayUs: 15,
@@ -252,12 +277,9 @@ export function inputsFrom(results: Results): Inputs {
   const pg = { ...postgres, ...sizes('PostgreSQL') }
   // In periods the contents of a tombstone are on disk until its table is emptied.
   const asLarge = pg.entryBytes === undefined ? {} : { tombstoneBytes: pg.entryBytes }
-  // In a Cluster a batch is of one bucket of 1,024: a call carries one row.
-  const { rowUs, callUs, ...others } = redis
-  const oneRow = rowUs === undefined ? {} : { rowUs: rowUs + (callUs ?? 0) }
   return {
     DynamoDB: { ...assumed.DynamoDB, measured: [] },
-    'Redis Cluster': withMeasured('Redis Cluster', { ...others, ...oneRow, ...sizes('Redis') }),
+    'Redis Cluster': withMeasured('Redis Cluster', { ...redis, ...sizes('Redis') }),
     PostgreSQL: withMeasured('PostgreSQL', { ...pg, ...asLarge }),
   }
 }
@@ -284,6 +306,7 @@ function costsFrom(results: Results, { part, title, alone, replay }: Where): Par
   return {
     clientUs: many.clientCpuUs,
     rowUs: many.serverCpuUs,
+    ...(one?.clientCpuUs !== undefined && { clientCallUs: Math.max(0, one.clientCpuUs - many.clientCpuUs) }),
     ...(one?.serverCpuUs !== undefined && { callUs: Math.max(0, one.serverCpuUs - many.serverCpuUs) }),
     ...(again?.serverCpuUs !== undefined && { replayUs: again.serverCpuUs }),
   }
@@ -330,10 +353,11 @@ function loadText(inputs: Inputs): string {
 
 function inputsTable(inputs: Inputs): string {
   const words: Readonly<Record<keyof Costs, string>> = {
-    clientUs: 'processor time of the application per request, µs',
+    clientUs: 'processor time of the application per request, in the largest batches, µs',
+    clientCallUs: 'the same, more for a request that shares its calls with no other, µs',
     rowUs: 'processor time of the server per fresh request, in the largest batches, µs',
-    callUs: 'the same, more per call that carries them, µs',
-    replayUs: 'processor time of the server per replay, µs',
+    callUs: 'the same, more for a request that shares its calls with no other, µs',
+    replayUs: 'processor time of the server per replay, in the largest batches, µs',
     logBytes: 'WAL or append-only file per fresh request, B',
     entryBytes: 'an entry with its indexes, B',
     tombstoneBytes: 'a tombstone, B',
