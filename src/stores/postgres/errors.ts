@@ -64,8 +64,8 @@ export function isUnprepared(error: unknown): boolean {
 
 /** The server itself said that this COMMIT did not happen. Without that (connection cut, server shut down) it is unknown. */
 export function saysRolledBack(error: unknown): boolean {
-  // 40 rollback, 23 deferred constraint, 25 aborted before, 26 what the session has not prepared, OO ours. Not 57, 58, XX: a server that shuts down or fails sends
-  // those, perhaps after it has committed.
+  // 40 rollback, 23 deferred constraint, 25 aborted before, 26 what the session has not prepared, OO ours. Not 57, 58, XX: a server
+  // that shuts down or fails sends those, perhaps after it has committed.
   return /^(40|23|25|26|22|42|54|55|P0|OO)/.test(sqlStateOf(error) ?? '')
 }
 

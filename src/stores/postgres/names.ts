@@ -78,7 +78,7 @@ export const largeAnswer = 'large'
 const outcomeBytesMax = 64 * 1024
 
 /** The answer of a batch for a settled entry `e`. The length of an outcome is known without reading it. */
-export const settledInBatch = `case when octet_length(e.outcome) > ${outcomeBytesMax} then '${largeAnswer}'
+export const settledInBatch: string = `case when octet_length(e.outcome) > ${outcomeBytesMax} then '${largeAnswer}'
         else concat('settled ', e.attempt, ' ', e.version, ' ', encode(e.outcome, 'base64')) end`
 
 /** The answer of a batch for what the single function answered. */

@@ -18,7 +18,8 @@ import { readiness } from './fitness.ts'
 import { straightClaim } from './straight.ts'
 import { begin } from './transactions.ts'
 
-const limitMs = 300
+// Far longer than an answer takes on a busy machine, as every other call of these tests has the same limit.
+const limitMs = 2_000
 const retention = { keepMs: 60_000, tombstoneMs: 60_000 }
 
 function contextOf(pool: PgPool | PostgresJs): PostgresContext<pg.PoolClient> {
@@ -91,7 +92,7 @@ needs('postgres', { ours: true }).describe('a connection that falls silent', () 
       expect(await claim()).toContain('granted')
       await silently(async () => {
         // More than the lane sends at once.
-        for (let round = 0; round < 4; round++) {
+        for (let round = 0; round < 2; round++) {
           expect(await Promise.all([told(claim()), told(claim())])).toEqual([expect.any(Error), expect.any(Error)])
         }
       })
