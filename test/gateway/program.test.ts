@@ -27,7 +27,9 @@ async function run(
   env: Readonly<Record<string, string>> = {},
 ): Promise<{ code: number; stdout: string; stderr: string }> {
   const program = join(root, 'src', 'cli', 'main.ts')
-  const ran = promisify(execFile)(process.execPath, [program, 'gateway', ...args], { env: { ...process.env, ...env } })
+  // As a person starts it, also when npx has started these tests: the program suggests commands as it was started.
+  const environment = { ...process.env, npm_command: undefined, ...env }
+  const ran = promisify(execFile)(process.execPath, [program, 'gateway', ...args], { env: environment })
   return ran.then(
     ({ stdout, stderr }) => ({ code: 0, stdout, stderr }),
     (error: { code: number; stdout: string; stderr: string }) => error,
