@@ -664,6 +664,18 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
   })
 
   describe('others', () => {
+    test('a key that an open transaction has claimed is busy for one claim and for many: none waits for it', async () => {
+      const store = postgresStore({ pool })
+      await inTransaction(ground.admin, async (tx) => {
+        const held = ids(20).map((id) => key('shop', id))
+        for (const each of held) expect(await store.within(tx).claim(each, request())).toMatchObject({ is: 'granted' })
+        // One that waits is answered in the end, too, when the time of its statement is over: by an error.
+        expect(await store.claim(held[0]!, request())).toMatchObject({ is: 'busy' })
+        const verdicts = await Promise.all(held.map((each) => store.claim(each, request())))
+        expect(new Set(verdicts.map(({ is }) => is))).toEqual(new Set(['busy']))
+      })
+    })
+
     test('a row that somebody has locked holds up neither the writes nor the claims of its batch', async () => {
       const store = postgresStore({ pool })
       const [mine, ...others] = await Promise.all(ids(20).map((id) => claimed(store, id)))

@@ -5,6 +5,7 @@ import type { SeededBug } from '../bug.ts'
 
 const inPostgres = 'src/stores/postgres/contract.test.ts'
 const inPeriods = 'src/stores/postgres/periods.test.ts'
+const heldByAnother = 'a key that an open transaction has claimed is busy for one claim and for many: none waits for it'
 const inServer = 'src/stores/postgres/server.test.ts'
 const twoLives = 'of two lives of a token that write at once, the old one is lost and the new one is served'
 const settledTogether =
@@ -142,11 +143,7 @@ export const postgresBugs: readonly SeededBug[] = [
       id: 'postgres: a claim waits for a transaction that has its key',
       find: `if not locked and not pg_try_advisory_xact_lock(`,
       replace: `if not locked and false and not pg_try_advisory_xact_lock(`,
-      caughtBy: byTest(
-        inPostgres,
-        'a key claimed in an open transaction is granted to nobody else, and nobody hangs',
-        'postgres',
-      ),
+      caughtBy: byTest(inServer, heldByAnother, 'postgres'),
     },
     {
       id: 'postgres: of claims of one key in one batch each looks into another table, and each is granted',
@@ -202,11 +199,7 @@ export const postgresBugs: readonly SeededBug[] = [
       id: 'postgres: a lone claim inserts without the lock of its key, and waits for a transaction that has it',
       find: `elsif \${isReadCommitted} and pg_try_advisory_xact_lock(\${lockNumber(names, 'a_scope', 'an_id')}) then`,
       replace: `elsif \${isReadCommitted} then`,
-      caughtBy: byTest(
-        inPostgres,
-        'a key claimed in an open transaction is granted to nobody else, and nobody hangs',
-        'postgres',
-      ),
+      caughtBy: byTest(inServer, heldByAnother, 'postgres'),
     },
     {
       id: 'postgres: a lone claim of a table in periods goes to the table beside them',
@@ -762,7 +755,10 @@ export const redisBugs: readonly SeededBug[] = [
       id: 'redis: what a check has counted is known only if something was granted',
       find: 'const check = read(raw) ?? (granted.length > 0 ?',
       replace: 'const check = (granted.length > 0 ? read(raw) : undefined) ?? (granted.length > 0 ?',
-      caughtBy: byTest('test/simulation/found.test.ts', 'redis: what was found with seed 1544340324 is found no more'),
+      caughtBy: byTest(
+        'test/simulation/world/redis.test.ts',
+        'is found out by a process whose last claims, natively, were all of keys that others hold',
+      ),
     },
     {
       id: 'redis: a native claim decides about a lease that has ended',

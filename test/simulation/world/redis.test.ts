@@ -16,22 +16,28 @@ import { storeContract } from '../../../src/testing/store-contract.ts'
 interface Redis {
   readonly clock: ManualClock
   readonly server: RedisServer
+  /** The names of all commands. */
+  readonly sent: readonly string[]
   connect(): RedisStore
 }
 
 function redis(way: 'native' | 'scripts' = 'scripts'): Redis {
   const clock = manualClock()
+  const sent: string[] = []
   const server = createRedisServer({ nowUs: () => clock.now() * 1_000, onChange: () => {} })
   const connect = (): RedisStore => {
     const client = {
       withTypeMapping: () => client,
-      sendCommand: async (command: readonly (string | Buffer)[]) =>
-        way === 'native' && command[0] === 'INFO' ? infoOf('valkey_version:8.1.1') : server.run(command, () => {}),
-      ...(way === 'native' && { isReady: true, socketEpoch: 1 }),
+      sendCommand: async (command: readonly (string | Buffer)[]) => {
+        if (way === 'native' && command[0] === 'INFO') return infoOf('valkey_version:8.1.1')
+        sent.push(String(command[0]))
+        return server.run(command, () => {})
+      },
+      ...(way === 'native' && { isReady: true, socketEpoch: 1, on: () => client }),
     }
     return redisStore({ client, clock, durability: 'relaxed' })
   }
-  return { clock, server, connect }
+  return { clock, server, sent, connect }
 }
 
 async function subject(way: 'native' | 'scripts'): Promise<ContractSubject> {
@@ -64,6 +70,18 @@ for (const way of ['scripts', 'native'] as const)
     test,
   })
 
+test.each([
+  ['native', 2],
+  ['scripts', 0],
+] as const)('%s: a claim and its settle send %i SET', async (way, times) => {
+  const { sent, connect } = redis(way)
+  const store = connect()
+  await finish(store, key('shop', '1'), bytesOf('paid'))
+  const before = sent.length
+  await finish(store, key('shop', '2'), bytesOf('paid'))
+  expect(sent.slice(before).filter((name) => name === 'SET')).toHaveLength(times)
+})
+
 describe('a simulated Redis that has lost data', () => {
   test.each([
     ['emptied', 'scripts'],
@@ -80,6 +98,18 @@ describe('a simulated Redis that has lost data', () => {
     await expect(connect().claim(key('shop', '1'), request())).rejects.toThrow('Redis has lost data')
     server.endQuarantine()
     expect(await store.claim(key('shop', '1'), request())).toMatchObject({ is: 'granted', how: 'fresh' })
+  })
+
+  test('is found out by a process whose last claims, natively, were all of keys that others hold', async () => {
+    const { server, connect } = redis('native')
+    const [store, other] = [connect(), connect()]
+    await other.claim(key('shop', '1'), request())
+    await finish(store, key('shop', '2'), bytesOf('paid'))
+    await finish(store, key('shop', '3'), bytesOf('paid'))
+    server.remember()
+    expect(await store.claim(key('shop', '1'), request())).toMatchObject({ is: 'busy' })
+    server.lose('went-back')
+    await expect(store.claim(key('shop', '4'), request())).rejects.toThrow('Redis has lost data')
   })
 
   test('lets its marks go after a week, and a process that was idle for it finds no loss', async () => {
