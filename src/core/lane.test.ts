@@ -55,6 +55,22 @@ test('what arrives while a batch is under way forms the next one', async () => {
   expect(await Promise.all(answers)).toEqual([2, 4, 6])
 })
 
+test('more requests than batchMin are shared among the dispatches that are free', async () => {
+  const { ask, asked } = slowLane({ batchMin: 2, batchMax: 4, dispatchesMax: 3 })
+  void ask(0)
+  await setImmediate()
+  for (const each of [1, 2, 3, 4, 5, 6]) void ask(each)
+  await setImmediate()
+  expect(asked()).toEqual([[0], [1, 2, 3], [4, 5, 6]])
+})
+
+test('no dispatch takes less than batchMin while there are as many', async () => {
+  const { ask, asked } = slowLane({ batchMin: 2, batchMax: 4, dispatchesMax: 3 })
+  for (const each of [1, 2, 3]) void ask(each)
+  await setImmediate()
+  expect(asked()).toEqual([[1, 2], [3]])
+})
+
 test('no dispatch takes more than batchMax, in the order of arrival', async () => {
   const { ask, batches, asked } = slowLane({ batchMax: 2 })
   const answers = Promise.all([1, 2, 3, 4, 5].map(ask))

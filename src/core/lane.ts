@@ -8,6 +8,11 @@ export interface LaneOptions<Request, Reply> {
   gather?(): Promise<unknown>
   /** Requests that one dispatch takes at the most. The rest waits for the next dispatch. */
   batchMax: number
+  /**
+   * What one dispatch takes at the least, if there are as many. Of more, each free dispatch gets its share: while the server works on one, the
+   * next is made and the last is read. `batchMax` unless told: one dispatch takes all that it can.
+   */
+  batchMin?: number
   /** Dispatches under way at once at the most. */
   dispatchesMax: number
 }
@@ -22,10 +27,16 @@ export function lane<Request, Reply>(options: LaneOptions<Request, Reply>): (req
   let dispatches = 0
   let scheduled = false
 
+  const { batchMax, batchMin = batchMax, dispatchesMax } = options
+  const nextSize = (): number => {
+    const free = dispatchesMax - dispatches + 1
+    return Math.min(batchMax, Math.max(batchMin, Math.ceil(waiting.length / free)))
+  }
+
   const dispatchNext = async (): Promise<void> => {
     dispatches++
     if (options.gather) await options.gather()
-    const batch = waiting.splice(0, options.batchMax)
+    const batch = waiting.splice(0, nextSize())
     try {
       const replies = await options.dispatch(batch.map((each) => each.request))
       if (replies.length !== batch.length) {
@@ -41,7 +52,7 @@ export function lane<Request, Reply>(options: LaneOptions<Request, Reply>): (req
   }
 
   const drain = (): void => {
-    while (waiting.length > 0 && dispatches < options.dispatchesMax) void dispatchNext()
+    while (waiting.length > 0 && dispatches < dispatchesMax) void dispatchNext()
   }
 
   return (request) =>

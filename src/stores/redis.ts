@@ -10,8 +10,8 @@
 //   came back empty or older, publishes an event, and refuses new keys until the quarantine ends. A test reproduces what Redis
 //   cannot promise (a lagging replica that is promoted). Scripts make the names of outcome and audit from that of the entry (same
 //   slot), so a server that insists on declared keys will not do. Costs: server-side Lua (docs/stores.md, figures).
-// - on one connection that keeps its order (redis/native.ts), `SET NX GET` and `SET IFEQ` write the same entries, followed by a
-//   check of register and mark. Costs: the server's clock is known in bounds only, and a grant may have to be taken back.
+// - on one connection that keeps its order (redis/native.ts), `SET NX GET` and `SET IFEQ` (or a compare and set in Lua) write
+//   the same entries, followed by a check of register and mark. Costs: the server's clock is known in bounds only, and a grant may have to be taken back.
 
 import { systemClock, systemRandom } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'
@@ -159,7 +159,8 @@ interface FoundCommands extends CommandsInUse {
 }
 
 function commandsInUse(): FoundCommands {
-  const use = { claims: false, writes: false }
+  const none: Pick<CommandsInUse, 'claims' | 'writes'> = { claims: false, writes: undefined }
+  let use = none
   return {
     get claims() {
       return use.claims
@@ -167,8 +168,9 @@ function commandsInUse(): FoundCommands {
     get writes() {
       return use.writes
     },
-    found: ({ nxGet, ifEq }) => void Object.assign(use, { claims: nxGet, writes: ifEq }),
-    none: () => void Object.assign(use, { claims: false, writes: false }),
+    // Only what a native command has written is settled by one.
+    found: ({ nxGet, ifEq }) => void (use = nxGet ? { claims: true, writes: ifEq ? 'ifeq' : 'script' } : none),
+    none: () => void (use = none),
   }
 }
 

@@ -27,6 +27,8 @@ export interface Plan {
   readonly conflictChance: number
   /** Values are stored by a codec that encodes the same value differently each time, as encryption does. */
   readonly isSealed: boolean
+  /** Of Redis: whether the server has `SET … IFEQ`. */
+  readonly hasIfEq?: boolean
 }
 
 export interface PlannedProcess {
@@ -191,6 +193,7 @@ export function redisPlanFor(seed: number): Plan {
   return {
     ...plan,
     core: 'redis',
+    hasIfEq: seededRandom(seed).fork(3).chance(0.5),
     healAtMs: plan.healAtMs + idleMs,
     // A call may wait for another one, find its script missing, and be sent again: six ways. In calm weather that is in time.
     storeTimeoutMs:

@@ -150,9 +150,10 @@ function start(stage: Stage, process: Process, planned: Partial<PlannedProcess>)
 }
 
 /** Its own patience ends before that of the core. It has no transactions, and no plan for it asks for one. */
-function redisStoreOf(redis: SimulatedRedis, life: Life, { storeTimeoutMs, processes }: Plan): SimulatedStore {
+function redisStoreOf(redis: SimulatedRedis, life: Life, { storeTimeoutMs, processes, hasIfEq }: Plan): SimulatedStore {
   const isNative = processes.find(({ name }) => name === life.process.name)?.isNative
-  return redis.connect(life, storeTimeoutMs - 5, isNative ? 'native' : 'scripts') as unknown as SimulatedStore
+  const way = hasIfEq ? 'ifeq' : 'swaps'
+  return redis.connect(life, storeTimeoutMs - 5, isNative ? way : 'scripts') as unknown as SimulatedStore
 }
 
 function tell(stage: Stage, text: string): void {

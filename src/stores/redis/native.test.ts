@@ -16,6 +16,7 @@ import type { Running } from '../../../test/servers/server.ts'
 import { startRedis } from '../../../test/servers/redis.ts'
 import { systemClock } from '../../core/clock.ts'
 import { key } from '../../core/key.ts'
+import type { Fenced, Verdict } from '../../core/store.ts'
 import {
   ask,
   assertGranted,
@@ -156,20 +157,54 @@ for (const program of ['redis', 'valkey'] as const) {
     })
     afterAll(() => server.stop())
 
-    test('a claim is one SET with its check, and a settle is one where the server has IFEQ', async () => {
+    test('a claim is one SET with its check, and a settle is one where the server has IFEQ, else one short script', async () => {
       const store = await nativeStore()
       const claims = await counted(() => take(store, key('native', 'one')))
       expect(claims).toEqual({ set: 1, incr: 1, mget: 1 })
       const held = await take(store, key('native', 'two'))
       const settles = await counted(() => store.settle(held, bytesOf('two'), retention))
       if (program === 'valkey') expect(settles).toEqual({ set: 1, incr: 1 })
-      else expect(settles['evalsha']).toBe(1)
+      else expect(settles).toEqual({ eval: 1, get: 1, set: 1, incr: 1 })
       const extended = await take(store, key('native', 'three'))
       // From here on the server has the script.
       await store.extend(extended, leaseMs)
       const extends_ = await counted(() => store.extend(extended, leaseMs))
       expect(extends_).toEqual(byScript)
       assertSettled(await ask(store, key('native', 'two')), bytesOf('two'))
+    })
+
+    test('several claims of one moment are one short script, and so are several settles', async () => {
+      const store = await nativeStore()
+      const others = await nativeStore()
+      await finish(store, key('native', 'mine'), bytesOf('mine'))
+      const held = await take(others, key('native', 'held'))
+      const fresh = times(6).map((index) => key('native', `fresh ${index}`))
+      let verdicts: Verdict[] = []
+      const asked = await counted(async () => {
+        verdicts = await Promise.all([key('native', 'mine'), held.key, ...fresh].map((each) => ask(store, each)))
+      })
+      expect(verdicts.map(({ is }) => is)).toEqual(['settled', 'busy', ...fresh.map(() => 'granted')])
+      expect(asked).toEqual({ eval: 1, set: 8, incr: 1, get: 2 })
+      const claims = verdicts.flatMap((verdict) => (verdict.is === 'granted' ? [verdict.claim] : []))
+      let fenced: Fenced[] = []
+      const settled = await counted(async () => {
+        fenced = await Promise.all(claims.map((claim) => store.settle(claim, bytesOf(claim.key.id), retention)))
+      })
+      expect(new Set(fenced)).toEqual(new Set(['done']))
+      expect(settled).toEqual({ eval: 1, get: 6, set: 6, incr: 1 })
+      for (const each of fresh) assertSettled(await ask(others, each), bytesOf(each.id))
+      expect(await others.settle(held, bytesOf('held'), retention)).toBe('done')
+    })
+
+    test("of several settles of one moment, one whose key is another's is lost, and the others are done", async () => {
+      const store = await nativeStore()
+      const claims = await Promise.all(times(3).map((index) => take(store, key('native', `several ${index}`))))
+      const name = namesUnder(prefix).of(claims[1]!.key).entry
+      const entry = String(await redisCommand(server.url, 'GET', name))
+      // Another has taken it over.
+      await redisCommand(server.url, 'SET', name, entry.replace(claims[1]!.token, randomUUID()))
+      const fenced = await Promise.all(claims.map((claim) => store.settle(claim, bytesOf('mine'), retention)))
+      expect(fenced).toEqual(['done', 'lost', 'done'])
     })
 
     test('a claim after a grant is one round trip with its check, and one after a replay needs a second', async () => {

@@ -1,6 +1,7 @@
-// Claims and settles by native commands, where the server has them: `SET … NX GET` takes a key or shows what is there,
-// `SET … IFEQ` writes if the entry is still as its holder last wrote it. They write what the scripts write, byte for byte, so that
-// both ways, and processes of an older version, work on the same entries.
+// Claims and settles by native commands, where the server has them: `SET … NX GET` takes a key or shows what is there (native/take.ts),
+// `SET … IFEQ` writes if the entry is still as its holder last wrote it (native/swap.ts). Of a batch, a script of a few lines does the
+// same. They write what the phase scripts write, byte for byte, so that both ways, and processes of an older version, work on the same
+// entries.
 //
 // A native command cannot look at the register, count in the mark, or read the server's clock. So a batch is followed by a check on
 // the same connection, and nothing is told that the check does not bear out: a grant is taken back by script, and what is in doubt
@@ -17,6 +18,10 @@ import { HeldClaim, releaseOf } from './entries.ts'
 import type { EntryReply, NativeClaim, NativeGrant, ScriptCall, WrittenEntry } from './entries.ts'
 import { checkCommands, isOfServerTime, readCheck } from './native/check.ts'
 import type { Check, Floor, MarkKeeping } from './native/check.ts'
+import { swapCommands } from './native/swap.ts'
+import type { Swap } from './native/swap.ts'
+import { takeChecked, takeEach } from './native/take.ts'
+import type { Taking } from './native/take.ts'
 import { entryLength, entryPlaces } from './places.ts'
 import { isServerError } from './scripts.ts'
 import type { RedisContext } from './scripts.ts'
@@ -70,9 +75,10 @@ export function nativeCommands(ground: NativeGround): NativeCommands {
       return stamped && { calls: stamped.map(({ call }) => call), replies: claims(ground, state, turn, stamped) }
     },
     writes(batch) {
-      const turn = ground.context.commands.writes ? beginTurn(ground) : undefined
+      const way = ground.context.commands.writes
+      const turn = way && beginTurn(ground)
       const writing = turn && present(batch, (call) => writingOf(turn, call))
-      return writing && { calls: writing.map(({ call }) => call), replies: writes(ground, state, turn, writing) }
+      return writing && { calls: writing.map(({ call }) => call), replies: writes(ground, state, turn, writing, way) }
     },
     hold: (isHeld) => void (state.isHeld = isHeld),
   }
@@ -112,7 +118,7 @@ function present<Native>(
 
 interface StampedClaim {
   readonly call: ScriptCall
-  readonly command: readonly RedisArgument[]
+  readonly taking: Taking
   readonly fence: number
   readonly written: WrittenEntry
 }
@@ -124,14 +130,16 @@ async function claims(
   stamped: readonly StampedClaim[],
 ): Promise<readonly (EntryReply | NativeGrant | Error | undefined)[]> {
   const along = state.expectsGrants ? checkCommands(ground, state, turn, 'register') : undefined
-  const commands = stamped.map(({ command }) => command)
   // A process that only replays must hear of the server's time, too: what is expired or abandoned is judged by it.
   const asksTime = !along && ground.time.isOld(turn.sent)
-  const grantedIn = (raw: readonly unknown[]): readonly StampedClaim[] => stamped.filter((_, at) => raw[at] === null)
-  const read = (all: readonly unknown[]): Check | undefined =>
-    along && readCheck(ground, turn, along, all.slice(commands.length))
-  const others = along ? along.commands : asksTime ? [['TIME']] : []
-  const raw = await sendAll(ground, others.length > 0 ? [...commands, ...others] : commands, (late) => {
+  const takings = stamped.map(({ taking }) => taking)
+  const { commands, foundIn, restOf } = along
+    ? takeChecked(takings, along.commands)
+    : takeEach(takings, asksTime ? [['TIME']] : [])
+  const grantedIn = (raw: readonly unknown[]): readonly StampedClaim[] =>
+    stamped.filter((_, at) => foundIn(raw, at) === null)
+  const read = (raw: readonly unknown[]): Check | undefined => along && readCheck(ground, turn, along, restOf(raw))
+  const raw = await sendAll(ground, commands, (late) => {
     read(late)
     void takeBack(ground, grantedIn(late))
   })
@@ -145,7 +153,8 @@ async function claims(
   const errors = unfit && unfit.length > 0 ? await takeBack(ground, unfit) : undefined
   return stamped.map((each, at) => {
     // Nothing was there, so it is written.
-    if (raw[at] !== null) return foundEntry(ground, each.call, raw[at])
+    const found = foundIn(raw, at)
+    if (found !== null) return foundEntry(ground, each.call, found)
     if (unfit?.includes(each)) return errors?.get(each)
     return { fence: each.fence, written: each.written }
   })
@@ -219,7 +228,7 @@ function stampedClaim(state: State, { bounds }: Turn, call: ScriptCall): Stamped
   const { text, expiresAtMs, forgotten } = timesOf(nowMs + leaseMs, keepMs, tombstoneMs)
   const rest = ` ${firstAttempt} ${digits(fence)} ${digits(nowMs)} ${words}`
   const written = { name, times: text, rest, expiresAtMs }
-  return { call, command: ['SET', name, running + text + rest, 'NX', 'GET', 'PXAT', forgotten], fence, written }
+  return { call, taking: { name, entry: running + text + rest, until: forgotten }, fence, written }
 }
 
 function lifeOf({ leaseMs, retention }: NativeClaim): number {
@@ -251,7 +260,7 @@ function timesOf(leaseUntilMs: number, keepMs: number, tombstoneMs: number): Tim
 
 interface Writing {
   readonly call: ScriptCall
-  readonly command: readonly RedisArgument[]
+  readonly swap: Swap
 }
 
 async function writes(
@@ -259,17 +268,16 @@ async function writes(
   state: State,
   turn: Turn,
   writing: readonly Writing[],
+  way: 'ifeq' | 'script',
 ): Promise<readonly (Fenced | undefined)[]> {
   const asked = checkCommands(ground, state, turn, 'mark')
-  const read = (raw: readonly unknown[]): Check => readCheck(ground, turn, asked, raw.slice(writing.length))
-  const raw = await sendAll(ground, [...writing.map(({ command }) => command), ...asked.commands], read)
+  const swaps = writing.map(({ swap }) => swap)
+  const { commands, checkOf, isDone } = swapCommands(swaps, asked.commands, way)
+  const read = (raw: readonly unknown[]): Check => readCheck(ground, turn, asked, checkOf(raw))
+  const raw = await sendAll(ground, commands, read)
   const check = read(raw)
   // What is not as its holder wrote it may have been settled by this very call, and only its reply lost. The script tells.
-  return writing.map((_, at) => (isDone(raw[at]) && check.isClean ? 'done' : undefined))
-}
-
-function isDone(reply: unknown): boolean {
-  return reply !== null && !(reply instanceof Error) && String(reply) === 'OK'
+  return writing.map((_, at) => (isDone(raw, at) && check.isClean ? 'done' : undefined))
 }
 
 /**
@@ -290,7 +298,7 @@ function writingOf({ bounds }: Turn, call: ScriptCall): Writing | undefined {
   const { text, forgotten } = timesOf(nowMs, keepMs, tombstoneMs)
   const head = `${settled}${text}${written.rest}\n`
   const entry = typeof outcome === 'string' ? head + outcome : Buffer.concat([Buffer.from(head), outcome])
-  return { call, command: ['SET', name, entry, 'IFEQ', running + written.times + written.rest, 'PXAT', forgotten] }
+  return { call, swap: { name, expected: running + written.times + written.rest, entry, until: forgotten } }
 }
 
 /**

@@ -28,7 +28,8 @@ export interface RedisContext {
 /** The native commands that all servers have, as far as they were asked. Without them, scripts do the same. */
 export interface CommandsInUse {
   readonly claims: boolean
-  readonly writes: boolean
+  /** `script`: a lone settle, too, where the server has no IFEQ. */
+  readonly writes: 'ifeq' | 'script' | undefined
   /** Everything by script, until the servers are asked again. */
   none(): void
 }

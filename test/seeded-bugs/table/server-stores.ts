@@ -5,6 +5,7 @@ import type { SeededBug } from '../bug.ts'
 
 const inPostgres = 'src/stores/postgres/contract.test.ts'
 const inPeriods = 'src/stores/postgres/periods.test.ts'
+const shortClaims = 'several claims of one moment are one short script, and so are several settles'
 const heldByAnother = 'a key that an open transaction has claimed is busy for one claim and for many: none waits for it'
 const inServer = 'src/stores/postgres/server.test.ts'
 const twoLives = 'of two lives of a token that write at once, the old one is lost and the new one is served'
@@ -570,6 +571,75 @@ export const redisBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/stores/redis/native/take.ts', 'stores', [
+    {
+      id: 'redis: several native claims take whatever is there',
+      find: `ARGV[2 * i - 7], 'NX', 'GET', 'PXAT'`,
+      replace: `ARGV[2 * i - 7], 'GET', 'PXAT'`,
+      caughtBy: byTest('src/stores/redis/native.test.ts', shortClaims, 'redis'),
+    },
+    {
+      id: 'redis: several native claims do not count in the mark',
+      find: `told[1] = redis.call('INCR', KEYS[1])`,
+      replace: `told[1] = tonumber(redis.call('GET', KEYS[1])) + 1`,
+      caughtBy: byTest('src/stores/redis/native.test.ts', shortClaims, 'redis'),
+    },
+    {
+      id: 'redis: several native claims look at the floor in the place of the register',
+      find: '[mark, [register, floor], ...rest]',
+      replace: '[mark, [floor, register], ...rest]',
+      caughtBy: byTest(
+        'src/stores/redis/native/take.test.ts',
+        'each claim is told by itself, and the check is read as if it had been asked',
+      ),
+    },
+    {
+      id: 'redis: a script that the server refuses has taken its names',
+      find: '(Array.isArray(reply) ? (reply as readonly unknown[])[at + 3] : reply)',
+      replace: '(Array.isArray(reply) ? (reply as readonly unknown[])[at + 3] : null)',
+      caughtBy: byTest(
+        'src/stores/redis/native/take.test.ts',
+        'when the server refuses the script, nothing is taken, and the check has failed',
+      ),
+    },
+  ]),
+  ...bugsIn('src/stores/redis/native/swap.ts', 'stores', [
+    {
+      id: 'redis: a native settle writes whatever is there',
+      find: `['SET', name, entry, 'IFEQ', expected, 'PXAT', until]`,
+      replace: `['SET', name, entry, 'PXAT', until]`,
+      caughtBy: byRedis('linearizable'),
+    },
+    {
+      id: 'redis: a native settle by script writes whatever is there',
+      find: `local isThere = redis.call('GET', KEYS[i]) == ARGV[at]`,
+      replace: 'local isThere = true',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        "of several settles of one moment, one whose key is another's is lost, and the others are done",
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: a native settle by script does not count in the mark',
+      find: `told[1] = redis.call('INCR', KEYS[1])`,
+      replace: `told[1] = tonumber(redis.call('GET', KEYS[1])) + 1`,
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a claim is one SET with its check, and a settle is one where the server has IFEQ, else one short script',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: each settle of a native batch is told how the one before it went',
+      find: 'toldIn(raw)[at + 1] === 1',
+      replace: 'toldIn(raw)[Math.max(at, 1)] === 1',
+      caughtBy: byTest(
+        'src/stores/redis/native/swap.test.ts',
+        'each swap is told by itself, and the count is the first of the check',
+      ),
+    },
+  ]),
   ...bugsIn('src/stores/redis/native.ts', 'stores', [
     {
       id: 'redis: what was heard of a batch that failed is thrown away',
@@ -708,12 +778,6 @@ export const redisBugs: readonly SeededBug[] = [
         'a settle whose entry may expire while it is under way is left to the script, which looks at the time',
         'valkey',
       ),
-    },
-    {
-      id: 'redis: a native settle writes whatever is there',
-      find: `return { call, command: ['SET', name, entry, 'IFEQ', running + written.times + written.rest, 'PXAT', forgotten] }`,
-      replace: `return { call, command: ['SET', name, entry, 'PXAT', forgotten] }`,
-      caughtBy: byRedis('linearizable'),
     },
     {
       id: 'redis: a native grant is told whatever its check has found',

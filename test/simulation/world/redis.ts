@@ -27,9 +27,12 @@ import type { RedisClient, RedisStore, RedisStoreOptions } from '../../../src/st
 import { recordAnswer } from '../../../src/testing/history-checker.ts'
 import type { History, HistoryRow, RowChange } from '../../../src/testing/history-checker.ts'
 import type { Network, SentOperation } from './network.ts'
-import { createRedisServer, infoOf, isNativeCommand } from './redis/server.ts'
+import { createRedisServer, infoOf, isNativeCommand, unfolded } from './redis/server.ts'
 import type { RedisServer } from './redis/server.ts'
 import type { Life, World } from './world.ts'
+
+/** By native commands, on a server with or without IFEQ, or, as an older version of the store, by scripts alone. */
+export type RedisWay = 'ifeq' | 'swaps' | 'scripts'
 
 export interface SimulatedRedis {
   readonly server: RedisServer
@@ -40,8 +43,8 @@ export interface SimulatedRedis {
   remember(): void
   /** A person has looked at it, and lets claims in again. */
   endQuarantine(): void
-  /** The store as this life of a process has it, by native commands or, as an older version, by scripts alone. */
-  connect(life: Life, timeoutMs: number, way: 'native' | 'scripts'): RedisStore
+  /** The store as this life of a process has it. */
+  connect(life: Life, timeoutMs: number, way: RedisWay): RedisStore
   /** Native commands write a claim before it is checked. What no caller was told of was taken back, and counts for nothing. */
   markUntold(): void
 }
@@ -235,14 +238,24 @@ interface Sent {
   readonly onReconnecting: (() => void)[]
 }
 
-function clientOf({ byScript, natively, connection, onReconnecting }: Sent, way: 'native' | 'scripts'): RedisClient {
-  const info = infoOf(way === 'native' ? 'valkey_version:8.1.1' : 'redis_version:6.2.0')
+const versions: Readonly<Record<RedisWay, string>> = {
+  ifeq: 'valkey_version:8.1.1',
+  swaps: 'redis_version:7.4.0',
+  scripts: 'redis_version:6.2.0',
+}
+
+function clientOf({ byScript, natively, connection, onReconnecting }: Sent, way: RedisWay): RedisClient {
+  const info = infoOf(versions[way])
   const client = {
     withTypeMapping: () => client,
     async sendCommand(command: Command, options?: { readonly abortSignal?: AbortSignal }): Promise<unknown> {
       // What the server says of itself is not what this is about.
       if (command[0] === 'INFO') return info
-      return isNativeCommand(command) ? natively(command, options?.abortSignal) : byScript(command)
+      if (!isNativeCommand(command)) return byScript(command)
+      if (command[0] !== 'EVAL') return natively(command, options?.abortSignal)
+      // The model knows the commands. That nothing comes between them is more than it asks for.
+      const { commands, fold } = unfolded(command)
+      return fold(await Promise.all(commands.map((each) => natively(each, options?.abortSignal))))
     },
     on: (_event: 'reconnecting', listener: () => void) => void onReconnecting.push(listener),
     isReady: true,

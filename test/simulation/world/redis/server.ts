@@ -30,6 +30,8 @@ import {
   writerOf,
 } from '../../../../src/stores/redis/places.ts'
 import { namesUnder } from '../../../../src/stores/redis/names.ts'
+import { swapScript } from '../../../../src/stores/redis/native/swap.ts'
+import { takeScript } from '../../../../src/stores/redis/native/take.ts'
 import type { Place } from '../../../../src/stores/redis/places.ts'
 
 export interface RedisServer {
@@ -119,8 +121,45 @@ export function infoOf(version: string): string {
   return `${version}\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n`
 }
 
-export function isNativeCommand([name]: readonly (string | Buffer)[]): boolean {
-  return ['SET', 'INCR', 'MGET', 'TIME', 'PEXPIRE'].includes(String(name))
+export function isNativeCommand([name, text]: readonly (string | Buffer)[]): boolean {
+  return isShortScript(text) || ['SET', 'INCR', 'MGET', 'TIME', 'PEXPIRE'].includes(String(name))
+}
+
+function isShortScript(text: string | Buffer | undefined): boolean {
+  return text === takeScript || text === swapScript
+}
+
+type Command = readonly (string | Buffer)[]
+
+/** What a short script does as commands, and its reply from the replies to them. */
+export interface Unfolded {
+  readonly commands: readonly Command[]
+  fold(replies: readonly unknown[]): readonly unknown[]
+}
+
+export function unfolded(command: Command): Unfolded {
+  const keys = command.slice(3, 3 + Number(command[2]))
+  const values = command.slice(3 + keys.length)
+  return command[1] === takeScript ? unfoldedTake(keys, values) : unfoldedSwap(keys, values)
+}
+
+function unfoldedTake([mark, register, floor, ...names]: Command, values: Command): Unfolded {
+  const sets = names.map((name, at) => ['SET', name, values[2 * at]!, 'NX', 'GET', 'PXAT', values[2 * at + 1]!])
+  return {
+    commands: [...sets, ['INCR', mark!], ['MGET', register!, floor!]],
+    fold: (replies) => [replies.at(-2), ...(replies.at(-1) as unknown[]), ...replies.slice(0, -2)],
+  }
+}
+
+function unfoldedSwap([mark, ...names]: Command, values: Command): Unfolded {
+  const sets = names.map((name, at) => {
+    const [expected, entry, until] = values.slice(3 * at)
+    return ['SET', name, entry!, 'IFEQ', expected!, 'PXAT', until!]
+  })
+  return {
+    commands: [...sets, ['INCR', mark!]],
+    fold: (replies) => [replies.at(-1), ...replies.slice(0, -1).map((reply) => (reply === null ? 0 : 1))],
+  }
 }
 
 /** As the server's own commands do it: they know nothing of what an entry says, and look at no register. */
@@ -130,6 +169,15 @@ function runNative(script: Script, [verb, ...given]: readonly (string | Buffer)[
   const values = given.slice(1).map((each) => Buffer.from(each as string).toString('latin1'))
   const told = (text: string | undefined): Buffer | null => (text === undefined ? null : Buffer.from(text, 'latin1'))
   switch (verb) {
+    case 'EVAL': {
+      const { commands, fold } = unfolded([verb, ...given])
+      return fold(
+        commands.map((each, call) => {
+          script.call = call
+          return runNative(script, each, onCall)
+        }),
+      )
+    }
     case 'TIME':
       return [told(`${Math.floor(script.nowUs / 1e6)}`), told(`${script.nowUs % 1e6}`)]
     case 'MGET':
