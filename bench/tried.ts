@@ -35,12 +35,6 @@ export const tried: readonly Tried[] = [
     verdict: 'Taken back. It was 25 lines.',
   },
   {
-    where: 'core',
-    what: 'Clearing the links of a time limit that is removed, so that an old one keeps no later one from being collected',
-    gave: 'nothing: 1.82 against 1.85 of bare Fastify, and scavenges as long as before',
-    verdict: 'Taken back.',
-  },
-  {
     where: 'PostgreSQL',
     what: 'More batches under way at once',
     gave: 'nothing',

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { expect, test, vi } from 'vitest'
-import { isShared, scheduleShared } from './shared-timers.ts'
+import { isShared, notListed, scheduleShared, sharedList } from './shared-timers.ts'
 
 // Each test has a delay of its own: a list that another test left behind would have a real timer.
 
@@ -38,6 +38,19 @@ test('a cancelled limit does not end, whether it is the first, the last or betwe
     for (const each of [0, 2, 3, 2, 5]) cancels[each]!()
     vi.advanceTimersByTime(2_010)
     expect(ended).toEqual([1, 4])
+  })
+})
+
+test('a cancelled limit knows nothing of its neighbours', () => {
+  inFakeTime(() => {
+    const list = sharedList(2_006)
+    const limits = [0, 1, 2].map(() => ({ passed: () => {}, ...notListed }))
+    for (const each of limits) list.add(each)
+    for (const each of [limits[1]!, limits[0]!, limits[2]!]) {
+      list.remove(each)
+      expect([each.before, each.after]).toEqual([undefined, undefined])
+    }
+    vi.advanceTimersByTime(2_010)
   })
 })
 

@@ -79,6 +79,9 @@ export class LimitList {
     else this.#first = after
     if (after) after.before = before
     else this.#last = before
+    // An old one that is not collected yet would keep all that came after it: by it, each of them would grow old, too.
+    limit.before = undefined
+    limit.after = undefined
     if (!this.#first) this.#timer.unref()
   }
 

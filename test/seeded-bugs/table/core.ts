@@ -7,6 +7,7 @@ const inKeyFuzz = 'test/fuzz/keys.test.ts'
 const inUnfit = 'test/http/unfit-stores.test.ts'
 const inCodecs = 'test/codecs.test.ts'
 const inOnce = 'src/core/once.test.ts'
+const inLane = 'src/core/lane.test.ts'
 const inSharedTimers = 'src/core/clock/shared-timers.test.ts'
 const inTransaction = 'src/core/once/transaction.test.ts'
 const inLeaks = 'test/leaks.test.ts'
@@ -697,7 +698,21 @@ export const coreBugs: readonly SeededBug[] = [
       caughtBy: byTest(inOnce, 'unreadable stored data is an error, never a second run'),
     },
   ]),
+  ...bugsIn('src/core/lane.ts', 'claim, lease, fence', [
+    {
+      id: 'one dispatch of a lane takes all that wait, and the free ones have nothing to do',
+      find: 'Math.max(batchMin, Math.ceil(waiting.length / free))',
+      replace: 'Math.max(batchMax, Math.ceil(waiting.length / free))',
+      caughtBy: byTest(inLane, 'more requests than batchMin are shared among the dispatches that are free'),
+    },
+  ]),
   ...bugsIn('src/core/clock/shared-timers.ts', 'claim, lease, fence', [
+    {
+      id: 'a limit that is cancelled keeps those that came after it from being collected',
+      find: '    limit.after = undefined\n    if (!this.#first)',
+      replace: '    if (!this.#first)',
+      caughtBy: byTest(inSharedTimers, 'a cancelled limit knows nothing of its neighbours'),
+    },
     {
       id: 'a limit that is cancelled twice brings its old neighbour back',
       find: '    limit.isSet = false\n',
