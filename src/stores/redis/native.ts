@@ -85,7 +85,10 @@ export function nativeCommands(ground: NativeGround): NativeCommands {
 }
 
 interface State extends MarkKeeping {
-  /** The last claims brought a grant, so the next ones bring their check along. Replays need none, and are one command. */
+  /**
+   * The last claims brought a grant, so a lone one brings its check along. A replay needs none, and is one command. Several claims always
+   * bring theirs: in one script it costs next to nothing.
+   */
   expectsGrants: boolean
   /** The register may hold new claims back. Only a script can tell. */
   isHeld: boolean
@@ -129,7 +132,8 @@ async function claims(
   turn: Turn,
   stamped: readonly StampedClaim[],
 ): Promise<readonly (EntryReply | NativeGrant | Error | undefined)[]> {
-  const along = state.expectsGrants ? checkCommands(ground, state, turn, 'register') : undefined
+  const isChecked = state.expectsGrants || stamped.length > 1
+  const along = isChecked ? checkCommands(ground, state, turn, 'register') : undefined
   // A process that only replays must hear of the server's time, too: what is expired or abandoned is judged by it.
   const asksTime = !along && ground.time.isOld(turn.sent)
   const takings = stamped.map(({ taking }) => taking)

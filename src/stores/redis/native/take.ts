@@ -1,6 +1,6 @@
-// A claim by native commands: a name is taken if nothing is there, else what is there is shown. A lone claim, and claims that are expected to
-// find their outcomes, are one `SET … NX GET` each. Several claims with their check are one script of a few lines: one command costs
-// this process a small part of what as many commands as claims do.
+// A claim by native commands: a name is taken if nothing is there, else what is there is shown. A lone claim is one
+// `SET … NX GET`. Several are one script of a few lines with their check: one command costs this process a small part of what as many
+// commands as claims do.
 
 import type { RedisArgument } from '../../../clients/redis.ts'
 
