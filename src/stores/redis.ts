@@ -11,7 +11,8 @@
 //   cannot promise (a lagging replica that is promoted). Scripts make the names of outcome and audit from that of the entry (same
 //   slot), so a server that insists on declared keys will not do. Costs: server-side Lua (docs/stores.md, figures).
 // - on one connection that keeps its order (redis/native.ts), `SET NX GET` and `SET IFEQ` (or a compare and set in Lua) write
-//   the same entries, followed by a check of register and mark. Costs: the server's clock is known in bounds only, and a grant may have to be taken back.
+//   the same entries, followed by a check of register and mark. Costs: the server's clock is known in bounds only, and a grant may
+//   have to be taken back.
 
 import { systemClock, systemRandom } from '../core/clock.ts'
 import type { Clock } from '../core/clock.ts'

@@ -346,6 +346,7 @@ function sendAll(
 
 /** A server that does not know a command, or does not allow it, is asked by script until the client connects anew. */
 function refused({ commands }: RedisContext, error: Error): Error {
-  if (/^(NOPERM|ERR (syntax|unknown command|wrong number))/i.test(error.message)) commands.none()
+  // The last two are said of a command in a script, by Valkey and by Redis.
+  if (/^(NOPERM|ERR (syntax|unknown|wrong number|ACL failure|the user executing))/i.test(error.message)) commands.none()
   return error
 }

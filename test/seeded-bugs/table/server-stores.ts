@@ -770,6 +770,16 @@ export const redisBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/stores/redis/native.ts', 'stores', [
     {
+      id: 'redis: a user who may not use a command in a script is asked for it again with every batch',
+      find: '|ACL failure|the user executing))/i',
+      replace: '))/i',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a user who may not INCR is served by scripts, 4 calls at once',
+        'redis',
+      ),
+    },
+    {
       id: 'redis: a native settle that is under way while its entry expires',
       find: 'if (nowMs + underWayMsMax >= written.expiresAtMs) return undefined',
       replace: 'if (nowMs >= written.expiresAtMs) return undefined',
