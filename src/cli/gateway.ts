@@ -149,8 +149,10 @@ async function serve(config: GatewayConfig, opened: OpenedStore, log: Log, token
         await running.close()
       }
     }
+    // Before it says that it listens: who hears that may stop it at once.
+    const signalled = firstSignal()
     log.say('info', 'listening', { url: started.url, upstream: config.gateway.upstream, store: describe, admin })
-    return await untilSignalled(config, started, log)
+    return await drainWhen(signalled, config, started, log)
   } finally {
     await started.close()
     await closeAdmin()
@@ -167,17 +169,25 @@ function sayReadiness(log: Log, { gateway: { onStoreDown } }: GatewayConfig, why
 /** How long the work after the drain may take (writing outcomes to a slow store). */
 const afterDrainMs = 5_000
 
-async function untilSignalled(config: GatewayConfig, started: Gateway, log: Log): Promise<number> {
+function firstSignal(): Promise<NodeJS.Signals> {
   const { promise, resolve } = Promise.withResolvers<NodeJS.Signals>()
-  const signals = ['SIGTERM', 'SIGINT'] as const
   let asked = 0
   const onSignal = (signal: NodeJS.Signals): void => {
     // A second signal ends the gateway at once.
     if (++asked > 1) process.exit(1)
     resolve(signal)
   }
-  for (const signal of signals) process.on(signal, onSignal)
-  const signal = await promise
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, onSignal)
+  return promise
+}
+
+async function drainWhen(
+  signalled: Promise<NodeJS.Signals>,
+  config: GatewayConfig,
+  started: Gateway,
+  log: Log,
+): Promise<number> {
+  const signal = await signalled
   log.say('info', 'draining', { signal, inFlight: started.inFlight })
   systemClock.schedule(() => process.exit(1), (config.gateway.drainMs ?? 25_000) + afterDrainMs, 'background')
   await started.drain()
