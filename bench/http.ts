@@ -48,8 +48,9 @@ type Costs = ReadonlyMap<Server, Cost>
 // Over all servers of a group: some ten for each on Fastify, some twenty on Express.
 const concurrency = 64
 const requestsARound = (): number => size(2_000, 1_000)
-// Compiling counts as CPU of the server, too: the figures stop falling after some 20,000 requests.
-const warmUpRounds = (): number => size(12, 8)
+// Compiling counts as CPU of the server, too. On memory the figures stop falling after some 15,000 requests, on Redis, where a batch serves several of
+// them, after some 50,000.
+const warmUpRounds = (): number => size(30, 16)
 const rounds = (): number => size(11, 5)
 const settledKeys = 1_000
 const aims: Readonly<Record<Where, Readonly<Record<Kind, number>>>> = {

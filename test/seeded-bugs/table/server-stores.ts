@@ -253,6 +253,16 @@ export const postgresBugs: readonly SeededBug[] = [
       ),
     },
     {
+      id: 'postgres: all that wait are one batch, and the server and the process wait for each other in turn',
+      find: 'lane({ dispatch, batchMax, batchMin, dispatchesMax })',
+      replace: 'lane({ dispatch, batchMax, dispatchesMax })',
+      caughtBy: byTest(
+        inServer,
+        'claims of one moment are one statement, or two where they are many, settles too, and replays write nothing (values)',
+        'postgres',
+      ),
+    },
+    {
       id: 'postgres: large outcomes are asked for alone, and come together nevertheless',
       find: `lane({ dispatch, batchMax: 1, dispatchesMax })`,
       replace: `lane({ dispatch, batchMax, dispatchesMax })`,
