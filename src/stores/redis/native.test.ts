@@ -191,7 +191,9 @@ for (const program of ['redis', 'valkey'] as const) {
         fenced = await Promise.all(claims.map((claim) => store.settle(claim, bytesOf(claim.key.id), retention)))
       })
       expect(new Set(fenced)).toEqual(new Set(['done']))
-      expect(settled).toEqual({ eval: 1, get: 6, set: 6, incr: 1 })
+      // IFEQ compares by itself.
+      const compared = program === 'valkey' ? {} : { get: 6 }
+      expect(settled).toEqual({ eval: 1, ...compared, set: 6, incr: 1 })
       for (const each of fresh) assertSettled(await ask(others, each), bytesOf(each.id))
       expect(await others.settle(held, bytesOf('held'), retention)).toBe('done')
     })

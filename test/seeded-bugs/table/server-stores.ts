@@ -631,6 +631,16 @@ export const redisBugs: readonly SeededBug[] = [
       ),
     },
     {
+      id: 'redis: several native settles with IFEQ write whatever is there',
+      find: `ARGV[at + 1], 'IFEQ', ARGV[at], 'PXAT'`,
+      replace: `ARGV[at + 1], 'PXAT'`,
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        "of several settles of one moment, one whose key is another's is lost, and the others are done",
+        'valkey',
+      ),
+    },
+    {
       id: 'redis: a native settle by script does not count in the mark',
       find: `told[1] = redis.call('INCR', KEYS[1])`,
       replace: `told[1] = tonumber(redis.call('GET', KEYS[1])) + 1`,

@@ -1,7 +1,7 @@
 // Which commands a native settle is, and how their replies are read. What the commands do is told by a server (native.test.ts).
 
 import { expect, test } from 'vitest'
-import { swapCommands, swapScript } from './swap.ts'
+import { swapCommands, swapScripts } from './swap.ts'
 
 const swaps = ['a', 'b', 'c'].map((name) => ({ name, expected: `old ${name}`, entry: `new ${name}`, until: '9' }))
 const check = [['INCR', 'mark'], ['TIME']]
@@ -12,14 +12,16 @@ test('with IFEQ a lone swap is one command, and the check follows', () => {
 })
 
 test('several are one command, which counts in the mark', () => {
-  const { commands } = swapCommands(swaps.slice(0, 2), check, 'ifeq')
-  const values = ['old a', 'new a', '9', 'old b', 'new b', '9']
-  expect(commands).toEqual([['EVAL', swapScript, '3', 'mark', 'a', 'b', ...values], ['TIME']])
+  for (const way of ['ifeq', 'script'] as const) {
+    const { commands } = swapCommands(swaps.slice(0, 2), check, way)
+    const values = ['old a', 'new a', '9', 'old b', 'new b', '9']
+    expect(commands).toEqual([['EVAL', swapScripts[way], '3', 'mark', 'a', 'b', ...values], ['TIME']])
+  }
 })
 
 test('and so is a lone one without IFEQ', () => {
   const { commands } = swapCommands(swaps.slice(0, 1), check, 'script')
-  expect(commands).toEqual([['EVAL', swapScript, '2', 'mark', 'a', 'old a', 'new a', '9'], ['TIME']])
+  expect(commands).toEqual([['EVAL', swapScripts.script, '2', 'mark', 'a', 'old a', 'new a', '9'], ['TIME']])
 })
 
 test('each swap is told by itself, and the count is the first of the check', () => {

@@ -30,7 +30,7 @@ import {
   writerOf,
 } from '../../../../src/stores/redis/places.ts'
 import { namesUnder } from '../../../../src/stores/redis/names.ts'
-import { swapScript } from '../../../../src/stores/redis/native/swap.ts'
+import { swapScripts } from '../../../../src/stores/redis/native/swap.ts'
 import { takeScript } from '../../../../src/stores/redis/native/take.ts'
 import type { Place } from '../../../../src/stores/redis/places.ts'
 
@@ -126,7 +126,7 @@ export function isNativeCommand([name, text]: readonly (string | Buffer)[]): boo
 }
 
 function isShortScript(text: string | Buffer | undefined): boolean {
-  return text === takeScript || text === swapScript
+  return text === takeScript || text === swapScripts.ifeq || text === swapScripts.script
 }
 
 type Command = readonly (string | Buffer)[]
