@@ -130,7 +130,7 @@ const messageHelps: Readonly<Record<string, string>> = {
 }
 
 const lagHelps = {
-  onceonly_outbox_unsent: 'Rows that are neither sent nor held.',
+  onceonly_outbox_unsent: 'Rows that are neither sent nor held, on PostgreSQL at most 10000.',
   onceonly_outbox_lag_seconds: 'Age of the oldest row that is neither sent nor held.',
   onceonly_outbox_blocked_keys: 'Keys whose first row has failed, and is tried again.',
   onceonly_outbox_head_of_line_seconds: 'Age of the oldest row that blocks its key.',

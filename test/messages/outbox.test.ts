@@ -177,6 +177,23 @@ for (const { name, server, start } of grounds) {
       expect(await open.outbox.status()).toMatchObject({ unsent: 0, blockedKeys: 0, parked: 0, dead: 0, waiting: 0 })
     })
 
+    test('of a large backlog the age is told exactly, and no more rows are counted than tell something', async () => {
+      await open.addOne({ key: 'order-1' })
+      if (ground.dialect === 'postgres') {
+        const columns = 'period, aggregatetype, aggregateid, type, payload, encoding, headers, added_at_ms'
+        // In two lanes, neither of which has as many.
+        await ground.ask(`insert into onceonly_outbox (lane, position, id, ${columns})
+          select lane # (n % 2)::smallint, nextval('onceonly_outbox_position'), gen_random_uuid(), ${columns}
+          from onceonly_outbox, generate_series(1, 12000) n`)
+        await ground.ask(`update onceonly_outbox set added_at_ms = added_at_ms - 3600000
+          where position = (select min(position) from onceonly_outbox)`)
+      }
+      const { unsent, lagMs } = await open.outbox.status()
+      expect(unsent).toBe(ground.dialect === 'postgres' ? 10_000 : 1)
+      expect(lagMs).toBeGreaterThanOrEqual(ground.dialect === 'postgres' ? 3_600_000 : 0)
+      expect(lagMs).toBeLessThan(3_700_000)
+    })
+
     test('a connection outside of a transaction is refused, and nothing is added', async () => {
       const transaction = await open.begin()
       await open.database.join(transaction.tx, 'test').query({ texts: ['rollback'], values: [] })

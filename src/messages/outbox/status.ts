@@ -6,8 +6,9 @@ import type { RelaySource, RelayStatus } from '../relay.ts'
 import { allCursors } from './retention.ts'
 import type { OutboxTables } from './tables.ts'
 
-// To count a backlog of millions exactly would cost more than it tells.
-const countedPerLane = 1_000
+// A relay asks every ten seconds, and must not be slowed down by a backlog of millions: to count one took seconds. So many rows take some
+// milliseconds, and more of them tell a person no more.
+const countedMax = 10_000
 
 export function statusCalls(tables: OutboxTables): Pick<RelaySource, 'status'> {
   const cursors = allCursors(tables)
@@ -28,14 +29,20 @@ async function unsentOnPostgres(
   { database, outbox }: OutboxTables,
   cursors: ReadonlyMap<number, number>,
 ): Promise<Unsent> {
-  const [answer] = await database.query(sql`select ${jsonRow(database, 'coalesce(sum(n.count), 0), max(n.lag_ms)')}
-from json_array_elements(${JSON.stringify([...cursors])}::text::json) as c(cursor)
-cross join lateral (
-  select count(*) as count, ${database.nowMs()} - min(o.added_at_ms) as lag_ms from (
-    select o.added_at_ms from ${outbox} o where o.lane = (c.cursor->>0)::smallint and o.position > (c.cursor->>1)::bigint
-    order by o.position limit ${integer(countedPerLane)}
+  const lanes = sql`json_array_elements(${JSON.stringify([...cursors])}::text::json) as c(cursor)`
+  const isUnsent = sql`o.lane = (c.cursor->>0)::smallint and o.position > (c.cursor->>1)::bigint`
+  // The first of each lane is its oldest: one look in the index.
+  const [answer] = await database.query(sql`select ${jsonRow(database, 'counted.unsent, oldest.lag_ms')}
+from (
+  select count(*) as unsent from (
+    select from ${lanes} cross join lateral (select from ${outbox} o where ${isUnsent} limit ${integer(countedMax)}) o
+    limit ${integer(countedMax)}
+  ) found
+) counted cross join (
+  select ${database.nowMs()} - min(o.added_at_ms) as lag_ms from ${lanes} cross join lateral (
+    select o.added_at_ms from ${outbox} o where ${isUnsent} order by o.position limit 1
   ) o
-) n`)
+) oldest`)
   return JSON.parse(answer!) as Unsent
 }
 

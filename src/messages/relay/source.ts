@@ -104,7 +104,7 @@ export interface RelayOutbox {
 }
 
 export interface RelayStatus {
-  /** Rows that are neither sent nor held. On PostgreSQL at most 1,000 per lane are counted. */
+  /** Rows that are neither sent nor held. On PostgreSQL at most 10,000 are counted. */
   readonly unsent: number
   /** The age of the oldest row that is neither sent nor held. Undefined when there is none. */
   readonly lagMs: number | undefined

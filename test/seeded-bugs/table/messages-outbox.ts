@@ -13,6 +13,7 @@ const inVerdicts = (test: string): CaughtBy => byTest('src/messages/relay/verdic
 
 const late = 'a transaction that commits late is not lost behind one that commits before it'
 const waits = 'of one key the second transaction waits for the first, and is delivered after it'
+const backlog = 'of a large backlog the age is told exactly, and no more rows are counted than tell something'
 const epoch = 'an old epoch can neither move a cursor nor hold a row, whatever it says'
 const blocks = 'a head that fails blocks its key and no other, and is delivered first when it succeeds'
 const dies = 'a relay that dies at any call loses nothing, repeats only what was not marked, and keeps the order'
@@ -125,6 +126,20 @@ export const outboxBugs: readonly SeededBug[] = [
       find: 'if (unsent === undefined) await transaction.query(sql`truncate',
       replace: 'await transaction.query(sql`truncate',
       caughtBy: inOutbox('what is sent and old is removed, and what is not sent stays'),
+    },
+  ]),
+  ...bugsIn('src/messages/outbox/status.ts', 'messages', [
+    {
+      id: 'outbox: every row of a backlog is counted, every ten seconds',
+      find: '    limit ${integer(countedMax)}\n',
+      replace: '',
+      caughtBy: inOutbox(backlog),
+    },
+    {
+      id: 'outbox: the age of a backlog is that of a row that is not its oldest',
+      find: 'order by o.position limit 1\n  ) o\n) oldest',
+      replace: 'order by o.position desc limit 1\n  ) o\n) oldest',
+      caughtBy: inOutbox(backlog),
     },
   ]),
   ...bugsIn('src/messages/relay/rounds.ts', 'messages', [
