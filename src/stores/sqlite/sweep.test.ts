@@ -28,3 +28,22 @@ test('a sweep takes outcome and input of a tombstone off the disk', async () => 
   expect(kept.map((bytes) => Buffer.from(bytes).toString()).filter((text) => text.includes('secret'))).toEqual([])
   expect(rows.some((row) => row['id'] === 'settled')).toBe(true)
 })
+
+test('a sweep goes in short steps, as it keeps the event loop, and says that there is more', async () => {
+  const clock = manualClock()
+  const folder = mkdtempSync(join(tmpdir(), 'onceonly-sweep-'))
+  const store = sqliteStore({ path: join(folder, 'test.db'), clock })
+  const short = { retention: { keepMs: 1_000, tombstoneMs: 0 } }
+  const ids = Array.from({ length: 150 }, (_, index) => key('swept', `entry ${index}`))
+  await Promise.all(ids.map((id) => finish(store, id, bytesOf('outcome'), short)))
+  await clock.advance(60_000)
+  const steps = []
+  for (let more = true; more;) {
+    const swept = await store.sweep({ limit: 1_000 })
+    steps.push(swept.forgotten)
+    more = swept.more
+  }
+  store.close()
+  rmSync(folder, { recursive: true })
+  expect(steps).toEqual([64, 64, 22])
+})

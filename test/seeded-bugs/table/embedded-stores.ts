@@ -190,6 +190,15 @@ export const sqliteBugs: readonly SeededBug[] = [
       ),
     },
     {
+      id: 'sqlite: a sweep keeps every other call waiting until it has all that is due',
+      find: 'const atMost = Math.min(limit, sweptAtOnceMax)',
+      replace: 'const atMost = limit',
+      caughtBy: byTest(
+        'src/stores/sqlite/sweep.test.ts',
+        'a sweep goes in short steps, as it keeps the event loop, and says that there is more',
+      ),
+    },
+    {
       id: 'sqlite: a swept tombstone keeps the steps of its operation',
       find: `      forgetOperation(statements, row)\n      statements.strip`,
       replace: `      statements.strip`,
