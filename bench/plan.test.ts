@@ -32,6 +32,10 @@ describe('which parts run', () => {
     }
   })
 
+  test('a part whose target has its own name is wanted when it is named', () => {
+    expect(planOf(['limits'], { limits: part('limits') }).targets).toEqual(new Set(['limits']))
+  })
+
   test('a part without targets runs in a quick run when it is named', () => {
     expect(planOf(['--quick', 'webhooks'], parts).parts).toEqual(['webhooks'])
   })

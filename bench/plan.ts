@@ -65,5 +65,5 @@ export function planOf(words: readonly string[], parts: Parts): Plan {
   }
   const runs = names.filter((name) => asked.includes(name) || parts[name]!.targets.some((id) => asked.includes(id)))
   const wholly = asked.filter((word) => Object.hasOwn(parts, word)).flatMap((name) => parts[name]!.targets)
-  return { effort, parts: runs, targets: new Set([...asked, ...wholly].filter((word) => !Object.hasOwn(parts, word))) }
+  return { effort, parts: runs, targets: new Set([...asked.filter((word) => !Object.hasOwn(parts, word)), ...wholly]) }
 }
