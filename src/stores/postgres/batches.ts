@@ -20,8 +20,8 @@ const batchMax = 256
 /** One batch is on its way back while the server works on the next. More would only make the batches smaller. */
 const dispatchesMax = 2
 
-// As one batch, all that wait would keep the server and this process waiting for each other in turn: with 256 callers that was a third of
-// the replays and a quarter of the fresh calls. Shared by fewer, two commits cost more than the waiting.
+// As one batch, all that wait would keep the server and this process waiting for each other in turn: with 256 callers that cost two
+// fifths of the replays and a quarter of the fresh calls. Shared by fewer, two commits cost more than the waiting.
 const batchMin = 32
 
 /** A statement is one message that client and server hold in memory whole: a few outcomes of a mebibyte, not hundreds. */
