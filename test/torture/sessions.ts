@@ -199,15 +199,20 @@ async function crashUnderLoad({ server, folder, journal, start }: Ground, times:
   const worker = start({ load: ['load-1', 'load-2', 'load-3'] })
   const values = (): number =>
     worker.lines().filter((line) => line.is === 'answer' && line.answer.is === 'value').length
-  for (let crash = 0; crash < times; crash++) {
+  const answers = async (): Promise<void> => {
     const before = values()
-    await pollUntil(`answers from sessions on ${server.name}`, () => values() >= before + answersBetween)
+    await pollUntil(`answers from sessions on ${server.name}`, () => {
+      if (worker.child.exitCode !== null) throw new Error(`${worker.name} ended: ${worker.said()}`)
+      return values() >= before + answersBetween
+    })
+  }
+  for (let crash = 0; crash < times; crash++) {
+    await answers()
     journal.write({ is: 'incident', text: `${server.name} is killed` })
     await server.crash()
     await server.restart()
   }
-  const before = values()
-  await pollUntil(`answers from sessions on ${server.name}`, () => values() >= before + answersBetween)
+  await answers()
   writeFileSync(join(folder, 'enough'), '')
   await endOf(worker)
   return times
