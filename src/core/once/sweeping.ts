@@ -9,7 +9,7 @@ import { publish } from '../events.ts'
 import { callStore } from '../timed-call.ts'
 import type { Store, Sweepable, Swept } from '../store.ts'
 
-/** A step of this many entries holds no lock long enough to be noticed. */
+/** A step of this many entries holds no lock long enough to be noticed. A store on which it would be takes fewer (SQLite). */
 const stepLimit = 1_000
 
 /** Sweeps every `everyMs`. Undefined leaves it to the store: one that needs a sweep gets it by default. */

@@ -31,7 +31,7 @@ async function unsentOnPostgres(
 ): Promise<Unsent> {
   const lanes = sql`json_array_elements(${JSON.stringify([...cursors])}::text::json) as c(cursor)`
   const isUnsent = sql`o.lane = (c.cursor->>0)::smallint and o.position > (c.cursor->>1)::bigint`
-  // The first of each lane is its oldest: one look in the index.
+  // The first row of each lane is its oldest, and is found by one descent of the index.
   const [answer] = await database.query(sql`select ${jsonRow(database, 'counted.unsent, oldest.lag_ms')}
 from (
   select count(*) as unsent from (
