@@ -179,6 +179,17 @@ function widened(plan: OperationPlan): OperationPlan {
     key: random.integer(0, 1),
     action,
   })
+  // A server that crashes again and again. Between two crashes some things get through, and others do not.
+  const crashing = (): OperationFault[] => {
+    const firstMs = random.fraction() * leaseMs * 2
+    const everyMs = random.pick([100, 200, 400])
+    return Array.from({ length: random.integer(1, 12) }, (_, number) => ({
+      kind: 'outage',
+      atMs: firstMs + number * everyMs,
+      forMs: everyMs * (0.3 + random.fraction() * 0.6),
+      isHeard: true,
+    }))
+  }
   return {
     ...plan,
     isSealed: random.chance(0.3),
@@ -197,6 +208,7 @@ function widened(plan: OperationPlan): OperationPlan {
       ...plan.worldFaults,
       ...(random.chance(0.1) ? [mend('keep')] : []),
       ...(random.chance(0.1) ? [mend('resolve')] : []),
+      ...(random.chance(0.2) ? crashing() : []),
     ],
   }
 }

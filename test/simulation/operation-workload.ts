@@ -139,7 +139,7 @@ function setStage(plan: OperationPlan, drain: Drain): Stage {
   }
   const outages = plan.worldFaults
     .filter((fault) => fault.kind === 'outage')
-    .map(({ atMs, forMs }) => ({ fromMs: atMs, untilMs: Math.min(atMs + forMs, healAtMs) }))
+    .map(({ atMs, forMs, isHeard }) => ({ fromMs: atMs, untilMs: Math.min(atMs + forMs, healAtMs), isHeard }))
   const network = createNetwork(world, history.store, {
     faults: plan.messageFaults,
     faultsUntilMs: healAtMs,

@@ -81,7 +81,8 @@ export type WorldFault =
       readonly how: 'stop' | 'suspend'
     }
   | { readonly kind: 'jump'; readonly process: number; readonly atMs: number; readonly byMs: number }
-  | { readonly kind: 'outage'; readonly atMs: number; readonly forMs: number }
+  /** `isHeard`: the server is down, and the network says so at once. Otherwise nobody answers. */
+  | { readonly kind: 'outage'; readonly atMs: number; readonly forMs: number; readonly isHeard?: true }
   /** Of a Redis: what was written since then is gone, or everything. */
   | {
       readonly kind: 'loss'

@@ -146,7 +146,8 @@ async function goBack(conducting: Conducting, { ending, undos, thrown }: WayBack
     await journal.write({ course: backward })
   }
   if (undos === 'learn') await perform(conducting)
-  const stuck = await undoAll(conducting, steps)
+  const stuck = await undoAll(conducting, steps).catch((error: unknown) => ({ error }))
+  if ('error' in stuck) return waitToGoBack(conducting, stuck.error)
   if (stuck.length > 0) {
     const message = `${describeKey(journal.claim.key)} failed (${ending.message}) and could not undo ${stuck.map((name) => `"${name}"`).join(', ')}.`
     return park(journal, 'undo-stuck', message, backward)
@@ -160,6 +161,17 @@ async function goBack(conducting: Conducting, { ending, undos, thrown }: WayBack
   }
 }
 
+/** The way back was interrupted, not refused: the next attempt goes on with it. One that never gets further is left to a person. */
+function waitToGoBack({ journal, definition, runtime }: Conducting, thrown: unknown): Plan {
+  if (isLost(thrown)) throw thrown
+  const failuresBack = (journal.course.failuresBack ?? 0) + 1
+  const course = { ...journal.course, failuresBack, lastError: messageOf(thrown) }
+  const afterMs = Math.round(backoffMs(definition.backoff, failuresBack - 1, runtime.random))
+  // Steps have taken effect, so an error that says "not executed", or nothing at all, is not for the caller.
+  const isTrue = thrown instanceof OnceError && thrown.executed === 'unknown'
+  return { do: 'wait', afterMs, thrown: isTrue ? thrown : notYet(journal, thrown as Error), news: { course } }
+}
+
 /** A FinalError is an answer for good, and a Rewind is none. This operation has no answer yet: it will be resumed. */
 export function notYet({ claim }: Journal, cause: Error): OnceError {
   return new OnceError('OUTCOME_UNKNOWN', {
@@ -171,7 +183,7 @@ export function notYet({ claim }: Journal, cause: Error): OnceError {
 }
 
 function parkDeadly(journal: Journal, ending: Ending, failuresBack: number): Plan {
-  const message = `${describeKey(journal.claim.key)} failed (${ending.message}), and ${failuresBack} attempts to undo it died or hung.`
+  const message = `${describeKey(journal.claim.key)} failed (${ending.message}), and ${failuresBack} attempts to undo it failed, died or hung.`
   return park(journal, 'undo-stuck', message, {})
 }
 

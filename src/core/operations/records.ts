@@ -46,7 +46,7 @@ export interface Course {
   readonly direction: 'forward' | 'backward'
   /** Attempts that failed, since the start or since a person resumed it. */
   readonly failures: number
-  /** Attempts that died on the way back, counted in the same way. */
+  /** Attempts that failed or died on the way back, counted in the same way. */
   readonly failuresBack?: number
   /** Why it goes back: what it will be settled with. */
   readonly ending?: Ending

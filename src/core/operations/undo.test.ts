@@ -4,7 +4,7 @@ import type { Body } from '../../../test/operations/shop.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import type { MemoryData } from '../../stores/memory.ts'
 import { FinalError, NotBegunError } from '../errors.ts'
-import type { Recoverable, TransactionalSteps } from '../store.ts'
+import type { Advanced, Change, Recoverable, TransactionalSteps } from '../store.ts'
 
 describe('going back', () => {
   const saga =
@@ -424,6 +424,55 @@ describe('going back, as found by simulation', () => {
     isSilent = false
     expect(await thrown(define(process({ store: silent }), body).run('1', {}))).toBeInstanceOf(FinalError)
     expect(undone).toBe(1)
+  })
+})
+
+describe('a store that opens no transaction for an undo', () => {
+  /** A shop whose database opens no transaction while `isDown`, and the operation that needs one to go back. */
+  function openDown() {
+    const { process, clock, data } = openShop()
+    const store = memoryStore({ data })
+    const database = { goesDown: true, isDown: false, undone: 0 }
+    const beginStep: TransactionalSteps<null>['beginStep'] = async (claim) => {
+      if (database.isDown) throw new Error('connect ECONNREFUSED')
+      const commit = (change: Change): Promise<Advanced> => store.advance(claim, change)
+      return { tx: null, commit, rollback: async () => {}, abandon: async () => {} }
+    }
+    const given = { ...store, beginStep, isConflict: () => false } as unknown as typeof store
+    const body: Body = async (op) => {
+      await op.transaction('order', { run: () => 1, undo: () => void database.undone++ })
+      database.isDown = database.goesDown
+      throw new FinalError('no')
+    }
+    const checkout = define(process({ store: given }), body, { attempts: 3 })
+    const comesBack = (): void => void (database.isDown = database.goesDown = false)
+    const ask = async (): Promise<Error> => {
+      const asked = thrown(checkout.run('1', {}))
+      await clock.advance(60_000)
+      return asked
+    }
+    return { database, comesBack, checkout, ask }
+  }
+
+  test('says nothing of the undo: nothing is stuck, and the next attempt goes on', async () => {
+    const { database, comesBack, checkout, ask } = openDown()
+    const told = { code: 'OUTCOME_UNKNOWN', cause: { message: 'connect ECONNREFUSED' } }
+    expect(await ask()).toMatchObject(told)
+    const steps = [{ name: 'order', state: 'done' }]
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', direction: 'backward', steps })
+    comesBack()
+    expect(await ask()).toMatchObject({ name: 'FinalError', message: 'no' })
+    expect(database.undone).toBe(1)
+  })
+
+  test('in every attempt is left to a person, as is one that dies in every attempt', async () => {
+    const { database, comesBack, checkout, ask } = openDown()
+    for (let attempt = 0; attempt < 3; attempt++) expect(await ask()).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+    expect(await ask()).toMatchObject({ code: 'PARKED', message: expect.stringContaining('failed, died or hung') })
+    comesBack()
+    await checkout.resume('1')
+    expect(await ask()).toMatchObject({ message: 'no' })
+    expect(database.undone).toBe(1)
   })
 })
 

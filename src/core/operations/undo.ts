@@ -1,5 +1,6 @@
 // The way back: what may have taken effect is undone, the last first. Each undo has its own key, and knows whether its step
-// is known to have taken effect. An undo that keeps failing is left stuck, with its error, and the others still run.
+// is known to have taken effect. An undo that keeps failing is left stuck, with its error, and the others still run. A store
+// that fails under an undo says nothing of it: the attempt ends, and the next one goes on.
 
 import { backoffMs, countedBackoffs } from '../backoff.ts'
 import { sleep } from '../clock.ts'
@@ -12,7 +13,7 @@ import type { UndoContext } from './step.ts'
 import { contextOf, resultOf, stepKey } from './steps.ts'
 import type { AskedStep, RunningSteps, Steps } from './steps.ts'
 
-/** Returns the names of the steps whose undo is stuck. */
+/** Returns the names of the steps whose undo is stuck. Rejects when it was not the undos that failed. */
 export async function undoAll(context: RunningSteps, steps: Steps): Promise<readonly string[]> {
   const { journal } = context
   for (const record of journal.steps().toReversed()) {
@@ -42,6 +43,7 @@ async function undo(context: RunningSteps, steps: Steps, record: StepRecord): Pr
     try {
       return await tryUndo(context, steps, asked, journal.step(record.name)!)
     } catch (error) {
+      if (error instanceof NotOpened) throw error.cause
       if (error instanceof OnceError && error.code === 'CLAIM_LOST') throw error
       // The undo may have been committed: trying it again here could undo twice. The next attempt reads what is recorded.
       if (journal.unconfirmed !== undefined) throw journal.unconfirmed
@@ -60,6 +62,13 @@ async function undo(context: RunningSteps, steps: Steps, record: StepRecord): Pr
   }
 }
 
+/** The store opened no transaction, so the undo has not even begun. */
+class NotOpened extends Error {
+  constructor(cause: unknown) {
+    super('no transaction for the undo', { cause })
+  }
+}
+
 async function tryUndo(context: RunningSteps, steps: Steps, asked: AskedStep, before: StepRecord): Promise<void> {
   const { journal } = context
   const record = await lookAgain(context, asked, before)
@@ -69,9 +78,16 @@ async function tryUndo(context: RunningSteps, steps: Steps, asked: AskedStep, be
   const told = undoContext(context, { ...kept, forward })
   if (asked.kind === 'transaction') {
     // The result of an undo is not kept: one that cannot be stored would fail an undo that is committed.
-    const run = async (tx: unknown): Promise<void> => void (await asked.step.undo!(tx, told))
+    let isOpen = false
+    const run = async (tx: unknown): Promise<void> => {
+      isOpen = true
+      await asked.step.undo!(tx, told)
+    }
     const signal = (): AbortSignal => context.op.signal
-    await steps.transact({ name: record.name, signal, work: run, done: () => ({ ...kept, forward, state: 'undone' }) })
+    const undone: StepRecord = { ...kept, forward, state: 'undone' }
+    await steps
+      .transact({ name: record.name, signal, work: run, done: () => undone })
+      .catch((error: unknown) => Promise.reject(isOpen ? error : new NotOpened(error)))
     return
   }
   await journal.write({ step: { ...kept, forward, state: 'undoing' } })

@@ -46,6 +46,7 @@ export const assertions = [
   'undo-in-reverse',
   'undo-needed',
   'undo-once',
+  'undo-tried',
   'write-after-effect',
 ] as const
 

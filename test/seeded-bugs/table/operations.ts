@@ -34,6 +34,12 @@ export const operationBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/core/operations/undo.ts', 'operations', [
     {
+      id: 'a store that opens no transaction for an undo leaves it stuck',
+      find: '      if (error instanceof NotOpened) throw error.cause\n',
+      replace: '',
+      caughtBy: byTest(inUndo, 'says nothing of the undo: nothing is stuck, and the next attempt goes on'),
+    },
+    {
       id: 'a step in doubt is looked up on the way back by the key of its undo',
       find: 'contextOf(context, `step:${record.name}`)',
       replace: 'contextOf(context, `undo:${record.name}`)',
@@ -300,6 +306,18 @@ export const operationBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/core/operations/conduct.ts', 'operations', [
+    {
+      id: 'a way back that is interrupted in every attempt never comes to a person',
+      find: '(journal.course.failuresBack ?? 0) + 1',
+      replace: '(journal.course.failuresBack ?? 0) + 0',
+      caughtBy: byTest(inUndo, 'in every attempt is left to a person, as is one that dies in every attempt'),
+    },
+    {
+      id: 'a caller is told "not executed" of an operation that is half undone',
+      find: 'isTrue ? thrown : notYet(journal, thrown as Error)',
+      replace: 'thrown',
+      caughtBy: byTest(inUndo, 'says nothing of the undo: nothing is stuck, and the next attempt goes on'),
+    },
     {
       id: 'data of a failure that JSON empties is stored empty',
       find: 'JSON.parse(storableJson(data))',

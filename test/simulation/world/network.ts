@@ -22,12 +22,19 @@ export interface MessageFault {
   readonly delayMs?: number
 }
 
+export interface Outage {
+  readonly fromMs: number
+  readonly untilMs: number
+  /** The sender hears at once that its connection is gone: the server is down, and the way to it is not. */
+  readonly isHeard?: boolean | undefined
+}
+
 export interface NetworkOptions {
   readonly faults: readonly MessageFault[]
   /** What is sent later arrives. Default: no end. */
   readonly faultsUntilMs?: number
   /** No message of any process gets through in these times. */
-  readonly outages?: readonly { readonly fromMs: number; readonly untilMs: number }[]
+  readonly outages?: readonly Outage[]
   /** One way, at the least and at the most. */
   readonly latencyMs: readonly [number, number]
   crash(process: Process): void
@@ -179,8 +186,9 @@ function notice<T>(wire: Wire, sending: Sending<T>, why: string): void {
   const { life, fault, onLost, reject } = sending
   for (const operation of recorded(wire, sending)) operation.failed = why
   onLost?.()
-  if (fault?.delayMs === undefined) return
-  life.arrive(fault.delayMs, () => reject(connectionGone(why)))
+  const delayMs = fault?.delayMs ?? (outageOf(wire)?.isHeard ? 0 : undefined)
+  if (delayMs === undefined) return
+  life.arrive(delayMs, () => reject(connectionGone(why)))
 }
 
 function connectionGone(why: string): OnceError {
@@ -201,9 +209,11 @@ function recorded<T>({ history }: Wire, { asked, operation }: Sending<T>): Store
   return history.operations.slice(operation, operation + asked.length)
 }
 
-function isCut({ world, options }: Wire): boolean {
+const isCut = (wire: Wire): boolean => outageOf(wire) !== undefined
+
+function outageOf({ world, options }: Wire): Outage | undefined {
   const now = world.now()
-  return options.outages?.some(({ fromMs, untilMs }) => now >= fromMs && now < untilMs) ?? false
+  return options.outages?.find(({ fromMs, untilMs }) => now >= fromMs && now < untilMs)
 }
 
 function latencyMs({ options }: Wire, life: Life): number {

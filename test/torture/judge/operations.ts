@@ -11,6 +11,8 @@ interface Story {
   readonly recordedAtMs: Map<string, number>
   readonly undone: Set<string>
   ended: 'value' | 'failure' | undefined
+  /** What the last call was told, if that did not end it. */
+  lastAnswer: string
 }
 
 export function checkOperations(
@@ -33,9 +35,11 @@ export function checkOperations(
   for (const line of lines) {
     if (line.is === 'step') tell(storyOf(line.id), line, report)
     if (line.is === 'call') calls.set(line.call, line.key.id)
-    if (line.is !== 'answer' || (line.answer.is !== 'value' && line.answer.is !== 'failure')) continue
-    const id = calls.get(line.call)
-    if (id !== undefined && stories.has(id)) stories.get(id)!.ended = line.answer.is
+    if (line.is !== 'answer') continue
+    const story = stories.get(calls.get(line.call) ?? '')
+    if (!story) continue
+    if (line.answer.is === 'value' || line.answer.is === 'failure') story.ended = line.answer.is
+    else story.lastAnswer = JSON.stringify(line.answer)
   }
   for (const [id, story] of stories) checkStory(id, story, report)
 }
@@ -46,6 +50,7 @@ const newStory = (): Story => ({
   recordedAtMs: new Map(),
   undone: new Set(),
   ended: undefined,
+  lastAnswer: 'none',
 })
 
 function tell(story: Story, line: Written & { is: 'step' }, report: (found: Found) => void): void {
@@ -60,12 +65,16 @@ function tell(story: Story, line: Written & { is: 'step' }, report: (found: Foun
   story.keys.set(step, (story.keys.get(step) ?? new Set()).add(key))
 }
 
-function checkStory(id: string, { rows, keys, undone, ended }: Story, report: (found: Found) => void): void {
+function checkStory(
+  id: string,
+  { rows, keys, undone, ended, lastAnswer }: Story,
+  report: (found: Found) => void,
+): void {
   const fail = (assertion: string, message: string): void => report({ assertion, key: id, message })
   for (const [step, count] of rows) if (count > 1) fail('step-once', `${step} was committed ${count} times`)
   for (const [step, set] of keys)
     if (set.size > 1) fail('same-derived-key', `${step} was asked for under ${set.size} keys`)
-  if (ended === undefined) return fail('no-wedge', 'an operation never came to an end')
+  if (ended === undefined) return fail('no-wedge', `an operation never came to an end. The last answer: ${lastAnswer}`)
   if (ended === 'value') {
     for (const step of transactionalSteps)
       if (!rows.has(step)) fail('step-once', `${step} is missing, and it completed`)

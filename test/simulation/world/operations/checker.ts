@@ -109,6 +109,7 @@ export function checkOperations(history: OperationHistory): Violation[] {
     }
     checkAskedFor(history, operation, report)
     checkPivot(trail, report)
+    checkStuck(history, operation, trail, report)
     checkParked(history, operation, report)
     checkEffects(history, operation, report)
     checkEnd(history, operation, trail, report)
@@ -207,6 +208,24 @@ function checkPivot(trail: readonly Recorded[], report: Report): void {
     })
     if (!isPassed) report('forward-or-back', 'it was parked as past its pivot, and no pivot may have taken effect')
   })
+}
+
+/** Only an undo that was tried, by the attempt that says so, can be stuck. Code that has changed may not know it any more. */
+function checkStuck(
+  { invocations }: OperationHistory,
+  operation: OperationRecord,
+  trail: readonly Recorded[],
+  report: Report,
+): void {
+  const isChanged = new Set(trail.flatMap(({ version }) => version ?? [])).size > 1
+  for (const { name, state, token, at } of isChanged ? [] : trail) {
+    if (state !== 'stuck') continue
+    const isTried = invocations.some(
+      (each) => isOf(operation, each) && each.step === name && each.does !== 'run' && each.token === token,
+    )
+    if (!isTried)
+      report('undo-tried', `the undo of "${name}" was recorded as stuck (change ${at}), and was never called`)
+  }
 }
 
 /** A parked operation waits: a process that looks at it gives it back, and runs nothing. */
