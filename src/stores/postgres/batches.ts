@@ -13,6 +13,8 @@ import { batchStatement } from './statements.ts'
 import type { FunctionCall } from './statements.ts'
 import { answersOf, asText, loneStatement, togetherStatement } from './straight.ts'
 import type { StraightCall, StraightClaim, StraightSettle } from './straight.ts'
+import { loneOperation, operateStatement, operationAsText } from './straight-operations.ts'
+import type { StraightAdvance, StraightEnlist, StraightOperation } from './straight-operations.ts'
 
 /** Beyond some hundreds a larger batch saves nothing more, and its callers wait for each other. */
 const batchMax = 256
@@ -27,25 +29,29 @@ const batchMin = 32
 /** A statement is one message that client and server hold in memory whole: a few outcomes of a mebibyte, not hundreds. */
 const statementLengthMax = 8 * 1024 * 1024
 
-type Call = FunctionCall | StraightCall
+type Call = FunctionCall | StraightCall | StraightOperation
 
 /** A call that shares its message with others of the same moment. Resolves to its line of text. */
 export type Batched = (call: Call) => Promise<string>
 
 export function batching<Client>(context: PostgresContext<Client>): Batched {
   const { clock, connections } = context
-  const runStraight = straightWay(context)
+  const straight = straightWay(context)
   const dispatch = async (batch: readonly Call[]): Promise<readonly string[]> => {
     const facts = await context.ready(limited(connections))
     const goesStraight = context.protocol.binds && facts.isolation === 'read committed'
+    const wayOf = (call: Call): Way => (goesStraight ? straightWayOf(call) : 'text')
+    const ask: Readonly<Record<Way, (calls: readonly Call[]) => Promise<readonly string[]>>> = {
+      text: (calls) => retried(clock, isPassing, () => runTogether(context, facts, calls.map(textOf))),
+      keys: (calls) => retried(clock, isPassingStraight, () => straight.keys(calls as readonly StraightCall[])),
+      operations: (calls) =>
+        retried(clock, isPassingStraight, () => straight.operations(calls as readonly StraightOperation[])),
+    }
     const answers: string[] = []
     for (const part of partsOf(batch, statementLengthMax)) {
-      const straight = goesStraight ? part.filter(isStraight) : []
-      const others = straight.length === part.length ? [] : part.filter((call) => !goesStraight || !isStraight(call))
-      const ofOthers = await retried(clock, isPassing, () => runTogether(context, facts, others.map(asText)))
-      const ofStraight = await retried(clock, isPassingStraight, () => runStraight(straight))
-      if (others.length === 0) answers.push(...ofStraight)
-      else answers.push(...inOrder(part, (call) => goesStraight && isStraight(call), ofStraight, ofOthers))
+      const way = wayOf(part[0]!)
+      if (part.every((call) => wayOf(call) === way)) answers.push(...(await ask[way](part)))
+      else answers.push(...(await askEach(part, wayOf, ask)))
     }
     return answers
   }
@@ -58,15 +64,26 @@ export function batching<Client>(context: PostgresContext<Client>): Batched {
   }
 }
 
-/** What two messages answered, in the order of the calls. */
-function inOrder<Call>(
+/** How a call goes to the server: one statement for those of each way. */
+type Way = 'text' | 'keys' | 'operations'
+
+function straightWayOf(call: Call): Way {
+  return isSettle(call) || isClaim(call) ? 'keys' : isOperation(call) ? 'operations' : 'text'
+}
+
+/** Calls of several ways, one way after the other. */
+async function askEach(
   calls: readonly Call[],
-  isFirst: (call: Call) => boolean,
-  first: readonly string[],
-  second: readonly string[],
-): readonly string[] {
-  let [ofFirst, ofSecond] = [0, 0]
-  return calls.map((call) => (isFirst(call) ? first[ofFirst++]! : second[ofSecond++]!))
+  wayOf: (call: Call) => Way,
+  ask: Readonly<Record<Way, (calls: readonly Call[]) => Promise<readonly string[]>>>,
+): Promise<readonly string[]> {
+  const told = new Map<Call, string>()
+  for (const way of ['text', 'keys', 'operations'] as const) {
+    const own = calls.filter((call) => wayOf(call) === way)
+    const answers = own.length > 0 ? await ask[way](own) : []
+    own.forEach((call, index) => told.set(call, answers[index]!))
+  }
+  return calls.map((call) => told.get(call)!)
 }
 
 /** A separate statement. Resolves to its rows. `what` completes "PostgreSQL could not …", and `executed` says whether it may have: default no. */
@@ -90,7 +107,6 @@ async function runTogether<Client>(
   facts: PostgresFacts,
   calls: readonly FunctionCall[],
 ): Promise<readonly string[]> {
-  if (calls.length === 0) return []
   const kinds = (['write', 'advance', 'claim', 'enlist'] as const)
     .map((to) => ({ to, calls: calls.filter((call) => call.to === to) }))
     .filter((kind) => kind.calls.length > 0)
@@ -102,12 +118,13 @@ async function runTogether<Client>(
   return calls.map((call) => answers.get(call)!)
 }
 
+interface StraightWay {
+  keys(calls: readonly StraightCall[]): Promise<readonly string[]>
+  operations(calls: readonly StraightOperation[]): Promise<readonly string[]>
+}
+
 // A statement that has a name is parsed and planned once per connection.
-function straightWay<Client>({
-  names,
-  connections,
-  protocol,
-}: PostgresContext<Client>): (calls: readonly StraightCall[]) => Promise<readonly string[]> {
+function straightWay<Client>({ names, connections, protocol }: PostgresContext<Client>): StraightWay {
   const run = async (statement: BoundStatement): Promise<string> => {
     if (protocol.keepsPrepared) {
       try {
@@ -119,20 +136,34 @@ function straightWay<Client>({
     }
     return firstAnswer(await connections.run({ limited: { ...statement, name: undefined } }))
   }
-  return async (calls) => {
-    if (calls.length === 0) return []
-    if (calls.length === 1) return [await run(loneStatement(names, calls[0]!))]
-    const settles = calls.filter(isSettle)
-    const claims = settles.length === calls.length ? [] : calls.filter(isClaim)
-    const answer = await run(togetherStatement(names, settles, claims))
-    const answers = answersOf(answer, settles.length, claims.length)
-    if (settles.length === 0 || claims.length === 0) return answers
-    return inOrder(calls, isSettle, answers, answers.slice(settles.length))
+  return {
+    async keys(calls) {
+      if (calls.length === 1) return [await run(loneStatement(names, calls[0]!))]
+      const settles = calls.filter(isSettle)
+      const claims = settles.length === calls.length ? [] : calls.filter(isClaim)
+      const answers = answersOf(await run(togetherStatement(names, settles, claims)), settles.length, claims.length)
+      return inOrder(calls, isSettle, answers, settles.length)
+    },
+    async operations(calls) {
+      if (calls.length === 1) return [await run(loneOperation(names, calls[0]!))]
+      const advances = calls.filter(isAdvance)
+      const enlists = advances.length === calls.length ? [] : calls.filter(isEnlist)
+      const answers = answersOf(await run(operateStatement(names, advances, enlists)), advances.length, enlists.length)
+      return inOrder(calls, isAdvance, answers, advances.length)
+    },
   }
 }
 
-function isStraight(call: Call): call is StraightCall {
-  return isSettle(call) || isClaim(call)
+/** What one statement answered, first to the calls that it carries out first, in the order of the calls. */
+function inOrder<Call>(
+  calls: readonly Call[],
+  isFirst: (call: Call) => boolean,
+  answers: readonly string[],
+  firsts: number,
+): readonly string[] {
+  if (firsts === 0 || firsts === calls.length) return answers
+  let [first, second] = [0, firsts]
+  return calls.map((call) => answers[isFirst(call) ? first++ : second++]!)
 }
 
 function isSettle(call: Call): call is StraightSettle {
@@ -141,6 +172,23 @@ function isSettle(call: Call): call is StraightSettle {
 
 function isClaim(call: Call): call is StraightClaim {
   return call.to === 'straight claim'
+}
+
+function isOperation(call: Call): call is StraightOperation {
+  return isAdvance(call) || isEnlist(call)
+}
+
+function isAdvance(call: Call): call is StraightAdvance {
+  return call.to === 'straight advance'
+}
+
+function isEnlist(call: Call): call is StraightEnlist {
+  return call.to === 'straight enlist'
+}
+
+/** The same call for a client that sends text. */
+function textOf(call: Call): FunctionCall {
+  return isOperation(call) ? operationAsText(call) : asText(call)
 }
 
 // Above READ COMMITTED our statements would fail on each other by the dozen, for a strictness that they do not need: they lock

@@ -8,7 +8,7 @@ export interface SchemaNames {
 }
 
 /** The functions carry it in their names, so that old and new code each find their own during a rolling deployment. */
-export const schemaVersion = 6
+export const schemaVersion = 7
 
 /** PostgreSQL cuts a longer name off without an error: two versions of a function would be one. */
 const nameBytesMax = 63
@@ -62,6 +62,7 @@ export type FunctionName =
   | 'advanced'
   | 'advance'
   | 'advances'
+  | 'operate'
   | 'sweep_operations'
 
 export function functionName(names: SchemaNames, verb: FunctionName): string {

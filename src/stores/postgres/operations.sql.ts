@@ -3,8 +3,18 @@
 // is.
 
 import { endedState, lostState } from './errors.ts'
-import { clockMs, createIndex, functionName, lockNumber, ownKey, pinnedPlan, qualified } from './names.ts'
+import {
+  clockMs,
+  createIndex,
+  functionName,
+  isReadCommitted,
+  lockNumber,
+  ownKey,
+  pinnedPlan,
+  qualified,
+} from './names.ts'
 import type { SchemaNames } from './names.ts'
+import { claimArguments, straightClaims, undecidedClaims } from './straight.sql.ts'
 
 // due_at_ms is the only indexed column that changes while an operation is not settled. The index of unfinished operations is 128
 // bytes of WAL per enlisting, and finds the few among millions that are settled. sweep_at_ms is when a sweep should check whether
@@ -43,6 +53,7 @@ export function operationFunctions(names: SchemaNames): string {
     advancedFunction,
     advanceFunction,
     advancesFunction,
+    operateFunction,
     sweepOperationsFunction,
   ]
   return functions.map((create) => create(names)).join('\n')
@@ -200,6 +211,146 @@ begin
     verbs, scopes, ids, tokens, fences, durations_ms, tombstones_ms, outcomes
   ) with ordinality as c (answer, number);
   return query select unnest(${functionName(names, 'advanced')}(answers, verbs, scopes, ids, durations_ms, records, afters_ms));
+end $$;`
+}
+
+// The straight way of enlistings and advances, as `together` is that of claims and settles, and with the same parameters. One that is
+// extended has its lease in its term, one that is settled its retention. An `open`, and whatever wrote nothing, is left to `write`.
+// The answers of advances come first, and only if one of them is anything else than done.
+function operateFunction(names: SchemaNames): string {
+  const [entries, name, steps] = [qualified(names), qualified(names, '_operations'), qualified(names, '_steps')]
+  const calls = `unnest(verbs, advanced_ids, advanced_terms, afters_ms) with ordinality as u (verb, id, term, after_ms, number)`
+  const isDone = (number: string): string => `(advanced is null or advanced[${number}] = 'done')`
+  return /* sql */ `create or replace function ${functionName(names, 'operate')}(
+  scopes text[], leases_ms bigint[], keeps_ms bigint[], tombstones_ms bigint[], versions integer[], takeovers text[],
+  expireds text[],
+  verbs text[], advanced_ids text[], advanced_tokens uuid[], advanced_fences bigint[], advanced_terms integer[], afters_ms bigint[],
+  outcomes bytea[],
+  record_calls integer[], record_names text[], record_revisions bigint[], record_contents bytea[],
+  ids text[], tokens uuid[], fingerprints text[], terms integer[], inputs bytea[]
+) returns text language plpgsql ${pinnedPlan} as $$
+declare
+  now_ms bigint := ${clockMs};
+  written integer[];
+  turn integer := 1;
+  advanced text[];
+  answers text[];
+  wishes integer[];
+  granted bigint;
+  listed bigint;
+begin
+  if advanced_ids is not null then
+    with updated as (
+      update ${entries} e set
+        state = case when a.settles then 's' else e.state end, outcome = a.outcome,
+        lease_until_ms = case when a.settles then now_ms else now_ms + a.duration_ms end,
+        keep_ms = case when a.settles then a.duration_ms else e.keep_ms end,
+        tombstone_ms = case when a.settles then a.tombstone_ms else e.tombstone_ms end,
+        sweep_at_ms = case when e.slot = 0
+          then least(e.sweep_at_ms, now_ms + a.duration_ms + case when a.settles then 0 else e.keep_ms end)
+          else e.sweep_at_ms end
+      from (
+        select c.*, held.at, held.slot
+        from (
+          select u.*, u.verb = 'settle' as settles, scopes[u.term] as scope, tombstones_ms[u.term] as tombstone_ms,
+            case when u.verb = 'settle' then keeps_ms[u.term] else leases_ms[u.term] end as duration_ms
+          from unnest(verbs, advanced_ids, advanced_tokens, advanced_fences, advanced_terms, outcomes)
+            with ordinality as u (verb, id, token, fence, term, outcome, number)
+          where u.verb <> 'open'
+        ) c
+        cross join lateral (
+          select h.ctid as at, h.slot from ${entries} h
+          where h.scope = c.scope and h.id = c.id and h.token = c.token and h.fence = c.fence and h.state = 'r'
+            and now_ms < h.lease_until_ms + h.keep_ms
+            and (h.slot = 0 or h.sweep_at_ms >=
+              now_ms + c.duration_ms + case when c.settles then c.tombstone_ms else h.keep_ms + h.tombstone_ms end)
+          limit 1 for update skip locked
+        ) held
+        offset 0
+      ) a
+      where e.slot = a.slot and e.ctid = a.at
+      returning a.number
+    )
+    select array_agg(number order by number) into written from updated;
+    if cardinality(written) is distinct from cardinality(verbs) then
+      for n in 1 .. cardinality(verbs) loop
+        if written[turn] = n then
+          turn := turn + 1;
+          advanced[n] := 'done';
+        else
+          advanced[n] := ${functionName(names, 'write')}(
+            verbs[n], scopes[advanced_terms[n]], advanced_ids[n], advanced_tokens[n], advanced_fences[n],
+            case verbs[n] when 'settle' then keeps_ms[advanced_terms[n]] else leases_ms[advanced_terms[n]] end,
+            tombstones_ms[advanced_terms[n]], encode(outcomes[n], 'base64')
+          );
+        end if;
+      end loop;
+    end if;
+
+    if record_calls is not null then
+      insert into ${steps} as s (scope, id, name, revision, at_ms, content)
+      select distinct on (r.scope, r.id, r.name) r.scope, r.id, r.name, r.revision, now_ms, r.content
+      from (
+        select scopes[advanced_terms[u.call]] collate "C" as scope, advanced_ids[u.call] collate "C" as id,
+          u.name collate "C" as name, u.revision, u.content
+        from unnest(record_calls, record_names, record_revisions, record_contents) as u (call, name, revision, content)
+        where ${isDone('u.call')}
+      ) r
+      order by r.scope, r.id, r.name, r.revision desc
+      on conflict (scope, id, name) do update set
+        revision = excluded.revision, at_ms = excluded.at_ms, content = excluded.content
+      where s.revision < excluded.revision;
+    end if;
+
+    if verbs <> array_fill('extend'::text, array[cardinality(verbs)]) then
+      update ${name} o set
+        settled = c.verb = 'settle', due_at_ms = case when c.verb = 'open' then now_ms + nullif(c.after_ms, -1) end,
+        sweep_at_ms = case when c.verb = 'settle' then least(o.sweep_at_ms, now_ms + c.keep_ms) else o.sweep_at_ms end
+      from (
+        select u.*, scopes[u.term] as scope, keeps_ms[u.term] as keep_ms from ${calls}
+        where u.verb <> 'extend' and ${isDone('u.number')} offset 0
+      ) c
+      -- A release that is repeated beside a resolve by hand: what is settled is not due again.
+      where o.scope = c.scope and o.id = c.id and (c.verb = 'settle' or not o.settled);
+    end if;
+
+    select array_agg(c.number) into wishes
+    from (select u.number, u.id, scopes[u.term] as scope from ${calls} where ${isDone('u.number')} offset 0) c
+    cross join lateral (select o.cancel_reason from ${name} o where o.scope = c.scope and o.id = c.id limit 1) o
+    where o.cancel_reason is not null;
+    if wishes is not null then
+      advanced := coalesce(advanced, array_fill('done'::text, array[cardinality(verbs)]));
+      foreach turn in array wishes loop
+        advanced[turn] := 'cancelled';
+      end loop;
+    end if;
+  end if;
+
+  if ids is null then
+    null;
+  elsif not ${isReadCommitted} or exists (select from ${qualified(names, '_periods')}) then
+    select array_agg(c.answer order by c.number) into answers from ${functionName(names, 'enlists')}(
+      ${claimArguments()}
+    ) with ordinality as c (answer, number);
+  else
+    ${straightClaims(names)}, listed as (
+      insert into ${name} (scope, id, life_fence, due_at_ms, sweep_at_ms, settled)
+      select a.scope, a.id, a.fence, a.fence / 1000 + a.lease_ms, a.fence / 1000 + a.lease_ms + a.keep_ms, false
+      from asked a where a.fence is not null order by a.scope, a.id
+      on conflict (scope, id) do nothing returning 1
+    )
+    select array_agg(coalesce(a.answer, 'granted f 1 ' || a.fence) order by a.number), count(a.fence), (select count(*) from listed)
+    into answers, granted, listed from asked a;
+    if listed <> granted then -- what is left of an earlier life goes
+      perform ${functionName(names, 'enlisted')}(
+        answers, array(select scopes[abs(t.term)] from unnest(terms) as t (term)), ids,
+        array(select leases_ms[abs(t.term)] from unnest(terms) as t (term)),
+        array(select keeps_ms[abs(t.term)] from unnest(terms) as t (term))
+      );
+    end if;
+    ${undecidedClaims(names, 'enlist')}
+  end if;
+  return concat_ws(';', array_to_string(advanced, ';'), array_to_string(answers, ';'));
 end $$;`
 }
 

@@ -20,7 +20,8 @@ import type { PostgresContext } from './context.ts'
 import { storeError } from './errors.ts'
 import { clockMs, functionName, lockNumber, qualified } from './names.ts'
 import type { SchemaNames } from './names.ts'
-import { advanceCall, callStatement, claimCall, integer, literal, token } from './statements.ts'
+import { advanceCall, callStatement, integer, literal, token } from './statements.ts'
+import { straightAdvance, straightEnlist } from './straight-operations.ts'
 import { commitLast, rollback } from './transactions.ts'
 
 export function operations<Client>(
@@ -32,11 +33,11 @@ export function operations<Client>(
   const server = { clock, storeError }
   return {
     async enlist(key, request) {
-      const call = claimCall(key, request, 'enlist')
+      const call = straightEnlist(key, request)
       return askForClaim(server, key, request, () => batched(call))
     },
     async advance(claim, change) {
-      const call = advanceCall(claim, change)
+      const call = straightAdvance(claim, change)
       return askForAdvance(server, claim, () => batched(call))
     },
     async ledger(key) {

@@ -9,7 +9,7 @@ import { needs } from '../../../test/servers/needs.ts'
 import { startPostgres } from '../../../test/servers/postgres.ts'
 import { key, newId } from '../../core/key.ts'
 import { createOnce } from '../../core/once.ts'
-import type { Change, Claim, ClaimRequest, Store, Verdict } from '../../core/store.ts'
+import type { Advanced, Change, Claim, ClaimRequest, Store, Verdict } from '../../core/store.ts'
 import type { PgPool } from '../../clients/postgres.ts'
 import { eventually } from '../../testing/store-contract.ts'
 import { lockNumber, schemaComment, schemaVersion } from './names.ts'
@@ -552,6 +552,132 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
       expect([await again, (await forgotten)?.state]).toEqual(['done', 'open'])
       expect(await gated.fast.enlist(at, { ...operation, token: crypto.randomUUID() })).toMatchObject({ is: 'granted' })
       expect((await gated.fast.ledger(at))?.records).toEqual([])
+    })
+
+    describe('of operations', () => {
+      /** So many operations, enlisted by one statement. */
+      async function enlistedAll(store: PostgresStore, names: readonly string[]): Promise<readonly Claim[]> {
+        const verdicts = await Promise.all(
+          names.map((id) => store.enlist(key('operations', id), { ...request(), input: outcome })),
+        )
+        return verdicts.map((verdict) => {
+          if (verdict.is !== 'granted') throw new Error(`expected to be granted, got ${verdict.is}`)
+          return verdict.claim
+        })
+      }
+      const bytes = (text: string): Uint8Array => new TextEncoder().encode(text)
+      const contents = async (store: PostgresStore, claim: Claim): Promise<string[]> =>
+        ((await store.ledger(claim.key))?.records ?? []).map(
+          ({ name, revision, content }) => `${name} ${revision} ${Buffer.from(content).toString()}`,
+        )
+
+      test('advances of one batch write each its own records and end, of one that is lost nothing, beside claims', async () => {
+        const store = postgresStore({ pool })
+        const claims = await enlistedAll(store, ids(5))
+        const becomes: Change['becomes'][] = [
+          { to: 'running', leaseMs: 70_000 },
+          { to: 'settled', outcome: bytes('value'), retention: { keepMs: 900_000, tombstoneMs: 7 } },
+          { to: 'settled', outcome: bytes('never'), retention },
+          { to: 'open', afterMs: 50_000 },
+          { to: 'open' },
+        ]
+        const answers = claims.map((claim, n) =>
+          store.advance(n === 2 ? { ...claim, fence: claim.fence + 1 } : claim, {
+            records: [
+              { name: 'a', revision: 1, content: bytes(`${n} é`) },
+              { name: 'b', revision: 2 + n, content: new Uint8Array(n) },
+            ],
+            becomes: becomes[n]!,
+          }),
+        )
+        const beside = [store.claim(key('beside', newId()), request()), store.enlist(claims[1]!.key, request())]
+        expect(await Promise.all(answers)).toEqual(['done', 'done', 'lost', 'done', 'done'])
+        expect(await Promise.all(beside)).toMatchObject([{ is: 'granted' }, { is: 'settled', outcome: bytes('value') }])
+        const shown = await Promise.all(claims.map((claim) => store.show(claim.key)))
+        expect(shown.map((entry) => entry!.state)).toEqual(['running', 'settled', 'running', 'open', 'open'])
+        expect(shown[1]!.forgottenAtMs - shown[1]!.leaseUntilMs).toBe(900_007)
+        for (const n of [0, 1, 3, 4]) {
+          expect(await contents(store, claims[n]!)).toEqual([`a 1 ${n} é`, `b ${2 + n} ${'\0'.repeat(n)}`])
+        }
+        expect(await contents(store, claims[2]!)).toEqual([])
+        const dues = await Promise.all(
+          claims.map(async ({ key: at }) => (await store.ledger(at))?.dueAtMs !== undefined),
+        )
+        // One that is settled or parked is not due.
+        expect(dues).toEqual([true, false, true, true, false])
+      })
+
+      test('of a record that comes twice in one batch the later revision stays, whichever comes first', async () => {
+        const store = postgresStore({ pool })
+        const [claim] = await enlistedAll(store, ids(1))
+        const write = (revision: number): Promise<Advanced> =>
+          store.advance(claim!, {
+            records: [{ name: 'charge', revision, content: bytes(`${revision}`) }],
+            becomes: { to: 'running', leaseMs: 60_000 },
+          })
+        expect(await Promise.all([write(2), write(3), write(1)])).toEqual(['done', 'done', 'done'])
+        expect(await contents(store, claim!)).toEqual(['charge 3 3'])
+        expect(await Promise.all([write(1), write(2)])).toEqual(['done', 'done'])
+        expect(await contents(store, claim!)).toEqual(['charge 3 3'])
+      })
+
+      test('a wish for a cancel is told to those of a batch that it is for, and to no other', async () => {
+        const store = postgresStore({ pool })
+        const claims = await enlistedAll(store, ids(4))
+        await store.requestCancel(claims[1]!.key, 'the customer left')
+        const change: Change = { records: [], becomes: { to: 'running', leaseMs: 60_000 } }
+        const lost = { ...claims[3]!, fence: claims[3]!.fence + 1 }
+        const advance = (all: readonly Claim[]): Promise<Advanced[]> =>
+          Promise.all(all.map((claim) => store.advance(claim, change)))
+        expect(await advance(claims)).toEqual(['done', 'cancelled', 'done', 'done'])
+        expect(await advance([...claims.slice(0, 3), lost])).toEqual(['done', 'cancelled', 'done', 'lost'])
+      })
+
+      test('a life that begins after the entry of the last one is gone has none of its records, in a batch too', async () => {
+        const store = postgresStore({ pool })
+        const names = ids(3)
+        const claims = await enlistedAll(store, names)
+        await Promise.all(
+          claims.map((claim) =>
+            store.advance(claim, {
+              records: [{ name: 'charge', revision: 1, content: bytes('of the first life') }],
+              becomes: { to: 'running', leaseMs: 60_000 },
+            }),
+          ),
+        )
+        // As after a sweep of entries that has not come to the operations yet.
+        await pool.query(`delete from onceonly where scope = 'operations' and id = any($1)`, [names.slice(0, 2)])
+        await ground.advance(1)
+        const again = await enlistedAll(store, [...names.slice(0, 2), newId()])
+        for (const claim of again) expect(await contents(store, claim)).toEqual([])
+        expect((await store.ledger(again[0]!.key))?.dueAtMs).toBeGreaterThan(0)
+        expect(await contents(store, claims[2]!)).toEqual(['charge 1 of the first life'])
+      })
+
+      test('enlistings and advances of one moment are one statement each, or two where they are many', async () => {
+        const sent: unknown[] = []
+        const counted = through('values', (statement) => {
+          sent.push(statement)
+          return pool.query(statement as string)
+        })
+        const store = postgresStore({ pool: counted })
+        await enlistedAll(store, ids(1))
+        const statements = async (work: () => Promise<unknown>): Promise<number> => {
+          sent.length = 0
+          await work()
+          return sent.length
+        }
+        let claims: readonly Claim[] = []
+        expect(await statements(async () => (claims = await enlistedAll(store, ids(30))))).toBe(1)
+        const settled: Change = {
+          records: [{ name: 'charge', revision: 1, content: outcome }],
+          becomes: { to: 'settled', outcome, retention },
+        }
+        const settle = (): Promise<unknown> => Promise.all(claims.map((claim) => store.advance(claim, settled)))
+        expect(await statements(settle)).toBe(1)
+        expect(await statements(async () => (claims = await enlistedAll(store, ids(200))))).toBe(2)
+        expect(await statements(settle)).toBe(2)
+      })
     })
 
     test('a session that lost its prepared statements is asked without names from there on', async () => {

@@ -27,9 +27,11 @@ const known = `case
       when e.state = 'r' and e.token <> a.token and now_ms < e.lease_until_ms then concat('busy ', e.lease_until_ms - now_ms)
     end`
 
+// The claims of a function with these parameters. What calls share (scope, lease, retention, version, policies) comes once, as a term.
+// A claim with a negative term repeats a key of its batch: both would get the lock, which is the session's, so only the first may insert.
 // No RETURNING, and nothing to match afterwards: the fence is drawn where the lock is taken, and it is the answer.
 // The clock is read after the lock, see postgres/decisions.sql.ts.
-function straightClaims(names: SchemaNames, claims: string): string {
+export function straightClaims(names: SchemaNames): string {
   const entries = qualified(names)
   return `with asked as materialized (
     select a.*,
@@ -37,7 +39,13 @@ function straightClaims(names: SchemaNames, claims: string): string {
           and pg_try_advisory_xact_lock(${lockNumber(names, 'a.scope', 'a.id')})
         then ${clockMicroseconds} end as fence,
       case when e.state is not null then ${known} end as answer
-    from ${claims} a
+    from (
+      select u.*, u.term > 0 as first, scopes[abs(u.term)] as scope, leases_ms[abs(u.term)] as lease_ms,
+        keeps_ms[abs(u.term)] as keep_ms, tombstones_ms[abs(u.term)] as tombstone_ms, versions[abs(u.term)] as version
+      from unnest(ids, tokens, fingerprints, terms, inputs)
+        with ordinality as u (id, token, fingerprint, term, input, number)
+      offset 0
+    ) a
     left join lateral (select * from ${entries} t where t.scope = a.scope and t.id = a.id limit 1) e on true
   ), inserted as (
     insert into ${entries} (
@@ -51,14 +59,33 @@ function straightClaims(names: SchemaNames, claims: string): string {
   )`
 }
 
-// Settles before claims: a claim of a key that is settled in the same moment returns the outcome. What calls share (scope, lease,
-// retention, version, policies) comes once, as a term. A claim with a negative term repeats a key of its batch: both would get
-// the lock, which is the session's, so only the first may insert. The answers are joined by semicolons, those of settles first and
-// only if one of them was not done. Which were written is seen by their time, and `write` is asked for the others only: it does not
-// recognise one that has expired since, be it a millisecond later.
+/** The claims as the functions want them that decide everything. */
+export function claimArguments(): string {
+  const ofTerms = (column: string): string => `array(select ${column}[abs(t.term)] from unnest(terms) as t (term))`
+  return `${ofTerms('scopes')}, ids, tokens, fingerprints, ${ofTerms('leases_ms')}, ${ofTerms('keeps_ms')},
+      ${ofTerms('tombstones_ms')}, ${ofTerms('versions')}, ${ofTerms('takeovers')}, ${ofTerms('expireds')},
+      array(select encode(i.input, 'base64') from unnest(ids, inputs) as i (id, input))`
+}
+
+/** The claims that nothing has decided yet, one by one by the function that decides everything. */
+export function undecidedClaims(names: SchemaNames, by: 'claim' | 'enlist'): string {
+  return `if array_position(answers, null) is not null then
+      for n in 1 .. cardinality(ids) loop
+        answers[n] := coalesce(answers[n], ${functionName(names, by)}(
+          scopes[abs(terms[n])], ids[n], tokens[n], fingerprints[n], leases_ms[abs(terms[n])], keeps_ms[abs(terms[n])],
+          tombstones_ms[abs(terms[n])], versions[abs(terms[n])], takeovers[abs(terms[n])], expireds[abs(terms[n])],
+          encode(inputs[n], 'base64')
+        ));
+        answers[n] := ${answerInBatch('answers[n]')};
+      end loop;
+    end if;`
+}
+
+// Settles before claims: a claim of a key that is settled in the same moment returns the outcome. The answers are joined by
+// semicolons, those of settles first and only if one of them was not done. Which were written is seen by their time, and `write` is
+// asked for the others only: it does not recognise one that has expired since, be it a millisecond later.
 export function togetherFunction(names: SchemaNames): string {
   const entries = qualified(names)
-  const ofTerms = (column: string): string => `array(select ${column}[abs(t.term)] from unnest(terms) as t (term))`
   return /* sql */ `create or replace function ${functionName(names, 'together')}(
   scopes text[], leases_ms bigint[], keeps_ms bigint[], tombstones_ms bigint[], versions integer[], takeovers text[],
   expireds text[],
@@ -108,32 +135,12 @@ begin
     null;
   elsif not ${isReadCommitted} or exists (select from ${qualified(names, '_periods')}) then
     select array_agg(c.answer order by c.number) into answers from ${functionName(names, 'claims')}(
-      ${ofTerms('scopes')}, ids, tokens, fingerprints, ${ofTerms('leases_ms')}, ${ofTerms('keeps_ms')},
-      ${ofTerms('tombstones_ms')}, ${ofTerms('versions')}, ${ofTerms('takeovers')}, ${ofTerms('expireds')},
-      array(select encode(i.input, 'base64') from unnest(ids, inputs) as i (id, input))
+      ${claimArguments()}
     ) with ordinality as c (answer, number);
   else
-    ${straightClaims(
-      names,
-      `(
-      select u.*, u.term > 0 as first, scopes[abs(u.term)] as scope, leases_ms[abs(u.term)] as lease_ms,
-        keeps_ms[abs(u.term)] as keep_ms, tombstones_ms[abs(u.term)] as tombstone_ms, versions[abs(u.term)] as version
-      from unnest(ids, tokens, fingerprints, terms, inputs)
-        with ordinality as u (id, token, fingerprint, term, input, number)
-      offset 0
-    )`,
-    )}
+    ${straightClaims(names)}
     select array_agg(coalesce(a.answer, 'granted f 1 ' || a.fence) order by a.number) into answers from asked a;
-    if array_position(answers, null) is not null then
-      for n in 1 .. cardinality(ids) loop
-        answers[n] := coalesce(answers[n], ${functionName(names, 'claim')}(
-          scopes[abs(terms[n])], ids[n], tokens[n], fingerprints[n], leases_ms[abs(terms[n])], keeps_ms[abs(terms[n])],
-          tombstones_ms[abs(terms[n])], versions[abs(terms[n])], takeovers[abs(terms[n])], expireds[abs(terms[n])],
-          encode(inputs[n], 'base64')
-        ));
-        answers[n] := ${answerInBatch('answers[n]')};
-      end loop;
-    end if;
+    ${undecidedClaims(names, 'claim')}
   end if;
   return concat_ws(';', array_to_string(settled, ';'), array_to_string(answers, ';'));
 end $$;`

@@ -31,13 +31,7 @@ export interface StraightSettle {
 export type StraightCall = StraightClaim | StraightSettle
 
 export function straightClaim(key: Key, request: ClaimRequest): StraightClaim {
-  stored(key.scope)
-  stored(key.id)
-  stored(request.fingerprint)
-  token(request.token)
-  integer('leaseMs', request.leaseMs)
-  integer('version', request.version)
-  checkRetention(request.retention)
+  checkClaim(key, request)
   return { to: 'straight claim', key, request, length: 300 + (request.input?.byteLength ?? 0) }
 }
 
@@ -50,12 +44,22 @@ export function straightSettle(claim: Claim, outcome: Uint8Array, retention: Ret
   return { to: 'straight settle', claim, outcome, retention, length: 200 + outcome.byteLength }
 }
 
+export function checkClaim(key: Key, request: ClaimRequest): void {
+  stored(key.scope)
+  stored(key.id)
+  stored(request.fingerprint)
+  token(request.token)
+  integer('leaseMs', request.leaseMs)
+  integer('version', request.version)
+  checkRetention(request.retention)
+}
+
 function checkRetention({ keepMs, tombstoneMs }: Retention): void {
   integer('keepMs', keepMs)
   integer('tombstoneMs', tombstoneMs)
 }
 
-function stored(text: string): void {
+export function stored(text: string): void {
   if (text.includes('\u0000')) throw invalidArgument('expected text without U+0000, which PostgreSQL cannot store')
 }
 
@@ -67,10 +71,13 @@ export function asText(call: FunctionCall | StraightCall): FunctionCall {
 }
 
 /** What several calls share, sent once. */
-interface Term {
+export interface Term extends Terms {
   readonly scope: string
-  readonly leaseMs: number
   readonly retention: Retention
+}
+
+interface Terms {
+  readonly leaseMs: number
   readonly version: number
   readonly onTakeover: string
   readonly onExpired: string
@@ -87,6 +94,14 @@ export function togetherStatement(
   const asked = claims.map(({ key, request }) => termOf(terms, key.scope, request.retention, request))
   markRepeated(claims, asked)
   return bound(names, 'together', [
+    ...termArrays(terms),
+    ...(settles.length === 0 ? [null, null, null, null, null] : settleArrays(settles, settled)),
+    ...(claims.length === 0 ? [null, null, null, null, null] : claimArrays(claims, asked)),
+  ])
+}
+
+export function termArrays(terms: readonly Term[]): readonly Buffer[] {
+  return [
     textArray(terms.map((term) => term.scope)),
     bigintArray(terms.map((term) => term.leaseMs)),
     bigintArray(terms.map((term) => term.retention.keepMs)),
@@ -94,9 +109,7 @@ export function togetherStatement(
     integerArray(terms.map((term) => term.version)),
     textArray(terms.map((term) => term.onTakeover)),
     textArray(terms.map((term) => term.onExpired)),
-    ...(settles.length === 0 ? [null, null, null, null, null] : settleArrays(settles, settled)),
-    ...(claims.length === 0 ? [null, null, null, null, null] : claimArrays(claims, asked)),
-  ])
+  ]
 }
 
 function settleArrays(settles: readonly StraightSettle[], terms: readonly number[]): readonly Buffer[] {
@@ -109,7 +122,13 @@ function settleArrays(settles: readonly StraightSettle[], terms: readonly number
   ]
 }
 
-function claimArrays(claims: readonly StraightClaim[], terms: readonly number[]): readonly (Buffer | null)[] {
+/** A claim, whether an operation is enlisted with it or not. */
+interface Asked {
+  readonly key: Key
+  readonly request: ClaimRequest
+}
+
+export function claimArrays(claims: readonly Asked[], terms: readonly number[]): readonly (Buffer | null)[] {
   const inputs = claims.map(({ request }) => request.input)
   return [
     textArray(claims.map(({ key }) => key.id)),
@@ -121,7 +140,7 @@ function claimArrays(claims: readonly StraightClaim[], terms: readonly number[])
 }
 
 /** The number of the term, from 1. A settle needs only its scope and retention. */
-function termOf(terms: Term[], scope: string, retention: Retention, request: ClaimRequest | undefined): number {
+export function termOf(terms: Term[], scope: string, retention: Retention, request: Terms | undefined): number {
   const { keepMs, tombstoneMs } = retention
   for (let index = 0; index < terms.length; index++) {
     const term = terms[index]!
@@ -146,7 +165,7 @@ function termOf(terms: Term[], scope: string, retention: Retention, request: Cla
 }
 
 /** By the id alone: of two keys that share it, the second only goes the longer way. */
-function markRepeated(claims: readonly StraightClaim[], terms: number[]): void {
+export function markRepeated(claims: readonly Asked[], terms: number[]): void {
   const ids = new Set<string>()
   claims.forEach(({ key }, index) => {
     if (ids.has(key.id)) terms[index] = -terms[index]!
@@ -216,7 +235,7 @@ function unnamed(text: string): BoundStatement {
 }
 
 // The name says the text: several stores may share the connections of a pool.
-function bound(names: SchemaNames, to: FunctionName, values: BoundStatement['values']): BoundStatement {
+export function bound(names: SchemaNames, to: FunctionName, values: BoundStatement['values']): BoundStatement {
   return named(`select ${functionName(names, to)}(${places(values.length)}) as answer`, values)
 }
 

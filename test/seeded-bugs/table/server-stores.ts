@@ -9,6 +9,8 @@ const shortClaims = 'several claims of one moment are one short script, and so a
 const heldByAnother = 'a key that an open transaction has claimed is busy for one claim and for many: none waits for it'
 const inServer = 'src/stores/postgres/server.test.ts'
 const twoLives = 'of two lives of a token that write at once, the old one is lost and the new one is served'
+const advancedTogether =
+  'advances of one batch write each its own records and end, of one that is lost nothing, beside claims'
 const settledTogether =
   'settles of one batch write each its own outcome, of one that is lost nothing, and the others are done'
 const inItsPeriod =
@@ -292,6 +294,70 @@ export const postgresBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/stores/postgres/operations.sql.ts', 'stores', [
+    {
+      id: 'postgres: what is advanced together is written without token and fence',
+      find: `h.token = c.token and h.fence = c.fence and h.state = 'r'`,
+      replace: `h.state = 'r'`,
+      caughtBy: byTest(inServer, advancedTogether, 'postgres'),
+    },
+    {
+      id: 'postgres: of advances in one batch all are told done, whoever was written',
+      find: 'if cardinality(written) is distinct from cardinality(verbs) then',
+      replace: 'if cardinality(written) > cardinality(verbs) then',
+      caughtBy: byTest(inServer, advancedTogether, 'postgres'),
+    },
+    {
+      id: 'postgres: in a batch the records of a claim that is lost are written',
+      find: "`(advanced is null or advanced[${number}] = 'done')`",
+      replace: '`(advanced is null or ${number} > 0)`',
+      caughtBy: byTest(inServer, advancedTogether, 'postgres'),
+    },
+    {
+      id: 'postgres: an operation that is parked in a batch is due at once',
+      find: 'now_ms + nullif(c.after_ms, -1)',
+      replace: 'now_ms + c.after_ms',
+      caughtBy: byTest(inServer, advancedTogether, 'postgres'),
+    },
+    {
+      id: 'postgres: of a record that comes twice in one batch the earlier revision stays',
+      find: `r.name, r.revision desc\n      on conflict`,
+      replace: `r.name, r.revision\n      on conflict`,
+      caughtBy: byTest(
+        inServer,
+        'of a record that comes twice in one batch the later revision stays, whichever comes first',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: in a batch a record that comes late overwrites a later one',
+      find: `\n      where s.revision < excluded.revision;`,
+      replace: ';',
+      caughtBy: byTest(
+        inServer,
+        'of a record that comes twice in one batch the later revision stays, whichever comes first',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: a wish for a cancel is told to the whole batch',
+      find: `foreach turn in array wishes loop`,
+      replace: `for turn in 1 .. cardinality(verbs) loop`,
+      caughtBy: byTest(
+        inServer,
+        'a wish for a cancel is told to those of a batch that it is for, and to no other',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: a life that begins in a batch has the records of the last one',
+      find: 'if listed <> granted then',
+      replace: 'if listed > granted then',
+      caughtBy: byTest(
+        inServer,
+        'a life that begins after the entry of the last one is gone has none of its records, in a batch too',
+        'postgres',
+      ),
+    },
     {
       id: 'postgres: a record that comes late overwrites a later one',
       find: `\n  where s.revision < excluded.revision;`,
