@@ -5,7 +5,9 @@ import type pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createPool, type PostgresGround, startPostgresGround } from '../../../test/subjects/postgres.ts'
 import { needs } from '../../../test/servers/needs.ts'
+import { key, newId } from '../../core/key.ts'
 import { createOnce } from '../../core/once.ts'
+import type { Change, LedgerRecord } from '../../core/store.ts'
 import { postgresStore } from '../postgres.ts'
 
 const retention = { keepMs: 3_600_000, tombstoneMs: 3_600_000 }
@@ -69,5 +71,47 @@ needs('postgres', { ours: true }).describe('operations in PostgreSQL', () => {
       expect((await rowsRead()) - before, statistics).toBeLessThanOrEqual(4)
     }
     await reading.end()
+  })
+
+  test('a batch of operations reads its own rows alone, with plans from when the tables were empty, and with and without ANALYZE', async () => {
+    const single = createPool(ground.url, { max: 1 })
+    const store = postgresStore({ pool: single, table: 'grown' })
+    await store.migrate()
+    const count = 20
+    /** Enlists, takes a step and settles, so many at once. */
+    const conduct = async (): Promise<void> => {
+      const content = new Uint8Array(8)
+      const request = { fingerprint: 'f'.repeat(43), leaseMs: 60_000, retention, version: 1, input: content }
+      const policies = { onTakeover: 'run', onExpired: 'refuse' } as const
+      const verdicts = await Promise.all(
+        Array.from({ length: count }, () =>
+          store.enlist(key('shop', newId()), { token: crypto.randomUUID(), ...request, ...policies }),
+        ),
+      )
+      const advance = (change: Change): Promise<unknown> =>
+        Promise.all(verdicts.map((verdict) => verdict.is === 'granted' && store.advance(verdict.claim, change)))
+      const record = (revision: number): LedgerRecord => ({ name: 'a', revision, content })
+      await advance({ records: [record(1)], becomes: { to: 'running', leaseMs: 60_000 } })
+      await advance({ records: [record(2)], becomes: { to: 'settled', outcome: content, retention } })
+    }
+    const rowsRead = async (): Promise<number> => {
+      await single.query('select pg_stat_force_next_flush()')
+      const { rows } = await single.query<{ read: number }>(`select sum(seq_tup_read + idx_tup_fetch)::integer as read
+        from pg_stat_user_tables where relname like 'grown%'`)
+      return rows[0]!.read
+    }
+    await conduct()
+    await pool.query(`
+      insert into grown_operations (scope, id, life_fence, due_at_ms, sweep_at_ms, settled)
+        select 'shop', n::text, 1, null, 1e15, true from generate_series(1, 20000) n;
+      insert into grown_steps (revision, at_ms, scope, id, name, content)
+        select 1, 1, 'shop', n::text, 'a', '' from generate_series(1, 20000) n`)
+    for (const statistics of ['none', 'analyze']) {
+      if (statistics === 'analyze') await pool.query('analyze grown_operations, grown_steps')
+      const before = await rowsRead()
+      await conduct()
+      expect((await rowsRead()) - before, statistics).toBeLessThanOrEqual(count * 20)
+    }
+    await single.end()
   })
 })
