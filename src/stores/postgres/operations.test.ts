@@ -88,8 +88,10 @@ needs('postgres', { ours: true }).describe('operations in PostgreSQL', () => {
           store.enlist(key('shop', newId()), { token: crypto.randomUUID(), ...request, ...policies }),
         ),
       )
+      const claims = verdicts.flatMap((verdict) => (verdict.is === 'granted' ? [verdict.claim] : []))
+      expect(claims).toHaveLength(count)
       const advance = (change: Change): Promise<unknown> =>
-        Promise.all(verdicts.map((verdict) => verdict.is === 'granted' && store.advance(verdict.claim, change)))
+        Promise.all(claims.map((claim) => store.advance(claim, change)))
       const record = (revision: number): LedgerRecord => ({ name: 'a', revision, content })
       await advance({ records: [record(1)], becomes: { to: 'running', leaseMs: 60_000 } })
       await advance({ records: [record(2)], becomes: { to: 'settled', outcome: content, retention } })
