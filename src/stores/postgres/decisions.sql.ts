@@ -289,23 +289,14 @@ begin
 end $$;`
 }
 
-// Many writes at once: settles and extends by one statement. The others, and those that wrote nothing or must move, go one by
-// one. Each call is known by its place in the batch: several calls of one claim (a release and a heartbeat) differ in nothing
-// else that an UPDATE could return, and of two that would write the same row it carries out one.
-export function writesFunction(names: SchemaNames): string {
+// Settles and extends by one statement, into `written`: their numbers, in order. `calls` is what is asked, as `c`. Each call is known by
+// its place in the batch: several calls of one claim (a release and a heartbeat) differ in nothing else that an UPDATE could return,
+// and of two that would write the same row it carries out one.
+export function writtenTogether(names: SchemaNames, calls: string, outcome: string): string {
   const entries = qualified(names)
-  return /* sql */ `create or replace function ${functionName(names, 'writes')}(
-  verbs text[], scopes text[], ids text[], tokens uuid[], fences bigint[], durations_ms bigint[], tombstones_ms bigint[],
-  outcomes text[]
-) returns setof text language plpgsql ${pinnedPlan} as $$
-declare
-  written integer[];
-  turn integer := 1;
-  now_ms bigint := ${clockMs};
-begin
-  with updated as (
+  return `with updated as (
     update ${entries} e set
-      state = case when a.settles then 's' else e.state end, outcome = decode(a.outcome, 'base64'),
+      state = case when a.settles then 's' else e.state end, outcome = ${outcome},
       lease_until_ms = case when a.settles then now_ms else now_ms + a.duration_ms end,
       keep_ms = case when a.settles then a.duration_ms else e.keep_ms end,
       tombstone_ms = case when a.settles then a.tombstone_ms else e.tombstone_ms end,
@@ -314,8 +305,7 @@ begin
         else e.sweep_at_ms end
     from (
       select c.*, c.verb = 'settle' as settles, held.at, held.slot
-      from unnest(verbs, scopes, ids, tokens, fences, durations_ms, tombstones_ms, outcomes)
-        with ordinality as c (verb, scope, id, token, fence, duration_ms, tombstone_ms, outcome, number)
+      from ${calls}
       cross join lateral (
         select h.ctid as at, h.slot from ${entries} h
         where h.scope = c.scope and h.id = c.id and h.token = c.token and h.fence = c.fence and h.state = 'r'
@@ -330,7 +320,26 @@ begin
     where e.slot = a.slot and e.ctid = a.at
     returning a.number
   )
-  select array_agg(number order by number) into written from updated;
+  select array_agg(number order by number) into written from updated;`
+}
+
+// Many writes at once: settles and extends by one statement. The others, and those that wrote nothing or must move, go one by one.
+export function writesFunction(names: SchemaNames): string {
+  return /* sql */ `create or replace function ${functionName(names, 'writes')}(
+  verbs text[], scopes text[], ids text[], tokens uuid[], fences bigint[], durations_ms bigint[], tombstones_ms bigint[],
+  outcomes text[]
+) returns setof text language plpgsql ${pinnedPlan} as $$
+declare
+  written integer[];
+  turn integer := 1;
+  now_ms bigint := ${clockMs};
+begin
+  ${writtenTogether(
+    names,
+    `unnest(verbs, scopes, ids, tokens, fences, durations_ms, tombstones_ms, outcomes)
+        with ordinality as c (verb, scope, id, token, fence, duration_ms, tombstone_ms, outcome, number)`,
+    `decode(a.outcome, 'base64')`,
+  )}
 
   for n in 1 .. cardinality(ids) loop
     if written[turn] = n then

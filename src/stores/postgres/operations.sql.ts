@@ -2,19 +2,11 @@
 // one that decides for entries, and writes in the same transaction. So a record is there exactly when the decision about its entry
 // is.
 
+import { writtenTogether } from './decisions.sql.ts'
 import { endedState, lostState } from './errors.ts'
-import {
-  clockMs,
-  createIndex,
-  functionName,
-  isReadCommitted,
-  lockNumber,
-  ownKey,
-  pinnedPlan,
-  qualified,
-} from './names.ts'
+import { clockMs, createIndex, functionName, lockNumber, ownKey, pinnedPlan, qualified } from './names.ts'
 import type { SchemaNames } from './names.ts'
-import { claimArguments, straightClaims, undecidedClaims } from './straight.sql.ts'
+import { straightClaims, undecidedClaims, unlessStraight } from './straight.sql.ts'
 
 // due_at_ms is the only indexed column that changes while an operation is not settled. The index of unfinished operations is 128
 // bytes of WAL per enlisting, and finds the few among millions that are settled. sweep_at_ms is when a sweep should check whether
@@ -218,7 +210,7 @@ end $$;`
 // extended has its lease in its term, one that is settled its retention. An `open`, and whatever wrote nothing, is left to `write`.
 // The answers of advances come first, and only if one of them is anything else than done.
 function operateFunction(names: SchemaNames): string {
-  const [entries, name, steps] = [qualified(names), qualified(names, '_operations'), qualified(names, '_steps')]
+  const [name, steps] = [qualified(names, '_operations'), qualified(names, '_steps')]
   const calls = `unnest(verbs, advanced_ids, advanced_terms, afters_ms) with ordinality as u (verb, id, term, after_ms, number)`
   const isDone = (number: string): string => `(advanced is null or advanced[${number}] = 'done')`
   return /* sql */ `create or replace function ${functionName(names, 'operate')}(
@@ -240,38 +232,16 @@ declare
   listed bigint;
 begin
   if advanced_ids is not null then
-    with updated as (
-      update ${entries} e set
-        state = case when a.settles then 's' else e.state end, outcome = a.outcome,
-        lease_until_ms = case when a.settles then now_ms else now_ms + a.duration_ms end,
-        keep_ms = case when a.settles then a.duration_ms else e.keep_ms end,
-        tombstone_ms = case when a.settles then a.tombstone_ms else e.tombstone_ms end,
-        sweep_at_ms = case when e.slot = 0
-          then least(e.sweep_at_ms, now_ms + a.duration_ms + case when a.settles then 0 else e.keep_ms end)
-          else e.sweep_at_ms end
-      from (
-        select c.*, held.at, held.slot
-        from (
-          select u.*, u.verb = 'settle' as settles, scopes[u.term] as scope, tombstones_ms[u.term] as tombstone_ms,
-            case when u.verb = 'settle' then keeps_ms[u.term] else leases_ms[u.term] end as duration_ms
-          from unnest(verbs, advanced_ids, advanced_tokens, advanced_fences, advanced_terms, outcomes)
-            with ordinality as u (verb, id, token, fence, term, outcome, number)
-          where u.verb <> 'open'
-        ) c
-        cross join lateral (
-          select h.ctid as at, h.slot from ${entries} h
-          where h.scope = c.scope and h.id = c.id and h.token = c.token and h.fence = c.fence and h.state = 'r'
-            and now_ms < h.lease_until_ms + h.keep_ms
-            and (h.slot = 0 or h.sweep_at_ms >=
-              now_ms + c.duration_ms + case when c.settles then c.tombstone_ms else h.keep_ms + h.tombstone_ms end)
-          limit 1 for update skip locked
-        ) held
-        offset 0
-      ) a
-      where e.slot = a.slot and e.ctid = a.at
-      returning a.number
-    )
-    select array_agg(number order by number) into written from updated;
+    ${writtenTogether(
+      names,
+      `(
+        select u.*, scopes[u.term] as scope, tombstones_ms[u.term] as tombstone_ms,
+          case when u.verb = 'settle' then keeps_ms[u.term] else leases_ms[u.term] end as duration_ms
+        from unnest(verbs, advanced_ids, advanced_tokens, advanced_fences, advanced_terms, outcomes)
+          with ordinality as u (verb, id, token, fence, term, outcome, number)
+      ) c`,
+      'a.outcome',
+    )}
     if cardinality(written) is distinct from cardinality(verbs) then
       for n in 1 .. cardinality(verbs) loop
         if written[turn] = n then
@@ -326,13 +296,7 @@ begin
     end if;
   end if;
 
-  if ids is null then
-    null;
-  elsif not ${isReadCommitted} or exists (select from ${qualified(names, '_periods')}) then
-    select array_agg(c.answer order by c.number) into answers from ${functionName(names, 'enlists')}(
-      ${claimArguments()}
-    ) with ordinality as c (answer, number);
-  else
+  ${unlessStraight(names, 'enlists')}
     ${straightClaims(names)}, listed as (
       insert into ${name} (scope, id, life_fence, due_at_ms, sweep_at_ms, settled)
       select a.scope, a.id, a.fence, a.fence / 1000 + a.lease_ms, a.fence / 1000 + a.lease_ms + a.keep_ms, false

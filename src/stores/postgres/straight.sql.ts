@@ -59,12 +59,18 @@ export function straightClaims(names: SchemaNames): string {
   )`
 }
 
-/** The claims as the functions want them that decide everything. */
-export function claimArguments(): string {
+/** The beginning of a condition whose ELSE is the straight way. Elsewhere the function decides that decides everything. */
+export function unlessStraight(names: SchemaNames, by: 'claims' | 'enlists'): string {
   const ofTerms = (column: string): string => `array(select ${column}[abs(t.term)] from unnest(terms) as t (term))`
-  return `${ofTerms('scopes')}, ids, tokens, fingerprints, ${ofTerms('leases_ms')}, ${ofTerms('keeps_ms')},
+  return `if ids is null then
+    null;
+  elsif not ${isReadCommitted} or exists (select from ${qualified(names, '_periods')}) then
+    select array_agg(c.answer order by c.number) into answers from ${functionName(names, by)}(
+      ${ofTerms('scopes')}, ids, tokens, fingerprints, ${ofTerms('leases_ms')}, ${ofTerms('keeps_ms')},
       ${ofTerms('tombstones_ms')}, ${ofTerms('versions')}, ${ofTerms('takeovers')}, ${ofTerms('expireds')},
-      array(select encode(i.input, 'base64') from unnest(ids, inputs) as i (id, input))`
+      array(select encode(i.input, 'base64') from unnest(ids, inputs) as i (id, input))
+    ) with ordinality as c (answer, number);
+  else`
 }
 
 /** The claims that nothing has decided yet, one by one by the function that decides everything. */
@@ -131,13 +137,7 @@ begin
     end if;
   end if;
 
-  if ids is null then
-    null;
-  elsif not ${isReadCommitted} or exists (select from ${qualified(names, '_periods')}) then
-    select array_agg(c.answer order by c.number) into answers from ${functionName(names, 'claims')}(
-      ${claimArguments()}
-    ) with ordinality as c (answer, number);
-  else
+  ${unlessStraight(names, 'claims')}
     ${straightClaims(names)}
     select array_agg(coalesce(a.answer, 'granted f 1 ' || a.fence) order by a.number) into answers from asked a;
     ${undecidedClaims(names, 'claim')}

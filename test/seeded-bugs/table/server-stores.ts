@@ -49,6 +49,12 @@ export const postgresBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/stores/postgres/decisions.sql.ts', 'stores', [
     {
+      id: 'postgres: what is advanced together is written without token and fence',
+      find: `h.token = c.token and h.fence = c.fence and h.state = 'r'`,
+      replace: `h.state = 'r'`,
+      caughtBy: byTest(inServer, advancedTogether, 'postgres'),
+    },
+    {
       id: 'postgres: commit without a fence',
       find: `h.state = 'r'\n      and h.token = a_token and (h.fence = a_fence or a_fence = 0 and verb in ('open', 'forget'))`,
       replace: `h.state = 'r'`,
@@ -294,12 +300,6 @@ export const postgresBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/stores/postgres/operations.sql.ts', 'stores', [
-    {
-      id: 'postgres: what is advanced together is written without token and fence',
-      find: `h.token = c.token and h.fence = c.fence and h.state = 'r'`,
-      replace: `h.state = 'r'`,
-      caughtBy: byTest(inServer, advancedTogether, 'postgres'),
-    },
     {
       id: 'postgres: of advances in one batch all are told done, whoever was written',
       find: 'if cardinality(written) is distinct from cardinality(verbs) then',
