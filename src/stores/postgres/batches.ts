@@ -13,8 +13,8 @@ import { batchStatement } from './statements.ts'
 import type { FunctionCall } from './statements.ts'
 import { answersOf, asText, loneStatement, togetherStatement } from './straight.ts'
 import type { StraightCall, StraightClaim, StraightSettle } from './straight.ts'
-import { loneOperation, operateStatement, operationAsText } from './straight-operations.ts'
-import type { StraightAdvance, StraightEnlist, StraightOperation } from './straight-operations.ts'
+import { loneOperation, operateStatement, operationAsText } from './operate.ts'
+import type { StraightAdvance, StraightEnlist, StraightOperation } from './operate.ts'
 
 /** Beyond some hundreds a larger batch saves nothing more, and its callers wait for each other. */
 const batchMax = 256

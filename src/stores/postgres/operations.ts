@@ -21,7 +21,7 @@ import { storeError } from './errors.ts'
 import { clockMs, functionName, lockNumber, qualified } from './names.ts'
 import type { SchemaNames } from './names.ts'
 import { advanceCall, callStatement, integer, literal, token } from './statements.ts'
-import { straightAdvance, straightEnlist } from './straight-operations.ts'
+import { straightAdvance, straightEnlist } from './operate.ts'
 import { commitLast, rollback } from './transactions.ts'
 
 export function operations<Client>(
