@@ -63,8 +63,8 @@ export const equivalents: readonly Equivalent[] = [
   ...rows(
     'src/stores/postgres/batches.ts',
     'It only spares the sorting: with calls of one kind the answers are in the order of the calls.',
-    ['if (settles.length === 0 || claims.length === 0) return answers', 'claims.length === 0', 'false'],
-    ['if (others.length === 0) answers.push', 'others.length === 0', 'false'],
+    ['if (firsts === 0 || firsts === calls.length) return answers', 'firsts === calls.length', 'false'],
+    ['if (firsts === 0 || firsts === calls.length) return answers', 'firsts === 0', 'false'],
   ),
   ...rows('src/stores/redis/batches.ts', 'Durations that are sent a second time are found by their own number.', [
     'if (at < 0) at = durations.push',
