@@ -9,12 +9,12 @@ import type { PostgresContext } from './context.ts'
 import { isPassing, isPassingStraight, isUnprepared, storeError } from './errors.ts'
 import type { PostgresFacts } from './fitness.ts'
 import { largeAnswer } from './names.ts'
+import { loneOperation, operateStatement, operationAsText } from './operate.ts'
+import type { StraightAdvance, StraightEnlist, StraightOperation } from './operate.ts'
 import { batchStatement } from './statements.ts'
 import type { FunctionCall } from './statements.ts'
 import { answersOf, asText, loneStatement, togetherStatement } from './straight.ts'
 import type { StraightCall, StraightClaim, StraightSettle } from './straight.ts'
-import { loneOperation, operateStatement, operationAsText } from './operate.ts'
-import type { StraightAdvance, StraightEnlist, StraightOperation } from './operate.ts'
 
 /** Beyond some hundreds a larger batch saves nothing more, and its callers wait for each other. */
 const batchMax = 256

@@ -20,8 +20,8 @@ import type { PostgresContext } from './context.ts'
 import { storeError } from './errors.ts'
 import { clockMs, functionName, lockNumber, qualified } from './names.ts'
 import type { SchemaNames } from './names.ts'
-import { advanceCall, callStatement, integer, literal, token } from './statements.ts'
 import { straightAdvance, straightEnlist } from './operate.ts'
+import { advanceCall, callStatement, integer, literal, token } from './statements.ts'
 import { commitLast, rollback } from './transactions.ts'
 
 export function operations<Client>(
