@@ -1,12 +1,12 @@
 // Claims and settles by native commands, where the server has them: `SET … NX GET` takes a key or shows what is there (native/take.ts),
-// `SET … IFEQ` writes if the entry is still as its holder last wrote it (native/swap.ts). Of a batch, a script of a few lines does the
-// same. They write what the phase scripts write, byte for byte, so that both ways, and processes of an older version, work on the same
-// entries.
+// `SET … IFEQ` writes if the entry is still as its holder last wrote it (native/swap.ts). Scripts of a few lines bring them to the server
+// together with their check. They write what the phase scripts write, byte for byte, so that both ways, and processes of an older
+// version, work on the same entries.
 //
-// A native command cannot look at the register, count in the mark, or read the server's clock. So a batch is followed by a check on
-// the same connection, and nothing is told that the check does not bear out: a grant is taken back by script, and what is in doubt
-// is asked of the script. The script decides whatever is not plain: takeovers, expiry, mending, damage, losses. Heartbeats are few, and must
-// be told within one round trip: they are its, too.
+// A native command cannot look at the register, count in the mark, or read the server's clock. So a batch is followed by a check on the same
+// connection, and nothing is told that the check does not bear out: a grant is taken back by a phase script, and what is in doubt is asked of
+// it. It decides whatever is not plain: takeovers, expiry, mending, damage, losses. Heartbeats are few, and must be told within one round
+// trip: they are its, too.
 
 import { bounded } from '../../core/timed-call.ts'
 import type { RedisArgument } from '../../clients/redis.ts'
@@ -18,13 +18,13 @@ import { HeldClaim, releaseOf } from './entries.ts'
 import type { EntryReply, NativeClaim, NativeGrant, ScriptCall, WrittenEntry } from './entries.ts'
 import { checkCommands, isOfServerTime, readCheck } from './native/check.ts'
 import type { Check, Floor, MarkKeeping } from './native/check.ts'
-import { swapCommands } from './native/swap.ts'
+import { swapCommands, swapScripts } from './native/swap.ts'
 import type { Swap } from './native/swap.ts'
-import { takeChecked, takeEach } from './native/take.ts'
+import { takeChecked, takeScript, takeUnchecked } from './native/take.ts'
 import type { Taking } from './native/take.ts'
 import { entryLength, entryPlaces } from './places.ts'
-import { isServerError } from './scripts.ts'
-import type { RedisContext } from './scripts.ts'
+import { isServerError, isUnknownScript } from './scripts.ts'
+import type { RedisContext, Script } from './scripts.ts'
 import type { LocalMoment, ServerTime, ClockBounds } from './time.ts'
 
 export interface NativeGround {
@@ -67,7 +67,13 @@ export interface Turn {
 }
 
 export function nativeCommands(ground: NativeGround): NativeCommands {
-  const state: State = { expectsGrants: true, isHeld: false, lastFence: 0, markKeptAtMs: -Infinity }
+  const state: State = {
+    expectsGrants: true,
+    isHeld: false,
+    lastFence: 0,
+    markKeptAtMs: -Infinity,
+    loaded: new Set(),
+  }
   return {
     claims(batch) {
       const turn = state.isHeld || !ground.context.commands.claims ? undefined : beginTurn(ground)
@@ -86,13 +92,27 @@ export function nativeCommands(ground: NativeGround): NativeCommands {
 
 interface State extends MarkKeeping {
   /**
-   * The last claims brought a grant, so a lone one brings its check along. A replay needs none, and is one command. Several claims always
-   * bring theirs: in one script it costs next to nothing.
+   * The last claims brought a grant, so a lone one brings its check along. A replay needs none, and is a command that writes nothing. Several
+   * claims always bring theirs: in one script it costs next to nothing.
    */
   expectsGrants: boolean
   /** The register may hold new claims back. Only a script can tell. */
   isHeld: boolean
   lastFence: number
+  /** The short scripts that the server has run, so that their hash will do. */
+  readonly loaded: Set<Script>
+}
+
+function evaluate({ loaded }: State, script: Script): readonly [string, string] {
+  return loaded.has(script) ? ['EVALSHA', script.sha] : ['EVAL', script.source]
+}
+
+/** Returns false when the server does not have it any more, and so did nothing: the next batch brings its text. */
+function wasRun({ loaded }: State, script: Script, reply: unknown): boolean {
+  const isUnknown = isUnknownScript(reply)
+  if (isUnknown) loaded.delete(script)
+  else loaded.add(script)
+  return !isUnknown
 }
 
 function beginTurn({ context, watch, time, trusted }: NativeGround): Turn | undefined {
@@ -138,8 +158,8 @@ async function claims(
   const asksTime = !along && ground.time.isOld(turn.sent)
   const takings = stamped.map(({ taking }) => taking)
   const { commands, foundIn, restOf } = along
-    ? takeChecked(takings, along.commands)
-    : takeEach(takings, asksTime ? [['TIME']] : [])
+    ? takeChecked(takings, along.commands, evaluate(state, takeScript))
+    : takeUnchecked(takings[0]!, asksTime ? [['TIME']] : [])
   const grantedIn = (raw: readonly unknown[]): readonly StampedClaim[] =>
     stamped.filter((_, at) => foundIn(raw, at) === null)
   const read = (raw: readonly unknown[]): Check | undefined => along && readCheck(ground, turn, along, restOf(raw))
@@ -147,6 +167,7 @@ async function claims(
     read(late)
     void takeBack(ground, grantedIn(late))
   })
+  if (along && !wasRun(state, takeScript, raw[0])) return stamped.map(() => undefined)
   if (asksTime && Array.isArray(raw.at(-1))) isOfServerTime(ground, turn, raw.at(-1))
   const granted = grantedIn(raw)
   state.expectsGrants = granted.length > 0
@@ -276,9 +297,11 @@ async function writes(
 ): Promise<readonly (Fenced | undefined)[]> {
   const asked = checkCommands(ground, state, turn, 'mark')
   const swaps = writing.map(({ swap }) => swap)
-  const { commands, checkOf, isDone } = swapCommands(swaps, asked.commands, way)
+  const script = swapScripts[way]
+  const { commands, checkOf, isDone } = swapCommands(swaps, asked.commands, evaluate(state, script))
   const read = (raw: readonly unknown[]): Check => readCheck(ground, turn, asked, checkOf(raw))
   const raw = await sendAll(ground, commands, read)
+  if (!wasRun(state, script, raw[0])) return writing.map(() => undefined)
   const check = read(raw)
   // What is not as its holder wrote it may have been settled by this very call, and only its reply lost. The script tells.
   return writing.map((_, at) => (isDone(raw, at) && check.isClean ? 'done' : undefined))
@@ -311,36 +334,54 @@ function writingOf({ bounds }: Turn, call: ScriptCall): Writing | undefined {
  */
 function sendAll(
   { context, trusted }: NativeGround,
-  commands: readonly (readonly RedisArgument[])[],
+  commands: readonly Command[],
   late: (replies: readonly unknown[]) => void,
 ): Promise<readonly unknown[]> {
-  const { link } = context
   const send = (): Promise<readonly unknown[]> =>
-    new Promise((resolve, reject) => {
-      const replies = Array.from<unknown>({ length: commands.length })
-      let left = commands.length
-      let failure: Error | undefined
-      const take = (index: number, reply: unknown): void => {
-        replies[index] = reply
-        if (--left > 0) return
-        if (!failure) return resolve(replies)
-        late(replies)
-        reject(failure)
-      }
-      commands.forEach((command, index) => {
-        link.sendHere!(command).then(
-          (reply) => take(index, reply),
-          (error: unknown) => {
-            if (isServerError(error)) return take(index, refused(context, error as Error))
-            failure ??= error as Error
-            take(index, failure)
-          },
-        )
-      })
-    })
+    commands.length === 1 ? sendOne(context, commands[0]!) : sendEach(context, commands, late)
   return bounded(context.calls, send, late).catch((error: unknown) => {
     trusted.is = undefined
     throw error
+  })
+}
+
+type Command = readonly RedisArgument[]
+
+async function sendOne(context: RedisContext, command: Command): Promise<readonly unknown[]> {
+  try {
+    return [await context.link.sendHere!(command)]
+  } catch (error) {
+    if (isServerError(error)) return [refused(context, error as Error)]
+    throw error
+  }
+}
+
+function sendEach(
+  context: RedisContext,
+  commands: readonly Command[],
+  late: (replies: readonly unknown[]) => void,
+): Promise<readonly unknown[]> {
+  return new Promise((resolve, reject) => {
+    const replies = Array.from<unknown>({ length: commands.length })
+    let left = commands.length
+    let failure: Error | undefined
+    const take = (index: number, reply: unknown): void => {
+      replies[index] = reply
+      if (--left > 0) return
+      if (!failure) return resolve(replies)
+      late(replies)
+      reject(failure)
+    }
+    commands.forEach((command, index) => {
+      context.link.sendHere!(command).then(
+        (reply) => take(index, reply),
+        (error: unknown) => {
+          if (isServerError(error)) return take(index, refused(context, error as Error))
+          failure ??= error as Error
+          take(index, failure)
+        },
+      )
+    })
   })
 }
 

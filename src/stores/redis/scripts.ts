@@ -28,7 +28,7 @@ export interface RedisContext {
 /** The native commands that all servers have, as far as they were asked. Without them, scripts do the same. */
 export interface CommandsInUse {
   readonly claims: boolean
-  /** `script`: a lone settle, too, where the server has no IFEQ. */
+  /** How a short script compares: by IFEQ, or in Lua where the server has none. */
   readonly writes: 'ifeq' | 'script' | undefined
   /** Everything by script, until the servers are asked again. */
   none(): void
@@ -55,11 +55,15 @@ export async function runScript(
   }
   const run = (): Promise<unknown> =>
     command('EVALSHA').catch((error: unknown) => {
-      // The server was restarted, or its scripts were flushed.
-      if (error instanceof Error && error.message.startsWith('NOSCRIPT')) return command('EVAL')
+      if (isUnknownScript(error)) return command('EVAL')
       throw error
     })
   return bounded(calls, run, late)
+}
+
+/** The server does not have the script of this hash: it was restarted, or its scripts were flushed. */
+export function isUnknownScript(reply: unknown): boolean {
+  return reply instanceof Error && reply.message.startsWith('NOSCRIPT')
 }
 
 /** An error that the server returned begins with a word in capitals: OOM, READONLY, WRONGTYPE. */

@@ -681,12 +681,6 @@ export const redisBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/stores/redis/native/swap.ts', 'stores', [
     {
-      id: 'redis: a native settle writes whatever is there',
-      find: `['SET', name, entry, 'IFEQ', expected, 'PXAT', until]`,
-      replace: `['SET', name, entry, 'PXAT', until]`,
-      caughtBy: byRedis('linearizable'),
-    },
-    {
       id: 'redis: a native settle by script writes whatever is there',
       find: `local isThere = redis.call('GET', KEYS[i]) == ARGV[at]`,
       replace: 'local isThere = true',
@@ -697,7 +691,7 @@ export const redisBugs: readonly SeededBug[] = [
       ),
     },
     {
-      id: 'redis: several native settles with IFEQ write whatever is there',
+      id: 'redis: native settles with IFEQ write whatever is there',
       find: `ARGV[at + 1], 'IFEQ', ARGV[at], 'PXAT'`,
       replace: `ARGV[at + 1], 'PXAT'`,
       caughtBy: byTest(
@@ -712,7 +706,7 @@ export const redisBugs: readonly SeededBug[] = [
       replace: `told[1] = tonumber(redis.call('GET', KEYS[1])) + 1`,
       caughtBy: byTest(
         'src/stores/redis/native.test.ts',
-        'a claim is one SET with its check, and a settle is one where the server has IFEQ, else one short script',
+        'a claim is one short script with its check, and so is a settle',
         'redis',
       ),
     },
@@ -729,11 +723,31 @@ export const redisBugs: readonly SeededBug[] = [
   ...bugsIn('src/stores/redis/native.ts', 'stores', [
     {
       id: 'redis: what was heard of a batch that failed is thrown away',
-      find: '        late(replies)\n        reject(failure)',
-      replace: '        reject(failure)',
+      find: '      late(replies)\n      reject(failure)',
+      replace: '      reject(failure)',
       caughtBy: byTest(
         'src/stores/redis/native.test.ts',
         'a claim that was granted, and whose check had no reply, is taken back',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: a server that has lost its scripts is asked by their hash for good',
+      find: '  if (isUnknown) loaded.delete(script)\n  else loaded.add(script)',
+      replace: '  loaded.add(script)',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a server that has lost its scripts is told them again, 1 calls at once',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: a script that the server does not have holds native claims back as a quarantine does',
+      find: '  if (along && !wasRun(state, takeScript, raw[0])) return stamped.map(() => undefined)\n',
+      replace: '  if (along) wasRun(state, takeScript, raw[0])\n',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a server that has lost its scripts is told them again, 1 calls at once',
         'redis',
       ),
     },

@@ -4,6 +4,9 @@
 import { describe, expect, test } from 'vitest'
 import { key } from '../../../src/core/key.ts'
 import { redisStore } from '../../../src/stores/redis.ts'
+import { claimScript, writeScript } from '../../../src/stores/redis/decisions.lua.ts'
+import { swapScripts } from '../../../src/stores/redis/native/swap.ts'
+import { takeScript } from '../../../src/stores/redis/native/take.ts'
 import type { RedisStore } from '../../../src/stores/redis.ts'
 import { bytesOf, finish, request } from '../../../src/testing/store-contract.ts'
 import type { ContractSubject } from '../../../src/testing/store-contract.ts'
@@ -17,9 +20,23 @@ import { storeContract } from '../../../src/testing/store-contract.ts'
 interface Redis {
   readonly clock: ManualClock
   readonly server: RedisServer
-  /** The names of all commands. */
+  /** All commands and scripts by their names. */
   readonly sent: readonly string[]
   connect(): RedisStore
+}
+
+const scripts = Object.entries({
+  take: takeScript,
+  ifeq: swapScripts.ifeq,
+  swap: swapScripts.script,
+  claimScript,
+  writeScript,
+})
+
+/** A script is named, and how the server was told it. */
+function nameOf([verb, text]: readonly (string | Buffer)[]): string {
+  const [name] = scripts.find(([, { source, sha }]) => text === source || text === sha) ?? []
+  return name === undefined ? String(verb) : `${String(verb)} ${name}`
 }
 
 function redis(way: RedisWay = 'scripts'): Redis {
@@ -31,7 +48,7 @@ function redis(way: RedisWay = 'scripts'): Redis {
       withTypeMapping: () => client,
       sendCommand: async (command: readonly (string | Buffer)[]) => {
         if (way === 'ifeq' && command[0] === 'INFO') return infoOf('valkey_version:8.1.1')
-        sent.push(String(command[0]))
+        sent.push(nameOf(command))
         return server.run(command, () => {})
       },
       ...(way !== 'scripts' && { isReady: true, socketEpoch: 1, on: () => client }),
@@ -76,9 +93,9 @@ for (const way of ['scripts', 'ifeq', 'swaps'] as const)
   })
 
 test.each([
-  ['ifeq', ['SET', 'INCR', 'MGET', 'SET', 'INCR']],
-  ['swaps', ['SET', 'INCR', 'MGET', 'EVAL']],
-  ['scripts', ['EVALSHA', 'EVALSHA']],
+  ['ifeq', ['EVALSHA take', 'EVALSHA ifeq']],
+  ['swaps', ['EVALSHA take', 'EVALSHA swap']],
+  ['scripts', ['EVALSHA claimScript', 'EVALSHA writeScript']],
 ] as const)('%s: a claim and its settle are %j', async (way, commands) => {
   const { sent, connect } = redis(way)
   const store = connect()

@@ -27,7 +27,7 @@ import type { RedisClient, RedisStore, RedisStoreOptions } from '../../../src/st
 import { recordAnswer } from '../../../src/testing/history-checker.ts'
 import type { History, HistoryRow, RowChange } from '../../../src/testing/history-checker.ts'
 import type { Network, SentOperation } from './network.ts'
-import { createRedisServer, infoOf, isNativeCommand, unfolded } from './redis/server.ts'
+import { createRedisServer, infoOf, isNativeCommand, shortScriptOf, unfolded } from './redis/server.ts'
 import type { RedisServer } from './redis/server.ts'
 import type { Life, World } from './world.ts'
 
@@ -111,7 +111,8 @@ export function createRedis(world: World, network: Network, history: History): S
       const used: Used = { lastAtMs: -1 }
       const byScript = senderOf(wire, life, used)
       const byPipeline = pipelineOf(wire, life, used)
-      const sent: Sent = { byScript, natively: byPipeline, connection: () => connection, onReconnecting }
+      const { load } = server
+      const sent: Sent = { byScript, natively: byPipeline, load, connection: () => connection, onReconnecting }
       return storeOn(clientOf(sent, way), { clock: life.clock, timeoutMs }, natively)
     },
   }
@@ -233,6 +234,7 @@ function pipelineOf(socket: Socket, life: Life, used: Used): Sent['natively'] {
 interface Sent {
   byScript(command: Command): Promise<unknown>
   natively(command: Command, unwritten: AbortSignal | undefined): Promise<unknown>
+  readonly load: RedisServer['load']
   connection(): number
   /** What is told when a connection has ended. */
   readonly onReconnecting: (() => void)[]
@@ -244,7 +246,7 @@ const versions: Readonly<Record<RedisWay, string>> = {
   scripts: 'redis_version:6.2.0',
 }
 
-function clientOf({ byScript, natively, connection, onReconnecting }: Sent, way: RedisWay): RedisClient {
+function clientOf({ byScript, natively, load, connection, onReconnecting }: Sent, way: RedisWay): RedisClient {
   const info = infoOf(versions[way])
   const client = {
     withTypeMapping: () => client,
@@ -252,7 +254,9 @@ function clientOf({ byScript, natively, connection, onReconnecting }: Sent, way:
       // What the server says of itself is not what this is about.
       if (command[0] === 'INFO') return info
       if (!isNativeCommand(command)) return byScript(command)
-      if (command[0] !== 'EVAL') return natively(command, options?.abortSignal)
+      const script = shortScriptOf(command)
+      if (!script) return natively(command, options?.abortSignal)
+      load(command, script)
       // The model knows the commands. That nothing comes between them is more than it asks for.
       const { commands, fold } = unfolded(command)
       return fold(await Promise.all(commands.map((each) => natively(each, options?.abortSignal))))

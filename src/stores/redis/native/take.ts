@@ -1,8 +1,10 @@
-// A claim by native commands: a name is taken if nothing is there, else what is there is shown. A lone claim is one
-// `SET … NX GET`. Several are one script of a few lines with their check: one command costs this process a small part of what as many
-// commands as claims do.
+// A claim by native commands: a name is taken if nothing is there, else what is there is shown. With its check that is one script of a few
+// lines, for one claim or several: one command costs this process and its server less than `SET … NX GET` and the check one after the other.
+// Where a replay is expected, and needs no check, it is the command alone.
 
 import type { RedisArgument } from '../../../clients/redis.ts'
+import { scriptOf } from '../scripts.ts'
+import type { Script } from '../scripts.ts'
 
 export interface Taking {
   readonly name: string
@@ -21,32 +23,34 @@ export interface TakeCommands {
   restOf(raw: readonly unknown[]): readonly unknown[]
 }
 
-/** The claims, followed by their check: the first of its commands counts in the mark, the second looks at register and floor. */
-export function takeChecked(taken: readonly Taking[], check: readonly Command[]): TakeCommands {
-  return taken.length === 1 ? takeEach(taken, check) : takeAll(taken, check)
-}
-
-/** The claims, and whatever else is asked. */
-export function takeEach(taken: readonly Taking[], others: readonly Command[]): TakeCommands {
+/** One claim without its check, and whatever else is asked. */
+export function takeUnchecked({ name, entry, until }: Taking, others: readonly Command[]): TakeCommands {
   return {
-    commands: [...taken.map(({ name, entry, until }) => ['SET', name, entry, 'NX', 'GET', 'PXAT', until]), ...others],
-    foundIn: (raw, at) => raw[at],
-    restOf: (raw) => raw.slice(taken.length),
+    commands: [['SET', name, entry, 'NX', 'GET', 'PXAT', until], ...others],
+    foundIn: ([reply]) => reply,
+    restOf: (raw) => raw.slice(1),
   }
 }
 
-/** Its text goes along each time: it is shorter than what it would cost to find out that the server does not know it. */
-export const takeScript = /* lua */ `local told = { false, false, false }
+export const takeScript: Script = scriptOf(/* lua */ `local told = { false, false, false }
 for i = 4, #KEYS do
   told[i] = redis.call('SET', KEYS[i], ARGV[2 * i - 7], 'NX', 'GET', 'PXAT', ARGV[2 * i - 6])
 end
 told[1] = redis.call('INCR', KEYS[1])
 told[2] = redis.call('GET', KEYS[2])
 told[3] = redis.call('GET', KEYS[3])
-return told`
+return told`)
 
-function takeAll(taken: readonly Taking[], [count, look, ...others]: readonly Command[]): TakeCommands {
-  const command: RedisArgument[] = ['EVAL', takeScript, `${taken.length + 3}`, count![1]!, look![1]!, look![2]!]
+/**
+ * The claims, followed by their check: the first of its commands counts in the mark, the second looks at register and floor. `evaluate` names
+ * the script to the server.
+ */
+export function takeChecked(
+  taken: readonly Taking[],
+  [count, look, ...others]: readonly Command[],
+  evaluate: Command,
+): TakeCommands {
+  const command: RedisArgument[] = [...evaluate, `${taken.length + 3}`, count![1]!, look![1]!, look![2]!]
   for (const { name } of taken) command.push(name)
   for (const { entry, until } of taken) command.push(entry, until)
   return {

@@ -32,11 +32,14 @@ import {
 import { namesUnder } from '../../../../src/stores/redis/names.ts'
 import { swapScripts } from '../../../../src/stores/redis/native/swap.ts'
 import { takeScript } from '../../../../src/stores/redis/native/take.ts'
+import type { Script as NamedScript } from '../../../../src/stores/redis/scripts.ts'
 import type { Place } from '../../../../src/stores/redis/places.ts'
 
 export interface RedisServer {
   /** Carries out a command. `onCall` gets each call of a script and its answer. */
   run(command: readonly (string | Buffer)[], onCall: OnCall): unknown
+  /** Has the script from now on, or throws NOSCRIPT when the command brings a hash that says nothing to it. */
+  load(command: readonly (string | Buffer)[], script: NamedScript): void
   /** What is lost by a restart: everything, or what was written since `remember`. */
   lose(how: 'emptied' | 'went-back'): void
   remember(): void
@@ -75,6 +78,7 @@ interface State {
 }
 
 const phases: readonly PhaseScript[] = [claimScript, writeScript, inspectScript]
+const shortScripts = [takeScript, swapScripts.ifeq, swapScripts.script]
 
 export function createRedisServer(options: RedisServerOptions): RedisServer {
   const state: State = { names: new Map(), register: undefined }
@@ -82,13 +86,19 @@ export function createRedisServer(options: RedisServerOptions): RedisServer {
   // They were loaded long ago. A restart forgets them.
   let known = new Set(phases.map(({ sha }) => sha))
 
+  function load([verb]: Command, { sha }: NamedScript): void {
+    if (verb === 'EVALSHA' && !known.has(sha)) throw new Error('NOSCRIPT No matching script.')
+    known.add(sha)
+  }
+
   function run(command: readonly (string | Buffer)[], onCall: OnCall): unknown {
     if (command[0] === 'INFO') return infoOf('redis_version:7.4.0')
+    const short = shortScriptOf(command)
+    if (short) load(command, short)
     if (isNativeCommand(command)) return runNative(openScript(state, options), command, onCall)
     const script = phases.find((each) => command[1] === each.sha || command[1] === each.source)
     if (!script) throw new Error(`ERR unknown command ${String(command[0])}`)
-    if (command[0] === 'EVALSHA' && !known.has(script.sha)) throw new Error('NOSCRIPT No matching script.')
-    known.add(script.sha)
+    load(command, script)
     const count = Number(command[2])
     const keys = command.slice(3, 3 + count) as string[]
     const values = command.slice(3 + count).map((each) => (typeof each === 'string' ? each : each.toString('latin1')))
@@ -97,6 +107,7 @@ export function createRedisServer(options: RedisServerOptions): RedisServer {
 
   return {
     run,
+    load,
     remember: () => void (remembered = { names: new Map(state.names), register: state.register }),
     lose(how) {
       const left = how === 'emptied' ? { names: new Map<string, Held>(), register: undefined } : remembered
@@ -121,12 +132,13 @@ export function infoOf(version: string): string {
   return `${version}\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n`
 }
 
-export function isNativeCommand([name, text]: readonly (string | Buffer)[]): boolean {
-  return isShortScript(text) || ['SET', 'INCR', 'MGET', 'TIME', 'PEXPIRE'].includes(String(name))
+export function isNativeCommand(command: Command): boolean {
+  return shortScriptOf(command) !== undefined || ['SET', 'INCR', 'MGET', 'TIME', 'PEXPIRE'].includes(String(command[0]))
 }
 
-function isShortScript(text: string | Buffer | undefined): boolean {
-  return text === takeScript || text === swapScripts.ifeq || text === swapScripts.script
+/** By its text or by its hash. */
+export function shortScriptOf([, text]: Command): NamedScript | undefined {
+  return shortScripts.find(({ source, sha }) => text === source || text === sha)
 }
 
 type Command = readonly (string | Buffer)[]
@@ -140,7 +152,7 @@ export interface Unfolded {
 export function unfolded(command: Command): Unfolded {
   const keys = command.slice(3, 3 + Number(command[2]))
   const values = command.slice(3 + keys.length)
-  return command[1] === takeScript ? unfoldedTake(keys, values) : unfoldedSwap(keys, values)
+  return shortScriptOf(command) === takeScript ? unfoldedTake(keys, values) : unfoldedSwap(keys, values)
 }
 
 function unfoldedTake([mark, register, floor, ...names]: Command, values: Command): Unfolded {
@@ -169,7 +181,8 @@ function runNative(script: Script, [verb, ...given]: readonly (string | Buffer)[
   const values = given.slice(1).map((each) => Buffer.from(each as string).toString('latin1'))
   const told = (text: string | undefined): Buffer | null => (text === undefined ? null : Buffer.from(text, 'latin1'))
   switch (verb) {
-    case 'EVAL': {
+    case 'EVAL':
+    case 'EVALSHA': {
       const { commands, fold } = unfolded([verb, ...given])
       return fold(
         commands.map((each, call) => {
