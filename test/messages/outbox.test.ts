@@ -194,6 +194,32 @@ for (const { name, server, start } of grounds) {
       expect(lagMs).toBeLessThan(3_700_000)
     })
 
+    const backlogs = {
+      'many rows that are sent': { sent: 40_000, unsent: 5 },
+      'many rows that are not sent': { sent: 5, unsent: 40_000 },
+    }
+    test.each(Object.entries(backlogs))(
+      'the status reads the rows that it counts, and no table for each lane, whatever the planner finds cheap (%s)',
+      async (_name, { sent, unsent }) => {
+        if (ground.dialect !== 'postgres') return // the others count by the counters of the lanes
+        await fillTwoLanes(ground, sent, unsent)
+        const [database] = await ground.ask('select current_database()')
+        // As on a server whose index is bloated, or not in memory.
+        await ground.ask(`alter database "${database}" set random_page_cost = 40`)
+        const before = await rowsRead(ground)
+        const asking = await openOutbox(ground)
+        const { unsent: counted } = await asking.outbox.status()
+        await asking[Symbol.asyncDispose]()
+        await ground.ask(`alter database "${database}" reset random_page_cost`)
+        const told = Math.min(unsent, 10_000)
+        expect(counted).toBe(told)
+        // The server tells what a connection has read at the latest when it ends.
+        const read = async (): Promise<number> => (await rowsRead(ground)) - before
+        await expect.poll(read, { timeout: 30_000 }).toBeGreaterThanOrEqual(told)
+        expect(await read()).toBeLessThan(told + 1_000)
+      },
+    )
+
     test('a connection outside of a transaction is refused, and nothing is added', async () => {
       const transaction = await open.begin()
       await open.database.join(transaction.tx, 'test').query({ texts: ['rollback'], values: [] })
@@ -235,6 +261,27 @@ for (const { name, server, start } of grounds) {
       expect(error).toMatchObject({ code: 'SCHEMA_MISSING' })
     })
   })
+}
+
+/** Rows of two lanes by turns: so many that are sent, with those that are not after them. */
+async function fillTwoLanes(ground: MessagesGround, sent: number, unsent: number): Promise<void> {
+  // What was deleted would still be read in the index.
+  await ground.ask('truncate onceonly_outbox')
+  await ground.ask(`insert into onceonly_outbox
+      (lane, position, period, id, aggregatetype, type, payload, encoding, headers, added_at_ms)
+    select n % 2, n, 0, gen_random_uuid(), 'orders', 'order.placed', '{}', 'text', '{}', 1
+    from generate_series(1, ${sent + unsent}) n`)
+  await ground.ask(`update onceonly_outbox_shards set cursors = (
+    select json_object_agg(lane, ${sent})::text from onceonly_outbox_lanes)`)
+  await ground.ask('analyze onceonly_outbox')
+}
+
+/** Of the outbox, from its tables one after the other, and from their indexes. */
+async function rowsRead(ground: MessagesGround): Promise<number> {
+  const [read] = await ground.ask(`select
+    (select sum(seq_tup_read) from pg_stat_user_tables where relname ~ '^onceonly_outbox_[0-9]$') +
+    (select sum(idx_tup_read) from pg_stat_user_indexes where relname ~ '^onceonly_outbox_[0-9]$')`)
+  return Number(read)
 }
 
 test('a store without a SQL database has no outbox', () => {
