@@ -129,6 +129,12 @@ export const outboxBugs: readonly SeededBug[] = [
       replace: 'await transaction.query(sql`truncate',
       caughtBy: inOutbox('what is sent and old is removed, and what is not sent stays'),
     },
+    {
+      id: 'outbox: a period is read once per lane before it is emptied, and every relay waits',
+      find: 'await transaction.query(sql`set local enable_seqscan = off`)',
+      replace: 'await Promise.resolve()',
+      caughtBy: inOutbox('a period is emptied without reading its rows once per lane, while others wait for its lock'),
+    },
   ]),
   ...bugsIn('src/messages/outbox/status.ts', 'messages', [
     {
