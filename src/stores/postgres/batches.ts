@@ -37,30 +37,30 @@ export type Batched = (call: Call) => Promise<string>
 export function batching<Client>(context: PostgresContext<Client>): Batched {
   const { clock, connections } = context
   const straight = straightWay(context)
-  const dispatch = async (batch: readonly Call[]): Promise<readonly string[]> => {
+  const dispatch = async (batch: readonly Call[]): Promise<readonly Reply[]> => {
     const facts = await context.ready(limited(connections))
     const goesStraight = context.protocol.binds && facts.isolation === 'read committed'
     const wayOf = (call: Call): Way => (goesStraight ? straightWayOf(call) : 'text')
-    const ask: Readonly<Record<Way, (calls: readonly Call[]) => Promise<readonly string[]>>> = {
+    const ask: Ask = {
       text: (calls) => retried(clock, isPassing, () => runTogether(context, facts, calls.map(textOf))),
       keys: (calls) => retried(clock, isPassingStraight, () => straight.keys(calls as readonly StraightCall[])),
       operations: (calls) =>
         retried(clock, isPassingStraight, () => straight.operations(calls as readonly StraightOperation[])),
     }
-    const answers: string[] = []
+    const replies: Reply[] = []
     for (const part of partsOf(batch, statementLengthMax)) {
       const way = wayOf(part[0]!)
-      if (part.every((call) => wayOf(call) === way)) answers.push(...(await ask[way](part)))
-      else answers.push(...(await askEach(part, wayOf, ask)))
+      if (part.every((call) => wayOf(call) === way)) replies.push(...(await repliesOf(part, ask[way])))
+      else replies.push(...(await askEach(part, wayOf, ask)))
     }
-    return answers
+    return replies
   }
   const together = lane({ dispatch, batchMax, batchMin, dispatchesMax })
   // Large outcomes come one by one. Nobody who asks for something small waits behind them.
   const byItself = lane({ dispatch, batchMax: 1, dispatchesMax })
   return async (call) => {
-    const answer = await together(call)
-    return answer === largeAnswer ? byItself(call) : answer
+    const answer = answerIn(await together(call))
+    return answer === largeAnswer ? answerIn(await byItself(call)) : answer
   }
 }
 
@@ -71,17 +71,32 @@ function straightWayOf(call: Call): Way {
   return isSettle(call) || isClaim(call) ? 'keys' : isOperation(call) ? 'operations' : 'text'
 }
 
+type Ask = Readonly<Record<Way, (calls: readonly Call[]) => Promise<readonly string[]>>>
+
+/** A line of text, or why there is none. */
+type Reply = string | { readonly error: unknown }
+
+function answerIn(reply: Reply): string {
+  if (typeof reply !== 'string') throw reply.error
+  return reply
+}
+
+/** Calls that commit together. When they fail, what others of their batch have committed is still told to those. */
+async function repliesOf(calls: readonly Call[], ask: Ask[Way]): Promise<readonly Reply[]> {
+  try {
+    return await ask(calls)
+  } catch (error) {
+    return calls.map(() => ({ error }))
+  }
+}
+
 /** Calls of several ways, one way after the other. */
-async function askEach(
-  calls: readonly Call[],
-  wayOf: (call: Call) => Way,
-  ask: Readonly<Record<Way, (calls: readonly Call[]) => Promise<readonly string[]>>>,
-): Promise<readonly string[]> {
-  const told = new Map<Call, string>()
+async function askEach(calls: readonly Call[], wayOf: (call: Call) => Way, ask: Ask): Promise<readonly Reply[]> {
+  const told = new Map<Call, Reply>()
   for (const way of ['text', 'keys', 'operations'] as const) {
     const own = calls.filter((call) => wayOf(call) === way)
-    const answers = own.length > 0 ? await ask[way](own) : []
-    own.forEach((call, index) => told.set(call, answers[index]!))
+    const replies = own.length > 0 ? await repliesOf(own, ask[way]) : []
+    own.forEach((call, index) => told.set(call, replies[index]!))
   }
   return calls.map((call) => told.get(call)!)
 }

@@ -12,7 +12,7 @@ import { createOnce } from '../../core/once.ts'
 import type { Advanced, Change, Claim, ClaimRequest, Store, Verdict } from '../../core/store.ts'
 import type { PgPool } from '../../clients/postgres.ts'
 import { eventually } from '../../testing/store-contract.ts'
-import { lockNumber, schemaComment, schemaVersion } from './names.ts'
+import { functionName, lockNumber, schemaComment, schemaVersion } from './names.ts'
 import { postgresStore } from '../postgres.ts'
 import type { PostgresStore } from '../postgres.ts'
 
@@ -428,6 +428,30 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
       const scopes = ['one', 'one', 'two', 'one', 'two', 'three']
       const verdicts = await Promise.all(scopes.map((scope) => store.claim(key(scope, 'same'), request())))
       expect(verdicts.map(({ is }) => is)).toEqual(['granted', 'busy', 'granted', 'busy', 'busy', 'granted'])
+    })
+
+    // Heartbeats, keys and operations of one moment are three statements, each of which commits by itself.
+    test.each([
+      { broken: 'writes', fails: 'heartbeats' },
+      { broken: 'together', fails: 'keys' },
+      { broken: 'operate', fails: 'operations' },
+    ] as const)('of a batch whose $fails the server refuses, the others are answered', async ({ broken, fails }) => {
+      const single = createPool(ground.url, { max: 1 })
+      const table = `broken_${broken}`
+      const store = postgresStore({ pool: single, table })
+      await store.migrate()
+      const held = await Promise.all(ids(2).map((id) => claimed(store, id)))
+      await single.query(`alter function ${functionName({ table, schema: undefined }, broken)} rename to ${table}`)
+      const asked = {
+        heartbeats: held.map((claim) => store.extend(claim, 60_000)),
+        keys: ids(2).map((id) => store.claim(key('server', id), request())),
+        operations: ids(2).map((id) => store.enlist(key('server', id), { ...request(), input: outcome })),
+      }
+      const ended = await Promise.all(Object.values(asked).map((calls) => Promise.allSettled<unknown>(calls)))
+      const statuses = ended.map((calls) => calls.map(({ status }) => status))
+      const expected = Object.keys(asked).map((kind) => (kind === fails ? 'rejected' : 'fulfilled'))
+      expect(statuses).toEqual(expected.map((status) => [status, status]))
+      await single.end()
     })
 
     test('terms of one batch are kept apart: each entry has its own lease, retention, version and input', async () => {

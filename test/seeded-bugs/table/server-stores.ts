@@ -271,6 +271,12 @@ export const postgresBugs: readonly SeededBug[] = [
       ),
     },
     {
+      id: 'postgres: claims that have committed fail with the operations of their batch, and hold their keys',
+      find: 'return calls.map(() => ({ error }))',
+      replace: 'throw error',
+      caughtBy: byTest(inServer, 'of a batch whose operations the server refuses, the others are answered', 'postgres'),
+    },
+    {
       id: 'postgres: large outcomes are asked for alone, and come together nevertheless',
       find: `lane({ dispatch, batchMax: 1, dispatchesMax })`,
       replace: `lane({ dispatch, batchMax, dispatchesMax })`,
