@@ -9,7 +9,8 @@ const help = `onceonly sweep: remove what has expired
 Usage: onceonly sweep --store URL [--limit N] [--json]
 
 ${storeHelp}
-  --limit N      entries in one step; 500 unless given. Smaller steps are gentler, larger ones sooner done
+  --limit N      entries in one step; 500 unless given, and 64 at the most on SQLite. Smaller steps are gentler, larger ones sooner
+                 done
 
 Outcomes that are past their keep time are dropped and leave a tombstone; tombstones that have expired are deleted. What runs is
 never touched. It can be run from several machines at once, and be interrupted at any moment. Services do the same by

@@ -114,9 +114,6 @@ export interface SqliteStore<Tx extends SqliteDatabase = DatabaseSync>
   close(): void
 }
 
-// Some 5 µs per entry: one step keeps the event loop about as long as a commit does.
-const sweepLimitMax = 1_000
-
 const rules = {
   path: optional(aString),
   database: optional(withMethods('exec', 'prepare', 'close')),
@@ -188,7 +185,7 @@ export function sqliteStore(
     isConflict,
     async sweep(given) {
       checkOptions('sweep', given, { limit: positiveInteger })
-      return calls.write((entries) => entries.sweep(Math.min(given.limit, sweepLimitMax)))
+      return calls.write((entries) => entries.sweep(given.limit))
     },
     enlist: async (key, request) => look(key, request) ?? calls.write((all) => all.enlist(key, request)),
     ledger: (key) => calls.read((all) => all.ledger(key)),
