@@ -62,13 +62,17 @@ export async function endOf(worker: Worker, msMax = 60_000): Promise<NodeJS.Sign
   throw new Error(`${worker.name} did not end within ${msMax} ms`)
 }
 
+/** What is waited for from a process that has ended, or was killed, never comes. */
+export function mustRun({ name, child: { exitCode, signalCode }, said }: Worker): void {
+  if (exitCode !== null || signalCode !== null)
+    throw new Error(`${name} ended with ${signalCode ?? exitCode}: ${said()}`)
+}
+
 /** The port of a process that serves HTTP. */
 export function portOf(worker: Worker): Promise<number> {
   return pollUntil(`${worker.name} to listen`, () => {
-    const { exitCode, signalCode } = worker.child
     const port = worker.port()
-    if (port === undefined && (exitCode !== null || signalCode !== null))
-      throw new Error(`${worker.name} ended with ${signalCode ?? exitCode}: ${worker.said()}`)
+    if (port === undefined) mustRun(worker)
     return port
   })
 }

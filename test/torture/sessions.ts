@@ -12,7 +12,7 @@ import { type Journal, openJournal, readJournals, readLedger, wallOffsetMs } fro
 import type { Found } from './judge.ts'
 import type { Place } from './place.ts'
 import type { Point } from './points.ts'
-import { endOf, startProcess, type Worker } from './processes.ts'
+import { endOf, mustRun, startProcess, type Worker } from './processes.ts'
 import { nameOf, type Numbered, openSessions, type SessionAsker } from './sessions/asking.ts'
 import { judgeSessionLines } from './sessions/judge.ts'
 import type { SessionOrders } from './sessions/worker.ts'
@@ -175,7 +175,7 @@ async function raise(
   for (const [index, request] of own.entries()) {
     const { token } = await pollUntil(`${worker.name} to stop`, () => {
       const stopped = worker.lines().filter((line) => line.is === 'stopping')[index]
-      if (!stopped && worker.child.exitCode !== null) throw new Error(`${worker.name} ended: ${worker.said()}`)
+      if (!stopped) mustRun(worker)
       return stopped as { readonly token: string } | undefined
     })
     if (how === 'fence') await asker.sessions.register(request.session)
@@ -202,7 +202,7 @@ async function crashUnderLoad({ server, folder, journal, start }: Ground, times:
   const answers = async (): Promise<void> => {
     const before = values()
     await pollUntil(`answers from sessions on ${server.name}`, () => {
-      if (worker.child.exitCode !== null) throw new Error(`${worker.name} ended: ${worker.said()}`)
+      mustRun(worker)
       return values() >= before + answersBetween
     })
   }
