@@ -4,6 +4,7 @@
 import { systemClock } from '../core/clock.ts'
 import { outboxByHand } from '../messages/outbox.ts'
 import type { DeadLetter, DeadLetterFilter, HeldState, RelayStatus } from '../messages/outbox.ts'
+import { unsentCountedMax } from '../messages/relay.ts'
 import { chosen, choice, count, flag, parseCommand, text, wrong, reason as reasonText } from './arguments.ts'
 import { moment, oneLine, paint, span, table } from './words.ts'
 import { storeHelp, storeOptions, withStore } from './with-store.ts'
@@ -80,7 +81,7 @@ function describeStatus({
   shards,
   shardsIdle,
 }: RelayStatus): string[] {
-  const aged = (number: number, ageMs: number | undefined): string =>
+  const aged = (number: number | string, ageMs: number | undefined): string =>
     ageMs === undefined ? String(number) : `${number}, the oldest added ${span(ageMs)} ago`
   const line = (label: string, content: string, wantsCare = false): string => {
     const whole = `${label.padEnd(12)} ${content}`
@@ -88,7 +89,7 @@ function describeStatus({
   }
   const idle = shardsIdle === 0 ? '' : `, no relay works on ${shardsIdle} of them`
   return [
-    line('Unsent', aged(unsent, lagMs)),
+    line('Unsent', aged(unsent === unsentCountedMax ? `${unsent} or more` : unsent, lagMs)),
     line('Blocked keys', aged(blockedKeys, headOfLineMs), blockedKeys > 0),
     line('Waiting', `${waiting} rows, to be tried again or behind one that is`),
     line('Parked', String(parked), parked > 0),

@@ -23,7 +23,7 @@ import type { RelayOutbox } from './relay/source.ts'
 import { timedSource } from './relay/timed-source.ts'
 import type { FailurePolicy } from './relay/verdicts.ts'
 
-export { orderKeyOf } from './relay/source.ts'
+export { orderKeyOf, unsentCountedMax } from './relay/source.ts'
 export type {
   HeldRow,
   HeldShard,

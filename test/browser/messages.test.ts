@@ -109,6 +109,12 @@ needs('chromium').describe('messages in a browser', () => {
     const { page, trouble } = await openPage(browser, `${subject.url}/#view=messages`)
     await page.locator('#outbox-status', { hasText: 'no relay works on' }).waitFor()
     expect(await page.locator('#outbox-status').textContent()).toMatch(/Unsent0.*Dead1/)
+    const move = (by: string): Promise<unknown> =>
+      ground.ask(`update onceonly_outbox_lanes set position = position ${by} where lane = 1`)
+    await move('+ 10000')
+    await page.locator('#messages-again').click()
+    await page.locator('#outbox-status', { hasText: 'Unsent10,000 or more' }).waitFor()
+    await move('- 10000')
     await page.locator('#outbox-topic').fill('mails')
     await page.locator('#outbox-filters button').click()
     await openMessage(page, 'outbox', id!)

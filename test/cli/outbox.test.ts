@@ -1,5 +1,6 @@
 // `onceonly outbox` as an operator uses it: an event cannot be published, is looked at, redriven, and leaves.
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { expect, test } from 'vitest'
 import { key } from '../../src/core/key.ts'
 import { createOnce } from '../../src/core/once.ts'
@@ -7,6 +8,21 @@ import { createOutbox, createRelay } from '../../src/messages/outbox.ts'
 import { sqliteStore } from '../../src/stores/sqlite.ts'
 import { listBroker } from '../messages/outbox-ground.ts'
 import { makeFolder, onceonly } from './program.ts'
+
+test('a backlog that is as large as a server counts is told as that or more', async () => {
+  using folder = makeFolder()
+  const path = join(folder.path, 'shop.db')
+  const store = sqliteStore({ path })
+  await createOutbox({ store, source: 'shop' }).migrate()
+  store.close()
+  using database = new DatabaseSync(path)
+  const told = async (unsent: number): Promise<string> => {
+    database.exec(`UPDATE onceonly_outbox_lanes SET position = ${unsent} WHERE lane = 1`)
+    return (await onceonly(['outbox', 'status', '--store', `sqlite:${path}`])).out
+  }
+  expect(await told(9_999)).toMatch(/^Unsent +9999$/m)
+  expect(await told(10_000)).toMatch(/^Unsent +10000 or more$/m)
+})
 
 test('parked, seen in the status, listed, redriven, published', async () => {
   using folder = makeFolder()

@@ -16,6 +16,9 @@ import {
 } from './lists.js'
 import { ago, byId, bytes, duration, facts, make, setText, timeElement, timeOfDay } from './page.js'
 
+/** Where PostgreSQL stops counting (messages/relay/source.ts). */
+const unsentCountedMax = 10_000
+
 const codeWords = { ATTEMPTS: 'tried too often', TOO_OLD: 'too old', MISMATCH: 'another body', NO_ID: 'no id' }
 
 /** `ask` fetches with the token, `askReason` opens the dialog before a change. */
@@ -217,12 +220,12 @@ export function startMessages(given) {
 }
 
 function statusPairs({ unsent, lagMs, blockedKeys, headOfLineMs, waiting, parked, dead, shards, shardsIdle }) {
-  const aged = (count, ageMs) =>
-    ageMs === undefined ? String(count) : `${count.toLocaleString()}, the oldest added ${age(ageMs)} ago`
+  const aged = (count, ageMs) => (ageMs === undefined ? count : `${count}, the oldest added ${age(ageMs)} ago`)
+  const counted = unsent === unsentCountedMax ? `${unsent.toLocaleString()} or more` : unsent.toLocaleString()
   const idle = shardsIdle === 0 ? '' : `, no relay works on ${shardsIdle} of them`
   return [
-    ['Unsent', aged(unsent, lagMs)],
-    ['Blocked keys', aged(blockedKeys, headOfLineMs)],
+    ['Unsent', aged(counted, lagMs)],
+    ['Blocked keys', aged(blockedKeys.toLocaleString(), headOfLineMs)],
     ['Waiting', `${waiting.toLocaleString()} rows, to be tried again or behind one that is`],
     ['Parked', parked.toLocaleString()],
     ['Dead', dead.toLocaleString()],

@@ -3,13 +3,10 @@
 import { jsonRow } from '../../clients/sql-columns.ts'
 import { integer, sql } from '../../clients/sql-statement.ts'
 import { newId } from '../../core/key.ts'
+import { unsentCountedMax } from '../relay.ts'
 import type { RelaySource, RelayStatus } from '../relay.ts'
 import { allCursors } from './retention.ts'
 import type { OutboxTables } from './tables.ts'
-
-// A relay asks every ten seconds, and must not be slowed down by a backlog of millions: to count one took seconds. So many rows take some
-// milliseconds, and more of them tell a person no more.
-const countedMax = 10_000
 
 export function statusCalls(tables: OutboxTables): Pick<RelaySource, 'status'> {
   const cursors = allCursors(tables)
@@ -37,8 +34,8 @@ async function unsentOnPostgres(
 from (
   select count(*) as unsent from (
     select from ${lanes} cross join lateral (
-      select from ${outbox} o where ${isUnsent} order by o.position limit ${integer(countedMax)}
-    ) o limit ${integer(countedMax)}
+      select from ${outbox} o where ${isUnsent} order by o.position limit ${integer(unsentCountedMax)}
+    ) o limit ${integer(unsentCountedMax)}
   ) found
 ) counted cross join (
   select ${database.nowMs()} - min(o.added_at_ms) as lag_ms from ${lanes} cross join lateral (

@@ -103,6 +103,12 @@ export interface RelayOutbox {
   onAdded(listener: (lanes?: readonly number[]) => void): () => void
 }
 
+/**
+ * Where PostgreSQL stops counting. A relay asks every ten seconds, and must not be slowed down by a backlog of millions: to count one took
+ * seconds. So many rows take some milliseconds, and more of them tell a person no more.
+ */
+export const unsentCountedMax = 10_000
+
 export interface RelayStatus {
   /** Rows that are neither sent nor held. On PostgreSQL at most 10,000 are counted. */
   readonly unsent: number

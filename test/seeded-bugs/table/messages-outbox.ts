@@ -139,7 +139,7 @@ export const outboxBugs: readonly SeededBug[] = [
   ...bugsIn('src/messages/outbox/status.ts', 'messages', [
     {
       id: 'outbox: every row of a backlog is counted, every ten seconds',
-      find: ') o limit ${integer(countedMax)}',
+      find: ') o limit ${integer(unsentCountedMax)}',
       replace: ') o',
       caughtBy: inOutbox(backlog),
     },
@@ -151,8 +151,8 @@ export const outboxBugs: readonly SeededBug[] = [
     },
     {
       id: 'outbox: rows that are sent are read once per lane to count the others, since any order will do',
-      find: 'where ${isUnsent} order by o.position limit ${integer(countedMax)}',
-      replace: 'where ${isUnsent} limit ${integer(countedMax)}',
+      find: 'where ${isUnsent} order by o.position limit ${integer(unsentCountedMax)}',
+      replace: 'where ${isUnsent} limit ${integer(unsentCountedMax)}',
       caughtBy: inOutbox(fewRead),
     },
     {
