@@ -17,12 +17,13 @@
 //   entries are swept row by row.
 // - One set of functions for both layouts, so the switch is online and old processes keep working. The lock's seed is the number
 //   of the audit table, because the switch replaces the entries table. Costs: a claim reads whether there are periods.
-// - The straight way (`postgres/straight.sql.ts`): through a pool of pg, claims and settles are prepared statements with binary
-//   parameters. Where a pooler does not keep prepared statements apart, they go without names. Costs: a second way to claim, which
-//   is right only on the simple table at READ COMMITTED, and leaves every other case to the first.
-// - All other statements are text without parameters, with every value through one quoting function. So pg, postgres.js, Drizzle,
-//   Kysely and Knex share one path, several statements fit one round trip, and PgBouncer in transaction mode works. Costs: base64
-//   is a third longer.
+// - The straight way (`postgres/straight.ts`, `postgres/operate.ts`): through a pool of pg, claims, settles, enlistings and advances are
+//   prepared statements with binary parameters, and so is what begins and ends a transaction of ours. Where a pooler does not keep
+//   prepared statements apart, they go without names, and transactions as text. Costs: a second way to claim, which is right only on
+//   the simple table at READ COMMITTED, and leaves every other case to the first.
+// - All other statements of the store, and all through postgres.js, are text without parameters, with every value through one
+//   quoting function. So pg, postgres.js, Drizzle, Kysely and Knex share one path, several statements fit one round trip, and PgBouncer
+//   in transaction mode works. Costs: base64 is a third longer.
 // - `begin` writes nothing for a new key: it takes the lock and reads. The settled row is inserted just before COMMIT, in the
 //   same message. At REPEATABLE READ an old snapshot can let a second begin through. Its transaction is then refused as a
 //   conflict at its commit, and tried again.
