@@ -134,7 +134,7 @@ export const countedBackoffs: {
   lockedMend: counted(10, 2, 2, 200),
   /** A migration that needs a table for itself waits a minute or more. Open transactions have mostly ended by then. */
   migration: counted(300, 300, 1, 300),
-  /** Three tries outlast a hiccup. An undo that fails longer parks the operation, and the next resume tries again. */
+  /** Three tries outlast a hiccup. An undo that fails longer parks the operation, and a store that does ends the attempt. */
   undo: counted(3, 200, 3, 5_000),
   /** `onFailure: 'park'`: after ten tries, which take 8 to 17 minutes, a person has to look. */
   relayPark: counted(10, 1_000, 2, 300_000),

@@ -19,8 +19,10 @@
 // - The `done` of a step never travels with the `began` of the next. It would save a write, and code between steps would
 //   see a result that is not durable: `const id = await op.step('id', newId); await once.run(id, …)` would run twice
 //   after a crash.
-// - A store that fails on the way back says nothing of the undo: the attempt ends and is counted, and the next one goes on. Parked for it, every
-//   operation that fails while its database restarts would wait for a person.
+// - What interrupts the way back (no transaction, a lookup or the function that fails, the deadline) says nothing of the undo: the attempt ends, and
+//   the next one goes on. It is not counted towards parking: callers that retry fast use up any count while a database restarts, and then every
+//   operation that failed meanwhile would wait for a person. Costs: what can never get further (an undo that takes longer than attemptMs, a function
+//   that always fails) stays `waiting` with its lastError, and is tried again after the longest pause.
 // - Duplicates are compensated before a doubt is resolved: what is not in doubt any more is not asked about again.
 // - Cancel is a wish. It takes effect at the next step of the process that holds the operation: undoing under a step that still
 //   runs could let the effect land after its undo. Past the pivot it has none.

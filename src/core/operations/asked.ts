@@ -100,6 +100,9 @@ function checkAsked(name: string, closed: boolean, steps: ReadonlyMap<string, un
   }
 }
 
+/** How the function ended. */
+export type Performed = Returned | { readonly thrown: unknown }
+
 /** What the function returned. With `last`, its last step is done and not yet recorded. */
 export interface Returned {
   readonly value: unknown

@@ -1,20 +1,20 @@
 // One attempt of an operation, from what is recorded to what is to be written at its end: forward while it can, back when it
 // has failed for good, parked when only a person can tell. Whatever happens, the attempt ends in one of the three.
 
-import { backoffMs } from '../backoff.ts'
+import { backoffMs, countedBackoffs } from '../backoff.ts'
 import type { Backoff } from '../backoff.ts'
 import { FinalError, OnceError } from '../errors.ts'
 import { publish } from '../events.ts'
 import { describeKey } from '../key.ts'
 import { Rewind, Stopped } from './asked.ts'
-import type { LastStep, Returned } from './asked.ts'
+import type { LastStep, Performed } from './asked.ts'
 import type { Journal, News } from './journal.ts'
 import { messageOf } from './records.ts'
 import type { Course, Ending } from './records.ts'
 import type { AnyOperationOp } from './step.ts'
 import { isPastPivot } from './steps.ts'
 import type { RunningSteps, Steps } from './steps.ts'
-import { undoAll } from './undo.ts'
+import { owedSteps, undoAll } from './undo.ts'
 import { storableJson } from '../outcome.ts'
 import type { Outcome } from '../outcome.ts'
 
@@ -53,7 +53,7 @@ export async function conduct(conducting: Conducting): Promise<Plan> {
   if (takenOver) await countDeath(journal)
   const { direction, ending, failures, failuresBack = 0 } = journal.course
   if (direction === 'backward') {
-    if (failuresBack >= conducting.definition.attempts) return parkDeadly(journal, ending!, failuresBack)
+    if (failuresBack >= deathsMax(conducting.definition)) return parkDeadly(journal, ending!, failuresBack)
     return goBack(conducting, { ending: ending!, undos: 'learn' })
   }
   const before = endingBefore(conducting, failures)
@@ -66,6 +66,11 @@ export async function conduct(conducting: Conducting): Promise<Plan> {
     return { do: 'settle', outcome: { kind: 'value', value }, news: last ? { step: last.record } : {}, last }
   }
   return planFailure(conducting, ended.thrown, failures + 1)
+}
+
+/** A process also dies of a deploy, and loses its lease in an outage: that alone must not leave an operation half undone, whatever its attempts. */
+function deathsMax({ attempts }: Definition): number {
+  return Math.max(attempts, countedBackoffs.undo.triesMax)
 }
 
 /** A process that died under the operation reported nothing. Were its death not counted, processes could die of it forever. */
@@ -82,8 +87,6 @@ function endingBefore({ journal, definition }: Conducting, failures: number): En
   if (cancelReason !== undefined && !isPastPivot(journal)) return cancelled(journal)
   return failures >= definition.attempts ? exhausted(journal, failures, course.lastError) : undefined
 }
-
-type Performed = Returned | { readonly thrown: unknown }
 
 async function perform({ definition, input, steps, op }: Conducting): Promise<Performed> {
   const ended: Performed = await steps
@@ -138,16 +141,17 @@ interface WayBack {
 }
 
 async function goBack(conducting: Conducting, { ending, undos, thrown }: WayBack): Promise<Plan> {
-  const { journal, definition, steps } = conducting
+  const { journal, definition } = conducting
   const { parked: _parked, ...course } = journal.course
   const backward: Course = { ...course, direction: 'backward', ending }
   if (journal.course.direction === 'forward') {
     publish('compensating', journal.claim.key, { operation: definition.name, why: ending.why })
     await journal.write({ course: backward })
   }
-  if (undos === 'learn') await perform(conducting)
-  const stuck = await undoAll(conducting, steps).catch((error: unknown) => ({ error }))
-  if ('error' in stuck) return waitToGoBack(conducting, stuck.error)
+  const performed = undos === 'learn' ? await perform(conducting) : { thrown }
+  const owed = owedSteps(journal).length
+  const stuck = await undoAll({ ...conducting, performed }).catch((error: unknown) => ({ error }))
+  if ('error' in stuck) return waitToGoBack(conducting, stuck.error, owed)
   if (stuck.length > 0) {
     const message = `${describeKey(journal.claim.key)} failed (${ending.message}) and could not undo ${stuck.map((name) => `"${name}"`).join(', ')}.`
     return park(journal, 'undo-stuck', message, backward)
@@ -161,29 +165,36 @@ async function goBack(conducting: Conducting, { ending, undos, thrown }: WayBack
   }
 }
 
-/** The way back was interrupted, not refused: the next attempt goes on with it. One that never gets further is left to a person. */
-function waitToGoBack({ journal, definition, runtime }: Conducting, thrown: unknown): Plan {
+/**
+ * The way back was interrupted, not refused: the next attempt goes on with it. However often that happens, no person is asked: what
+ * was down comes back, and callers who retry fast would use up any number of attempts before it does. Only the pauses grow, unless
+ * the attempt has undone some of what was `owed`.
+ */
+function waitToGoBack({ journal, definition, runtime }: Conducting, thrown: unknown, owed: number): Plan {
   if (isLost(thrown)) throw thrown
-  const failuresBack = (journal.course.failuresBack ?? 0) + 1
-  const course = { ...journal.course, failuresBack, lastError: messageOf(thrown) }
-  const afterMs = Math.round(backoffMs(definition.backoff, failuresBack - 1, runtime.random))
+  const { parked: _parked, interruptions: known = 0, ...going } = journal.course
+  const before = owedSteps(journal).length < owed ? 0 : known
+  const course = { ...going, interruptions: before + 1, lastError: messageOf(thrown) }
+  const afterMs = Math.round(backoffMs(definition.backoff, before, runtime.random))
   // Steps have taken effect, so an error that says "not executed", or nothing at all, is not for the caller.
   const isTrue = thrown instanceof OnceError && thrown.executed === 'unknown'
-  return { do: 'wait', afterMs, thrown: isTrue ? thrown : notYet(journal, thrown as Error), news: { course } }
+  return { do: 'wait', afterMs, thrown: isTrue ? thrown : notYet(journal, thrown), news: { course } }
 }
 
 /** A FinalError is an answer for good, and a Rewind is none. This operation has no answer yet: it will be resumed. */
-export function notYet({ claim }: Journal, cause: Error): OnceError {
+export function notYet({ claim }: Journal, cause: unknown): OnceError {
   return new OnceError('OUTCOME_UNKNOWN', {
     message:
-      `${describeKey(claim.key)} failed (${cause.message}), and that is not its result yet: a retry or a worker will resume ` +
+      `${describeKey(claim.key)} failed (${messageOf(cause)}), and that is not its result yet: a retry or a worker will resume ` +
       'it. Ask again with the same key, or see status(id).',
     cause,
   })
 }
 
 function parkDeadly(journal: Journal, ending: Ending, failuresBack: number): Plan {
-  const message = `${describeKey(journal.claim.key)} failed (${ending.message}), and ${failuresBack} attempts to undo it failed, died or hung.`
+  const { lastError } = journal.course
+  const last = lastError === undefined ? '' : ` The last error: ${lastError}`
+  const message = `${describeKey(journal.claim.key)} failed (${ending.message}), and ${failuresBack} attempts to undo it died or hung.${last}`
   return park(journal, 'undo-stuck', message, {})
 }
 

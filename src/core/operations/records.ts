@@ -46,8 +46,10 @@ export interface Course {
   readonly direction: 'forward' | 'backward'
   /** Attempts that failed, since the start or since a person resumed it. */
   readonly failures: number
-  /** Attempts that failed or died on the way back, counted in the same way. */
+  /** Attempts that died on the way back, counted in the same way. */
   readonly failuresBack?: number
+  /** Attempts on the way back that were interrupted since the last one that got further: so long is the next pause. */
+  readonly interruptions?: number
   /** Why it goes back: what it will be settled with. */
   readonly ending?: Ending
   readonly parked?: string

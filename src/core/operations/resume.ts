@@ -145,7 +145,7 @@ async function goOn(
     await journal.end({}, becomes).catch(() => {})
     throw error
   }
-  const { parked: _parked, failuresBack: _failuresBack, ...course } = journal.course
+  const { parked: _parked, failuresBack: _failuresBack, interruptions: _interruptions, ...course } = journal.course
   await journal.end({ course: { ...course, failures: 0 } }, { to: 'open', afterMs: 0 })
 }
 

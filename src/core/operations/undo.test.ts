@@ -3,7 +3,9 @@ import { codeOf, define, dieIn, never, openShop, thrown } from '../../../test/op
 import type { Body } from '../../../test/operations/shop.ts'
 import { memoryStore } from '../../stores/memory.ts'
 import type { MemoryData } from '../../stores/memory.ts'
-import { FinalError, NotBegunError } from '../errors.ts'
+import type { ManualClock } from '../../testing/manual-clock.ts'
+import { FinalError, NotBegunError, OnceError } from '../errors.ts'
+import type { OperationOptions } from '../operations.ts'
 import type { Advanced, Change, Recoverable, TransactionalSteps } from '../store.ts'
 
 describe('going back', () => {
@@ -427,14 +429,17 @@ describe('going back, as found by simulation', () => {
   })
 })
 
-describe('a store that opens no transaction for an undo', () => {
-  /** A shop whose database opens no transaction while `isDown`, and the operation that needs one to go back. */
-  function openDown() {
+describe('a way back that is interrupted', () => {
+  /** A shop whose database goes down when the operation turns back, and opens no transaction while it is down. */
+  function openDown(options: OperationOptions = {}) {
     const { process, clock, data } = openShop()
     const store = memoryStore({ data })
-    const database = { goesDown: true, isDown: false, undone: 0 }
+    const error = new Error('connect ECONNREFUSED')
+    const database = { goesDown: true, isDown: false, isLost: false, undone: 0, asked: 0, error }
     const beginStep: TransactionalSteps<null>['beginStep'] = async (claim) => {
-      if (database.isDown) throw new Error('connect ECONNREFUSED')
+      database.asked++
+      if (database.isDown && database.isLost) return undefined
+      if (database.isDown) throw database.error
       const commit = (change: Change): Promise<Advanced> => store.advance(claim, change)
       return { tx: null, commit, rollback: async () => {}, abandon: async () => {} }
     }
@@ -442,37 +447,313 @@ describe('a store that opens no transaction for an undo', () => {
     const body: Body = async (op) => {
       await op.transaction('order', { run: () => 1, undo: () => void database.undone++ })
       database.isDown = database.goesDown
+      database.asked = 0
       throw new FinalError('no')
     }
-    const checkout = define(process({ store: given }), body, { attempts: 3 })
+    const checkout = define(process({ store: given }), body, options)
     const comesBack = (): void => void (database.isDown = database.goesDown = false)
-    const ask = async (): Promise<Error> => {
-      const asked = thrown(checkout.run('1', {}))
-      await clock.advance(60_000)
-      return asked
-    }
-    return { database, comesBack, checkout, ask }
+    const ask = (): Promise<Error> => asked(clock, thrown(checkout.run('1', {})))
+    return { clock, data, database, comesBack, checkout, ask }
   }
 
-  test('says nothing of the undo: nothing is stuck, and the next attempt goes on', async () => {
+  /** What came of it, with as much time as it takes. */
+  async function asked<T>(clock: ManualClock, work: Promise<T>): Promise<T> {
+    await clock.advance(60_000)
+    return work
+  }
+
+  test('by a store that opens no transaction says nothing of the undo: nothing is stuck, and the next attempt goes on', async () => {
     const { database, comesBack, checkout, ask } = openDown()
     const told = { code: 'OUTCOME_UNKNOWN', cause: { message: 'connect ECONNREFUSED' } }
     expect(await ask()).toMatchObject(told)
     const steps = [{ name: 'order', state: 'done' }]
-    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', direction: 'backward', steps })
+    const lastError = 'connect ECONNREFUSED'
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', direction: 'backward', steps, lastError })
     comesBack()
     expect(await ask()).toMatchObject({ name: 'FinalError', message: 'no' })
     expect(database.undone).toBe(1)
   })
 
-  test('in every attempt is left to a person, as is one that dies in every attempt', async () => {
-    const { database, comesBack, checkout, ask } = openDown()
-    for (let attempt = 0; attempt < 3; attempt++) expect(await ask()).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
-    expect(await ask()).toMatchObject({ code: 'PARKED', message: expect.stringContaining('failed, died or hung') })
+  test('for less than the tries of an undo take ends in the same attempt', async () => {
+    const { clock, database, comesBack, checkout } = openDown({ attempts: 1 })
+    // Longer than the first pause of an undo, and shorter than both.
+    clock.schedule(comesBack, 210)
+    expect(await asked(clock, thrown(checkout.run('1', {})))).toMatchObject({ name: 'FinalError', message: 'no' })
+    expect(database).toMatchObject({ asked: 3, undone: 1 })
+  })
+
+  test('by its database, however often its callers ask meanwhile, is never parked: one attempt is enough', async () => {
+    const { database, comesBack, checkout, ask } = openDown({ attempts: 1 })
+    for (let call = 0; call < 30; call++) expect(await ask()).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', steps: [{ state: 'done' }] })
     comesBack()
-    await checkout.resume('1')
-    expect(await ask()).toMatchObject({ message: 'no' })
+    expect(await ask()).toMatchObject({ name: 'FinalError', message: 'no' })
     expect(database.undone).toBe(1)
+  })
+
+  test('waits longer each time, up to the most of its back-off, and anew after a person has resumed it', async () => {
+    const { clock, checkout } = openDown({ backoff: { firstMs: 10_000, factor: 4, maxMs: 400_000 } })
+    /** Asks as soon as it is due. */
+    const pauseMs = async (): Promise<number> => {
+      const asking = thrown(checkout.run('1', {}))
+      await clock.advance(1_000)
+      await asking
+      const waitMs = (await checkout.status('1'))!.dueAtMs! - clock.now()
+      await clock.advance(waitMs)
+      return waitMs
+    }
+    const expectPause = async (mostMs: number): Promise<void> => {
+      const waitMs = await pauseMs()
+      // An attempt takes less than a second.
+      expect(waitMs).toBeGreaterThanOrEqual(mostMs / 2 - 1_000)
+      expect(waitMs).toBeLessThanOrEqual(mostMs)
+    }
+    for (const mostMs of [10_000, 40_000, 160_000, 400_000, 400_000]) await expectPause(mostMs)
+    expect((await checkout.resume('1'))!.dueAtMs).toBe(clock.now())
+    await expectPause(10_000)
+  })
+
+  test.each([
+    ['the store cannot do it', new OnceError('UNSUPPORTED', { message: 'no transactions here' })],
+    ['the store is not fit', new OnceError('SCHEMA_MISSING', { message: 'no tables' })],
+  ])('by what no retry cures is left to a person at once (%s)', async (_what, error) => {
+    const { database, checkout, ask } = openDown()
+    database.error = error
+    expect(await ask()).toMatchObject({ code: 'PARKED' })
+    expect(database.asked).toBe(1)
+    expect((await checkout.status('1'))!.steps).toMatchObject([{ state: 'stuck', error: error.message }])
+  })
+
+  test('by a claim that is lost is told as lost, and not tried again', async () => {
+    const { database, ask } = openDown()
+    database.isLost = true
+    expect(await ask()).toMatchObject({ code: 'CLAIM_LOST' })
+    expect(database.asked).toBe(1)
+  })
+
+  test('between two tries of its undo is not stuck: only an undo all of whose tries failed is', async () => {
+    const { process, clock, data } = openShop()
+    const store = memoryStore({ data })
+    const opened = [true, false, true, true]
+    const beginStep: TransactionalSteps<null>['beginStep'] = async (claim) => {
+      if (!opened.shift()) throw new Error('connect ECONNREFUSED')
+      const commit = (change: Change): Promise<Advanced> => store.advance(claim, change)
+      return { tx: null, commit, rollback: async () => {}, abandon: async () => {} }
+    }
+    const given = { ...store, beginStep, isConflict: () => false } as unknown as typeof store
+    const undo = vi.fn(() => Promise.reject(new Error('Connection terminated')))
+    const body: Body = async (op) => {
+      await op.transaction('order', { run: () => 1, undo })
+      throw new FinalError('no')
+    }
+    const checkout = define(process({ store: given }), body)
+    expect(await asked(clock, thrown(checkout.run('1', {})))).toMatchObject({ code: 'OUTCOME_UNKNOWN' })
+    expect(undo).toHaveBeenCalledTimes(2)
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', steps: [{ state: 'done' }] })
+  })
+
+  test('by its deadline while it gets further each time comes to its end, and waits no longer for it', async () => {
+    const { process, clock } = openShop()
+    const log: string[] = []
+    const undo =
+      (name: string) =>
+      async ({ signal }: { signal: AbortSignal }): Promise<void> => {
+        await new Promise((resolve) => {
+          clock.schedule(() => resolve(undefined), 400)
+          signal.addEventListener('abort', resolve)
+        })
+        if (signal.aborted) throw new Error('given up')
+        log.push(name)
+      }
+    const body: Body = async (op) => {
+      for (const name of 'abcdefgh') await op.step(name, { run: () => 1, undo: undo(name) })
+      throw new FinalError('no')
+    }
+    const checkout = define(process({ attemptMs: 1_000 }), body, { attempts: 3, backoff: { firstMs: 10, factor: 10 } })
+    for (let attempt = 1; attempt <= 3; attempt++) {
+      const asking = thrown(checkout.run('1', {}))
+      await clock.advance(1_500)
+      expect(await asking).toMatchObject({ code: 'DEADLINE_PASSED' })
+      const status = (await checkout.status('1'))!
+      expect(status.state).toBe('waiting')
+      expect(status.dueAtMs).toBeLessThanOrEqual(clock.now())
+    }
+    expect(await asked(clock, thrown(checkout.run('1', {})))).toMatchObject({ name: 'FinalError', message: 'no' })
+    expect(log.join('')).toBe('hgfedcba')
+  })
+
+  test('by a lookup that fails says nothing of the undo, and the next attempt looks again', async () => {
+    const { process, clock } = openShop()
+    const undo = vi.fn()
+    let isDown = true
+    const lookup = vi.fn(() => {
+      if (isDown) throw new Error('the bank is down')
+      return { found: { charge: 9 } }
+    })
+    const run = (): never => {
+      throw new Error('no answer came')
+    }
+    const checkout = define(process(), (op) => op.step('charge', { run, lookup, undo }), { attempts: 1 })
+    expect(await asked(clock, thrown(checkout.run('1', {})))).toMatchObject({
+      code: 'OUTCOME_UNKNOWN',
+      cause: { message: 'the bank is down' },
+    })
+    expect(lookup).toHaveBeenCalledTimes(3)
+    const steps = [{ name: 'charge', state: 'began' }]
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', steps, lastError: 'the bank is down' })
+    isDown = false
+    expect(await asked(clock, thrown(checkout.run('1', {})))).toMatchObject({ name: 'FinalError' })
+    expect(undo.mock.calls).toMatchObject([[{ forward: 'done', result: { charge: 9 } }]])
+  })
+
+  test.each([
+    ['an Error', new Error('connect ECONNREFUSED')],
+    ['a text', 'connect ECONNREFUSED'],
+  ])('tells its caller why, whatever was thrown (%s)', async (_what, error) => {
+    const { database, ask } = openDown()
+    database.error = error as Error
+    const told = await ask()
+    expect(told).toMatchObject({ code: 'OUTCOME_UNKNOWN', cause: error })
+    expect(told.message).toContain('failed (connect ECONNREFUSED)')
+  })
+
+  test('that was parked and then cancelled waits for no person any more', async () => {
+    const { clock, data, database, checkout, ask } = openDown()
+    database.error = new OnceError('UNSUPPORTED', { message: 'no transactions here' })
+    expect(await ask()).toMatchObject({ code: 'PARKED' })
+    database.error = new Error('connect ECONNREFUSED')
+    await asked(clock, checkout.cancel('1', 'enough'))
+    expect(await checkout.status('1')).toMatchObject({ state: 'waiting', direction: 'backward' })
+    const records = [...data.operations.values()][0]!.records
+    expect(Buffer.from(records.get('')!.content).toString()).not.toContain('"parked"')
+  })
+
+  test('and dies from then on is parked with the last error that is known', async () => {
+    const { process, clock } = openShop()
+    const lookup = vi.fn((): never => {
+      throw new Error('the bank is down')
+    })
+    const run = (): never => {
+      throw new Error('no answer came')
+    }
+    const body: Body = (op) => op.step('charge', { run, lookup, undo: () => {} })
+    const options = { attempts: 1 }
+    await asked(clock, thrown(define(process(), body, options).run('1', {})))
+    lookup.mockImplementation((() => never) as never)
+    // Also with one attempt: a deploy or an outage longer than a lease ends one, too.
+    for (let death = 0; death < 3; death++) {
+      void define(process({ attemptMs: 1_000 }), body, options)
+        .run('1', {})
+        .catch(() => {})
+      await clock.advance(120_000)
+    }
+    const told = await thrown(define(process(), body, options).run('1', {}))
+    expect(told).toMatchObject({ code: 'PARKED' })
+    expect(told.message).toContain('3 attempts to undo it died or hung. The last error: the bank is down')
+  })
+})
+
+describe('a function that fails before it asks for a step that is to be undone', () => {
+  /** Its order comes from a database that can be down. */
+  function openLoading(error: unknown = new Error('connect ECONNREFUSED')) {
+    const here = openShop()
+    const database = { isDown: false, fails: true }
+    const undo = vi.fn()
+    const body: Body = async (op) => {
+      if (database.isDown) throw error
+      await op.step('charge', { run: () => 1, undo })
+      if (database.fails) throw new Error('later')
+    }
+    return { ...here, database, undo, body }
+  }
+
+  test('proves nothing of the code: nothing is stuck, its error is told, and the next attempt goes on', async () => {
+    const { process, database, undo, body } = openLoading()
+    const checkout = define(process(), body, { attempts: 2 })
+    await thrown(checkout.run('1', {}))
+    database.isDown = true
+    // Its attempts are used up while it cannot load, and from then on it goes back.
+    for (let call = 0; call < 5; call++) {
+      expect(await thrown(checkout.run('1', {}))).toMatchObject({
+        code: 'OUTCOME_UNKNOWN',
+        cause: { message: 'connect ECONNREFUSED' },
+      })
+      const steps = [{ name: 'charge', state: 'done' }]
+      const lastError = 'connect ECONNREFUSED'
+      expect(await checkout.status('1')).toMatchObject({ state: 'waiting', direction: 'backward', steps, lastError })
+    }
+    database.isDown = false
+    expect(await thrown(checkout.run('1', {}))).toMatchObject({ name: 'FinalError' })
+    expect(undo).toHaveBeenCalledTimes(1)
+  })
+
+  test('when it is cancelled: the cancel takes effect as soon as it gets through', async () => {
+    const { process, database, undo, body } = openLoading()
+    const checkout = define(process(), body)
+    await thrown(checkout.run('1', {}))
+    database.isDown = true
+    expect(await checkout.cancel('1', 'enough')).toMatchObject({ state: 'waiting', direction: 'backward' })
+    database.isDown = false
+    expect(await checkout.cancel('1', 'enough')).toMatchObject({ state: 'failed' })
+    expect(undo).toHaveBeenCalledTimes(1)
+  })
+
+  test('undoes first what it asked for, the last first, and nothing before what is not known', async () => {
+    const { process } = openShop()
+    const log: string[] = []
+    let isDown = false
+    const step = (name: string) => ({ run: () => 1, undo: () => void log.push(name) })
+    const body: Body = async (op) => {
+      await op.step('a', step('a'))
+      if (isDown) {
+        await op.step('c', step('c'))
+        throw new Error('connect ECONNREFUSED')
+      }
+      await op.step('b', step('b'))
+      await op.step('c', step('c'))
+      isDown = true
+      throw new Error('later')
+    }
+    const checkout = define(process(), body)
+    await thrown(checkout.run('1', {}))
+    await checkout.cancel('1', 'enough')
+    expect(log).toEqual(['c'])
+    isDown = false
+    await thrown(checkout.run('1', {}))
+    expect(log).toEqual(['c', 'b', 'a'])
+  })
+
+  test.each([
+    ['returns', () => 'nothing to do', 'the code no longer asks for this step'],
+    [
+      'fails for good',
+      () => {
+        throw new FinalError('not for sale any more')
+      },
+      'the code no longer asks for this step',
+    ],
+    ['asks for it without its undo', (op: Parameters<Body>[0]) => op.step('charge', () => 1), 'no longer asks'],
+    [
+      'asks for another step instead',
+      (op: Parameters<Body>[0]) => op.step('pay', () => 1),
+      'the code no longer asks for this step',
+    ],
+    [
+      'fails with what no retry cures',
+      () => {
+        throw new OnceError('MISMATCH', { message: 'asked for otherwise' })
+      },
+      'the function failed before it asked for this step (asked for otherwise)',
+    ],
+  ] as const)('and one that %s has got through: the undo is stuck', async (_what, changed, why) => {
+    const { process, body } = openLoading()
+    await thrown(define(process(), body).run('1', {}))
+    const checkout = define(process(), changed as Body)
+    await checkout.cancel('1', 'enough')
+    const { state, steps } = (await checkout.status('1'))!
+    expect(state).toBe('parked')
+    expect(steps[0]).toMatchObject({ state: 'stuck', error: expect.stringContaining(why) })
+    expect(steps[0]!.error).toContain('so its undo is not known')
   })
 })
 
@@ -530,7 +811,8 @@ describe('going back, as found in review', () => {
     }
     expect(undo).toHaveBeenCalledTimes(3)
     const checkout = define(process(), body, { attempts: 3 })
-    expect(await checkout.status('1')).toMatchObject({ state: 'parked', direction: 'backward' })
+    const parked = expect.stringContaining('3 attempts to undo it died or hung')
+    expect(await checkout.status('1')).toMatchObject({ state: 'parked', direction: 'backward', parked })
     undo.mockImplementation((() => undefined) as never)
     await checkout.resume('1')
     expect(await thrown(checkout.run('1', {}))).toMatchObject({ message: 'no' })

@@ -9,10 +9,20 @@ const inUndo = 'src/core/operations/undo.test.ts'
 const inDoubts = 'src/core/operations/doubts.test.ts'
 const inLeaks = 'src/core/leaks.test.ts'
 const inWorker = 'src/core/operations/worker.test.ts'
+const notOpened =
+  'by a store that opens no transaction says nothing of the undo: nothing is stuck, and the next attempt goes on'
+const provesNothing = 'proves nothing of the code: nothing is stuck, its error is told, and the next attempt goes on'
+const pausesGrow = 'waits longer each time, up to the most of its back-off, and anew after a person has resumed it'
 const lookedUp = 'on the way back a step in doubt is looked up by its own key, and what was found is undone as done'
 
 export const operationBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/operations/resume.ts', 'operations', [
+    {
+      id: 'an operation that a person has resumed pauses on its way back as if nobody had',
+      find: ' interruptions: _interruptions,',
+      replace: '',
+      caughtBy: byTest(inUndo, pausesGrow),
+    },
     {
       id: 'a worker that cannot see what it was granted keeps the key for a lease',
       find: `      context.runtime.background(inStore(context, 'release', claim.key, () => context.store.release(claim, 'open')))\n`,
@@ -35,9 +45,51 @@ export const operationBugs: readonly SeededBug[] = [
   ...bugsIn('src/core/operations/undo.ts', 'operations', [
     {
       id: 'a store that opens no transaction for an undo leaves it stuck',
-      find: '      if (error instanceof NotOpened) throw error.cause\n',
+      find: '(isOpen ? Promise.reject(error as Error) : interrupted(error))',
+      replace: 'Promise.reject(error as Error)',
+      caughtBy: byTest(inUndo, notOpened),
+    },
+    {
+      id: 'a store that opens no transaction for an undo ends the attempt at once',
+      find: '      if (error instanceof Interruption) interruption = error\n',
+      replace: '      if (error instanceof Interruption) throw error.cause\n',
+      caughtBy: byTest(inUndo, 'for less than the tries of an undo take ends in the same attempt'),
+    },
+    {
+      id: 'an undo that was tried between two interruptions is stuck',
+      find: '      if (error instanceof Interruption) interruption = error\n',
+      replace: '      interruption = error instanceof Interruption ? error : undefined\n',
+      caughtBy: byTest(inUndo, 'between two tries of its undo is not stuck: only an undo all of whose tries failed is'),
+    },
+    {
+      id: 'a way back that no retry cures is tried again and again',
+      find: '(isForGood(cause) ? (cause as Error) : new Interruption(cause))',
+      replace: '(new Interruption(cause))',
+      caughtBy: byTest(inUndo, 'by what no retry cures is left to a person at once (the store cannot do it)'),
+    },
+    {
+      id: 'a lookup that fails on the way back leaves the undo stuck',
+      find: 'await lookAgain(context, asked, before).catch(interrupted)',
+      replace: 'await lookAgain(context, asked, before)',
+      caughtBy: byTest(inUndo, 'by a lookup that fails says nothing of the undo, and the next attempt looks again'),
+    },
+    {
+      id: 'a claim that is lost when an undo begins is taken for an interruption',
+      find: 'const cause = error instanceof Interruption ? error.cause : error\n',
+      replace: 'const cause = error\n',
+      caughtBy: byTest(inUndo, 'by a claim that is lost is told as lost, and not tried again'),
+    },
+    {
+      id: 'a function that failed before it asked for a step proves that the code has changed',
+      find: '  if (!isThrough && !isForGood(performed.thrown)) throw performed.thrown\n',
       replace: '',
-      caughtBy: byTest(inUndo, 'says nothing of the undo: nothing is stuck, and the next attempt goes on'),
+      caughtBy: byTest(inUndo, provesNothing),
+    },
+    {
+      id: 'a function that ended for good before it asked for a step proves nothing',
+      find: `'value' in performed || isDecided(performed.thrown)`,
+      replace: `'value' in performed`,
+      caughtBy: byTest(inUndo, 'and one that asks for another step instead has got through: the undo is stuck'),
     },
     {
       id: 'a step in doubt is looked up on the way back by the key of its undo',
@@ -53,8 +105,8 @@ export const operationBugs: readonly SeededBug[] = [
     },
     {
       id: 'undo in the wrong order',
-      find: 'journal.steps().toReversed()',
-      replace: '[...journal.steps()]',
+      find: 'owedSteps(journal).toReversed()',
+      replace: '[...owedSteps(journal)]',
       caughtBy: byTest(inUndo, 'a final failure undoes in reverse, each once, and is stored as the answer'),
     },
     {
@@ -65,8 +117,8 @@ export const operationBugs: readonly SeededBug[] = [
     },
     {
       id: 'a failed undo is swallowed',
-      find: `{ ...last, forward: forwardOf(last), state: 'stuck', error: message }`,
-      replace: `{ ...last, forward: forwardOf(last), state: 'undone' }`,
+      find: `return leaveStuck(journal, journal.step(record.name)!, messageOf(error))`,
+      replace: `return journal.write({ step: { ...journal.step(record.name)!, forward: forwardOf(record), state: 'undone' } })`,
       caughtBy: byTest(
         inUndo,
         'an undo that keeps failing is parked with its error, the others still run, and resume goes on',
@@ -307,16 +359,65 @@ export const operationBugs: readonly SeededBug[] = [
   ]),
   ...bugsIn('src/core/operations/conduct.ts', 'operations', [
     {
-      id: 'a way back that is interrupted in every attempt never comes to a person',
-      find: '(journal.course.failuresBack ?? 0) + 1',
-      replace: '(journal.course.failuresBack ?? 0) + 0',
-      caughtBy: byTest(inUndo, 'in every attempt is left to a person, as is one that dies in every attempt'),
+      id: 'a way back that is interrupted counts as an attempt that died',
+      find: 'const course = { ...going, interruptions: before + 1, lastError: messageOf(thrown) }',
+      replace:
+        'const course = { ...going, failuresBack: (going.failuresBack ?? 0) + 1, interruptions: before + 1, lastError: messageOf(thrown) }',
+      caughtBy: byTest(
+        inUndo,
+        'by its database, however often its callers ask meanwhile, is never parked: one attempt is enough',
+      ),
+    },
+    {
+      id: 'a database that is down under an undo is asked every second, for ever',
+      find: 'interruptions: before + 1',
+      replace: 'interruptions: 0',
+      caughtBy: byTest(inUndo, pausesGrow),
+    },
+    {
+      id: 'a way back that gets further each time waits longer each time',
+      find: 'owedSteps(journal).length < owed ? 0 : known',
+      replace: 'known',
+      caughtBy: byTest(
+        inUndo,
+        'by its deadline while it gets further each time comes to its end, and waits no longer for it',
+      ),
+    },
+    {
+      id: 'what was interrupted keeps why it had been parked',
+      find: 'const { parked: _parked, interruptions: known = 0, ...going }',
+      replace: 'const { interruptions: known = 0, ...going }',
+      caughtBy: byTest(inUndo, 'that was parked and then cancelled waits for no person any more'),
+    },
+    {
+      id: 'what was learnt on the way back is taken from the attempt before',
+      find: `undos === 'learn' ? await perform(conducting) : { thrown }`,
+      replace: `undos === 'learn' ? (await perform(conducting), { thrown }) : { thrown }`,
+      caughtBy: byTest(inUndo, provesNothing),
+    },
+    {
+      id: 'an operation with one attempt is parked when one process dies on its way back',
+      find: 'Math.max(attempts, countedBackoffs.undo.triesMax)',
+      replace: 'attempts',
+      caughtBy: byTest(inUndo, 'and dies from then on is parked with the last error that is known'),
+    },
+    {
+      id: 'who finds an operation parked is not told its last error',
+      find: "lastError === undefined ? '' : ` The last error: ${lastError}`",
+      replace: "''",
+      caughtBy: byTest(inUndo, 'and dies from then on is parked with the last error that is known'),
+    },
+    {
+      id: 'what was thrown and is no Error is told as undefined',
+      find: 'failed (${messageOf(cause)}), and that is not',
+      replace: 'failed (${(cause as Error).message}), and that is not',
+      caughtBy: byTest(inUndo, 'tells its caller why, whatever was thrown (a text)'),
     },
     {
       id: 'a caller is told "not executed" of an operation that is half undone',
-      find: 'isTrue ? thrown : notYet(journal, thrown as Error)',
+      find: 'isTrue ? thrown : notYet(journal, thrown)',
       replace: 'thrown',
-      caughtBy: byTest(inUndo, 'says nothing of the undo: nothing is stuck, and the next attempt goes on'),
+      caughtBy: byTest(inUndo, notOpened),
     },
     {
       id: 'data of a failure that JSON empties is stored empty',
