@@ -22,6 +22,7 @@ export type OperationCounts = NetworkCounts & {
   compensated: number
   parks: number
   stuck: number
+  interrupted: number
   cancels: number
   resumes: number
   sweeps: number
@@ -61,6 +62,7 @@ export const operationQuotas: Readonly<Record<string, number>> = {
   compensated: 236,
   parks: 97,
   stuck: 30,
+  interrupted: 25,
   cancels: 127,
   resumes: 97,
   sweeps: 33,
@@ -101,6 +103,7 @@ export function noOperationCounts(): OperationCounts {
     compensated: 0,
     parks: 0,
     stuck: 0,
+    interrupted: 0,
     cancels: 0,
     resumes: 0,
     sweeps: 0,
@@ -135,7 +138,8 @@ export function countOperations(counts: OperationCounts, history: OperationHisto
     if (does !== 'lookup' && !isHolder) counts.zombies++
   }
   for (const change of history.records) {
-    for (const [name, { state, pivot, lastError = '' }] of newRecords(change)) {
+    for (const [name, { state, pivot, interruptions, lastError = '' }] of newRecords(change)) {
+      if (interruptions !== undefined) counts.interrupted++
       if (pivot && state === 'failed') counts.refusedPivots++
       if (lastError.includes('asked for before with another fingerprint')) counts.mismatched++
       if (state === 'stuck') counts.stuck++

@@ -32,6 +32,8 @@ export interface OperationPlan {
   readonly worldFaults: readonly OperationFault[]
   readonly deploys: readonly Deploy[]
   readonly conflictChance: number
+  /** The function reads from the store before it asks for its first step. */
+  readonly loads: boolean
   /** Values are stored by a codec that encodes the same value differently each time, as encryption does. */
   readonly isSealed: boolean
 }
@@ -88,6 +90,8 @@ export interface PlannedStep {
   readonly undos: readonly Behaviour[]
   /** How many of the first lookups return `unknown`. */
   readonly unknowns: number
+  /** How many lookups fail before that. */
+  readonly failedLookups?: number
 }
 
 export interface Behaviour {
@@ -154,8 +158,9 @@ export function operationPlanFor(seed: number): OperationPlan {
   const requests = planRequests(random, ground, planned.length, processes.length, isCalm)
   const calm = { messageFaults: [], worldFaults: [], conflictChance: 0 }
   const faults = isCalm ? calm : planFaults(random, ground, processes, requests)
-  const plan = { ...ground, processes, drift, operations: planned, requests, ...faults, deploys: [], isSealed: false }
-  return isCalm ? plan : widened(plan)
+  const plan = { ...ground, processes, drift, operations: planned, requests, ...faults, deploys: [] }
+  const plain = { ...plan, loads: false, isSealed: false }
+  return isCalm ? plain : widened(plain)
 }
 
 /** What was added to schedules later is drawn by itself, so that a seed from before still means what it meant, and more. */
@@ -190,7 +195,7 @@ function widened(plan: OperationPlan): OperationPlan {
       isHeard: true,
     }))
   }
-  return {
+  const wide = {
     ...plan,
     isSealed: random.chance(0.3),
     processes: plan.processes.map((each) => (random.chance(0.3) ? { ...each, own: own() } : each)),
@@ -210,6 +215,32 @@ function widened(plan: OperationPlan): OperationPlan {
       ...(random.chance(0.1) ? [mend('resolve')] : []),
       ...(random.chance(0.2) ? crashing() : []),
     ],
+  }
+  const isCrashing = wide.worldFaults.some((fault) => fault.kind === 'outage' && fault.isHeard)
+  return isCrashing ? hurried(wide, random) : wide
+}
+
+/**
+ * Under a server that crashes again and again, clients without patience ask at once again, functions cannot load what they need, and
+ * the other side is down, too.
+ */
+function hurried(plan: OperationPlan, random: SeededRandom): OperationPlan {
+  const hurry = (operation: number): PlannedRequest => ({
+    process: random.integer(0, plan.processes.length - 1),
+    atMs: random.fraction() * plan.leaseMs,
+    operation,
+    how: 'run',
+    retries: 100,
+    retryMs: 20,
+    waitMs: 0,
+  })
+  const fail = (step: PlannedStep): PlannedStep =>
+    step.kind === 'asked' && random.chance(0.6) ? { ...step, failedLookups: random.integer(1, 8) } : step
+  return {
+    ...plan,
+    operations: plan.operations.map(({ stages }) => ({ stages: stages.map((stage) => stage.map(fail)) })),
+    requests: [...plan.requests, ...(random.chance(0.7) ? [...plan.operations.keys()].map(hurry) : [])],
+    loads: random.chance(0.4),
   }
 }
 
@@ -351,6 +382,7 @@ export function* smallerOperationPlans(plan: OperationPlan): Generator<Operation
     for (const index of plan[list].keys()) yield { ...plan, [list]: plan[list].filter((_, other) => other !== index) }
   }
   if (plan.isSealed) yield { ...plan, isSealed: false }
+  if (plan.loads) yield { ...plan, loads: false }
   if (plan.conflictChance > 0) yield { ...plan, conflictChance: 0 }
   if (plan.drift) {
     yield { ...plan, drift: undefined, processes: plan.processes.map((each) => ({ ...each, version: 1 })) }
@@ -376,6 +408,8 @@ function* smallerStages(stages: PlannedOperation['stages']): Generator<PlannedOp
       if (step.undos.length > 0) yield put({ ...step, undos: step.undos.slice(0, -1) })
       if (step.tries > 1) yield put({ ...step, tries: 1 })
       if (step.unknowns > 0) yield put({ ...step, unknowns: 0 })
+      const { failedLookups, ...sound } = step
+      if (failedLookups !== undefined) yield put(sound)
     }
   }
 }

@@ -391,6 +391,7 @@ const expectedErrors = [
 
 /** The function of the operation, as it was planned. */
 async function perform(stage: Stage, running: Running, op: Op, operation: number): Promise<unknown> {
+  if (stage.plan.loads) await load(running, operation)
   const results: Record<string, unknown> = {}
   for (const steps of stagesOf(stage.plan, operation, running.version)) {
     await Promise.all(
@@ -404,6 +405,12 @@ async function perform(stage: Stage, running: Running, op: Op, operation: number
     )
   }
   return { operation, results }
+}
+
+async function load({ checkout }: Running, operation: number): Promise<void> {
+  await checkout.status(`${operation}`).catch((cause: unknown) => {
+    throw new Error('planned: it could not load', { cause })
+  })
 }
 
 function outsideStep(
@@ -428,7 +435,10 @@ function outsideStep(
   const lookup: Step<number>['lookup'] = (context) => {
     const { nth } = invoke(stage, running, operation, name, 'lookup', context)
     stage.counts.lookups++
-    const isUnknown = nth < planned.unknowns && stage.world.now() < stage.plan.healAtMs
+    const { unknowns, failedLookups = 0 } = planned
+    const isHealed = stage.world.now() >= stage.plan.healAtMs
+    if (nth < failedLookups && !isHealed) throw new Error('planned: the lookup failed')
+    const isUnknown = nth < failedLookups + unknowns && !isHealed
     return outside.lookup(life, requestOf(context), isUnknown)
   }
   return {
@@ -700,7 +710,7 @@ async function decideParked(stage: Stage, { checkout }: Running, index: number):
 /** Only the old code could undo the step that is not asked for any more, or go on with one that is asked for otherwise. */
 function isBeyondHelp({ steps, lastError = '' }: OperationStatus): boolean {
   const stuck = steps.filter(({ state }) => state === 'stuck')
-  const isUnknown = stuck.some(({ error = '' }) => error.includes('no longer asks for this step'))
+  const isUnknown = stuck.some(({ error = '' }) => error.includes('so its undo is not known'))
   return isUnknown || (stuck.length === 0 && lastError.includes('asked for before with another fingerprint'))
 }
 

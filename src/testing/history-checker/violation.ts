@@ -9,6 +9,7 @@ export const assertions = [
   'calm-is-free',
   'cancel-heard',
   'claim-before-effect',
+  'deaths-counted',
   'ends-whole',
   'everybody-answered',
   'fence-grows',

@@ -74,6 +74,12 @@ export const operationBugs: readonly SeededBug[] = [
       caughtBy: byTest(inUndo, 'by a lookup that fails says nothing of the undo, and the next attempt looks again'),
     },
     {
+      id: 'a lookup that fails on the way back is taken for a try of the undo, as the simulation sees it',
+      find: 'await lookAgain(context, asked, before).catch(interrupted)',
+      replace: 'await lookAgain(context, asked, before)',
+      caughtBy: byOperations('undo-tried'),
+    },
+    {
       id: 'a claim that is lost when an undo begins is taken for an interruption',
       find: 'const cause = error instanceof Interruption ? error.cause : error\n',
       replace: 'const cause = error\n',
@@ -84,6 +90,12 @@ export const operationBugs: readonly SeededBug[] = [
       find: '  if (!isThrough && !isForGood(performed.thrown)) throw performed.thrown\n',
       replace: '',
       caughtBy: byTest(inUndo, provesNothing),
+    },
+    {
+      id: 'a function that failed before it asked for a step proves it, as the simulation sees it',
+      find: '  if (!isThrough && !isForGood(performed.thrown)) throw performed.thrown\n',
+      replace: '',
+      caughtBy: byOperations('undo-tried'),
     },
     {
       id: 'a function that ended for good before it asked for a step proves nothing',
@@ -367,6 +379,13 @@ export const operationBugs: readonly SeededBug[] = [
         inUndo,
         'by its database, however often its callers ask meanwhile, is never parked: one attempt is enough',
       ),
+    },
+    {
+      id: 'a way back that is interrupted counts as a death, as the simulation sees it',
+      find: 'const course = { ...going, interruptions: before + 1, lastError: messageOf(thrown) }',
+      replace:
+        'const course = { ...going, failuresBack: (going.failuresBack ?? 0) + 1, interruptions: before + 1, lastError: messageOf(thrown) }',
+      caughtBy: byOperations('deaths-counted'),
     },
     {
       id: 'a database that is down under an undo is asked every second, for ever',

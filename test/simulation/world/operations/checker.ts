@@ -110,6 +110,7 @@ export function checkOperations(history: OperationHistory): Violation[] {
     checkAskedFor(history, operation, report)
     checkPivot(trail, report)
     checkStuck(history, operation, trail, report)
+    checkDeaths(history, trail, report)
     checkParked(history, operation, report)
     checkEffects(history, operation, report)
     checkEnd(history, operation, trail, report)
@@ -152,6 +153,8 @@ export interface RecordHead {
   readonly fingerprint?: string
   readonly direction?: 'forward' | 'backward'
   readonly version?: number
+  readonly failuresBack?: number
+  readonly interruptions?: number
   readonly lastError?: string
   readonly parked?: string
   readonly pivot?: true
@@ -221,10 +224,28 @@ function checkStuck(
   for (const { name, state, token, at } of isChanged ? [] : trail) {
     if (state !== 'stuck') continue
     const isTried = invocations.some(
-      (each) => isOf(operation, each) && each.step === name && each.does !== 'run' && each.token === token,
+      (each) => isOf(operation, each) && each.step === name && each.does === 'undo' && each.token === token,
     )
     if (!isTried)
       report('undo-tried', `the undo of "${name}" was recorded as stuck (change ${at}), and was never called`)
+  }
+}
+
+/** What died on the way back leads to parking, so an attempt counts the one that it took over from, once, and nothing else. */
+function checkDeaths({ store }: OperationHistory, trail: readonly Recorded[], report: Report): void {
+  const takeovers = new Set(
+    store.operations.flatMap((each) =>
+      each.call === 'claim' && each.answer?.is === 'granted' && each.answer.how === 'taken-over'
+        ? [each.answer.claim.token]
+        : [],
+    ),
+  )
+  let known = 0
+  for (const { name, failuresBack = 0, token, at } of trail) {
+    if (name !== courseName) continue
+    if (failuresBack > known && !takeovers.delete(token!))
+      report('deaths-counted', `${failuresBack} deaths on the way back were recorded (change ${at}), and none was seen`)
+    known = failuresBack
   }
 }
 
