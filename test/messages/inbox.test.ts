@@ -1,7 +1,8 @@
 // The cases of the inbox on every SQL server. SQLite is in src/messages/inbox.test.ts.
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { needs } from '../servers/needs.ts'
+import { sql } from '../../src/clients/sql-statement.ts'
 import type { Message } from '../../src/messages/inbox.ts'
 import { grounds, type MessagesGround } from './grounds.ts'
 import { inboxCases } from './inbox-cases.ts'
@@ -57,6 +58,40 @@ for (const { name, server, start } of grounds) {
       const since = messages
       for (let round = 0; round < 10; round++) await handleSome()
       expect(((await settled()) - before) / (messages - since)).toBeLessThan(10)
+      await subject.close()
+    })
+
+    test('of a message that two consumers receive at the same moment, the second is told what became of it', async () => {
+      const subject = await inboxSubject(ground)
+      const { inbox, open } = await subject.consumer()
+      await inbox.handle(message('first'), () => undefined)
+      const other = await open.database.begin({ scope: 'test', id: 'other' })
+      await other.query(sql`insert into onceonly_inbox
+        select scope, 'both', fingerprint, 'd', 1, at_ms from onceonly_inbox where id = 'first'`)
+      const effects: unknown[] = []
+      const handled = inbox.handleBatch(['before', 'both', 'later'].map(message), (_tx, fresh) => {
+        effects.push(...fresh.map(({ id }) => id))
+      })
+      const waiting = `select 'waits' from pg_stat_activity where wait_event_type = 'Lock' and query like '%inbox_receive%'`
+      await vi.waitFor(async () => expect(await ground.ask(waiting)).toEqual(['waits']), 10_000)
+      await other.commit()
+      expect((await handled).map(({ is }) => is)).toEqual(['handled', 'duplicate', 'handled'])
+      expect(effects.toSorted()).toEqual(['before', 'later'])
+      await subject.close()
+    })
+
+    test('a mark that is done is not taken again, and one that another transaction has is passed over', async () => {
+      const subject = await inboxSubject(ground)
+      const { inbox, open } = await subject.consumer()
+      await inbox.handle(message('taken'), () => undefined)
+      const take = `select onceonly_inbox_take_v1(scope, id) from onceonly_inbox where id = 'taken'`
+      expect(await ground.ask(take)).toEqual(['taken'])
+      await ground.ask(`update onceonly_inbox set state = 'r' where id = 'taken'`)
+      const other = await open.database.begin({ scope: 'test', id: 'other' })
+      await other.query(sql`select id as answer from onceonly_inbox where id = 'taken' for update`)
+      expect(await ground.ask(take)).toEqual(['taken'])
+      await other.rollback()
+      expect(await ground.ask(take)).toEqual([])
       await subject.close()
     })
   })

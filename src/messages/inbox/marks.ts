@@ -9,6 +9,7 @@ import { keyOf } from '../../core/key.ts'
 import type { Key } from '../../core/key.ts'
 import { among, columnsOf, read } from '../../clients/sql-columns.ts'
 import type { Columns } from '../../clients/sql-columns.ts'
+import { receiveFunction, takeFunction } from './functions.sql.ts'
 
 /** r: received, tried and not done. d: done. s: refused as stale. p: parked. */
 export type MarkState = 'r' | 'd' | 's' | 'p'
@@ -95,12 +96,8 @@ function one({ bound, scope }: Table, id: string): SqlStatement {
 }
 
 /** The order in which rows are locked is the same for all, so that batches that overlap do not wait for each other in a circle. */
-function free({ database, bound, scope, skipLocked }: Table, ids: readonly string[], also = sql``): SqlStatement {
-  // As one value where the server can unpack it: a hundred placeholders cost as much as the rest of the statement.
-  const isOne =
-    database.dialect === 'postgres'
-      ? sql`id = any (array(select json_array_elements_text(${JSON.stringify(ids)}::json)))`
-      : among(sql`id`, ids.map(bound))
+function free({ bound, scope, skipLocked }: Table, ids: readonly string[], also = sql``): SqlStatement {
+  const isOne = among(sql`id`, ids.map(bound))
   return sql`scope = ${bound(scope)} and ${isOne} and state = 'r'${also} order by id ${skipLocked}`
 }
 
@@ -110,31 +107,14 @@ function triable(on: Table, id: string, attemptsMax: number): SqlStatement {
 }
 
 // The count of attempts need not outlive a crash of the server, so its commit does not wait for the disk. The transaction of the effect
-// commits after it, and takes it along. What is there already is not inserted: `on conflict do nothing` would wait for a handler that has
-// the row locked. Each message is looked up by itself: a plain join reads the whole table when its statistics are old. Only those that are
-// not fresh are told: mostly none.
+// commits after it, and takes it along. Only those that are not fresh are told: mostly none.
 async function receiveAtOnce(
-  { database, table, scope }: Table,
+  { database, scope }: Table,
   messages: readonly Identified[],
 ): Promise<Map<string, Received>> {
-  const given = JSON.stringify(messages.map(({ id, fingerprint }) => ({ id, print: fingerprint })))
+  const prints = messages.map(({ fingerprint }) => fingerprint).join('\n')
   const answers = await database.query(sql`
-    with unsynced as (select set_config('synchronous_commit', 'off', true)),
-    looked as materialized (
-      select given.id, given.print, known.state, known.attempts, known.fingerprint
-      from json_to_recordset(${given}::json) as given (id text, print text)
-      left join lateral (
-        select state, attempts, fingerprint from ${table} as there
-        where there.scope = ${scope}::text and there.id = given.id limit 1
-      ) as known on true
-    ),
-    fresh as (
-      insert into ${table} (scope, id, fingerprint, state, attempts, at_ms)
-      select ${scope}::text, id, print, 'r', 1, ${database.nowMs()} from looked where state is null order by id
-      on conflict (scope, id) do nothing returning id
-    )
-    select json_build_array(looked.id, looked.state, looked.attempts, looked.fingerprint)::text as answer
-    from unsynced cross join looked left join fresh on fresh.id = looked.id where fresh.id is null`)
+    select ${database.table(receiveFunction)}(${scope}, ${idLines(messages)}, ${prints}, ${database.nowMs()}) as answer`)
   const others = new Map(
     answers.map(read).map(([id, state, attempts, print]): [string, Received] => {
       if (state === null) return [id as string, { is: 'busy' }]
@@ -142,6 +122,10 @@ async function receiveAtOnce(
     }),
   )
   return new Map(messages.map(({ id }) => [id, others.get(id) ?? { is: 'fresh' }]))
+}
+
+function idLines(messages: readonly Identified[]): string {
+  return messages.map(({ id }) => id).join('\n')
 }
 
 // Looked at first: an insert would wait for a row that a handler elsewhere has locked. Two that receive the same new message at one
@@ -194,26 +178,16 @@ async function tryAgainLocked(on: Table, id: string, attemptsMax: number): Promi
   }
 }
 
-// The rows to update are named by an array: a join would read the whole table when its statistics are old. The server tells which it
-// did not take: mostly none.
+// The server tells which it did not take: mostly none.
 async function takeAtOnce(
-  on: Table,
+  { database, scope }: Table,
   session: SqlSession,
   messages: readonly Identified[],
 ): Promise<ReadonlySet<string>> {
-  const { table, scope } = on
-  const ids = messages.map(({ id }) => id)
-  const left = await session.query(sql`
-    with ours as (select id from ${table} where ${free(on, ids)}),
-    taken as (
-      update ${table} as mark set state = 'd'
-      where mark.scope = ${scope} and mark.id = any (array(select id from ours))
-      returning mark.id
-    )
-    select id as answer from json_array_elements_text(${JSON.stringify(ids)}::json) as given (id)
-    where not exists (select from taken where taken.id = given.id)`)
-  const others = new Set(left)
-  return new Set(ids.filter((id) => !others.has(id)))
+  const others = new Set(
+    await session.query(sql`select ${database.table(takeFunction)}(${scope}, ${idLines(messages)}) as answer`),
+  )
+  return new Set(messages.map(({ id }) => id).filter((id) => !others.has(id)))
 }
 
 async function takeLocked(

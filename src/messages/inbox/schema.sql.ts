@@ -3,6 +3,7 @@
 // Parked messages are kept whole.
 
 import type { SqlDatabase } from '../../clients/sql-database.ts'
+import { inboxFunctions } from './functions.sql.ts'
 
 /** The statements that create them, each on its own. */
 export function inboxSchema(database: Pick<SqlDatabase, 'dialect' | 'tableName'>): readonly string[] {
@@ -12,8 +13,15 @@ export function inboxSchema(database: Pick<SqlDatabase, 'dialect' | 'tableName'>
 type TableName = SqlDatabase['tableName']
 
 const schemas: Readonly<Record<SqlDatabase['dialect'], (tableName: TableName) => readonly string[]>> = {
-  postgres: (tableName) =>
-    standardSchema(tableName, { text: 'text collate "C"', whole: 'bigint', marks: ' with (fillfactor = 45)', end: '' }),
+  postgres: (tableName) => [
+    ...standardSchema(tableName, {
+      text: 'text collate "C"',
+      whole: 'bigint',
+      marks: ' with (fillfactor = 45)',
+      end: '',
+    }),
+    ...inboxFunctions(tableName),
+  ],
   sqlite: (tableName) =>
     standardSchema(tableName, { text: 'text', whole: 'integer', marks: ' strict', end: ' strict' }),
   mysql: mysqlSchema,

@@ -6,6 +6,8 @@ import type { SeededBug } from '../bug.ts'
 const tests = 'src/messages/inbox.test.ts'
 const caught = (name: string): ReturnType<typeof byTest> => byTest(tests, name)
 
+const onPostgres = (name: string): ReturnType<typeof byTest> => byTest('test/messages/inbox.test.ts', name, 'postgres')
+
 const again = 'a handler that fails leaves neither effect nor mark, and the next delivery runs it'
 const once = 'of many deliveries at once, through two processes, one has its effect'
 const counted = 'an attempt is counted before the handler runs, so that a message which ends the process is parked'
@@ -238,6 +240,24 @@ export const inboxBugs: readonly SeededBug[] = [
       find: 'const old = sql`at_ms < ${String(beforeMs)}',
       replace: 'const old = sql`at_ms < ${String(beforeMs - 1e12)}',
       caughtBy: byMessages('marks-bounded'),
+    },
+  ]),
+  ...bugsIn('src/messages/inbox/functions.sql.ts', 'messages', [
+    {
+      id: 'inbox: a batch fails when another consumer receives one of it at the same moment (PostgreSQL)',
+      find: 'exception when unique_violation then',
+      replace: 'exception when division_by_zero then',
+      caughtBy: onPostgres(
+        'of a message that two consumers receive at the same moment, the second is told what became of it',
+      ),
+    },
+    {
+      id: 'inbox: a mark that is done is taken again (PostgreSQL)',
+      find: "${isGiven} and there.state = 'r' ${inOrder} for update",
+      replace: '${isGiven} ${inOrder} for update',
+      caughtBy: onPostgres(
+        'a mark that is done is not taken again, and one that another transaction has is passed over',
+      ),
     },
   ]),
   ...bugsIn('src/messages/inbox/versions.ts', 'messages', [

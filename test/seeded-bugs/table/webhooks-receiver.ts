@@ -188,11 +188,11 @@ export const webhookBugs: readonly SeededBug[] = [
       caughtBy: byReceiver('an event that was handled before is a duplicate for the queue, too'),
     },
   ]),
-  ...bugsIn('src/messages/inbox/marks.ts', 'messages', [
+  ...bugsIn('src/messages/inbox/functions.sql.ts', 'messages', [
     {
       id: 'inbox: a delivery waits for the handler that has its message in hand (PostgreSQL)',
-      find: 'from looked where state is null order by id',
-      replace: 'from looked order by id',
+      find: '      where known.id is null\n',
+      replace: '',
       caughtBy: byTest(
         'test/webhooks/receiver.test.ts',
         'an event that is in hand is answered 503 with Retry-After, and 200 when it is settled',
