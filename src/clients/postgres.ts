@@ -5,13 +5,11 @@
 
 import type { Clock } from '../core/clock.ts'
 import { inOneSync } from './postgres/sync.ts'
-import type { Synced, SyncedClient } from './postgres/sync.ts'
+import type { SyncedClient } from './postgres/sync.ts'
 import { textOf } from './sql-statement.ts'
 import type { SqlStatement, SqlValue } from './sql-statement.ts'
 import { drizzleQuery, has, kyselyQuery, libraryTransactionOf, noTransaction } from './sql-transaction.ts'
 import type { DrizzleTransaction, KnexTransaction, KyselyTransaction, PrismaTransaction } from './sql-transaction.ts'
-
-export type { Synced } from './postgres/sync.ts'
 
 export interface StatementResult {
   /** The command tag: a COMMIT of an aborted transaction resolves, and only its tag says ROLLBACK. */
@@ -30,7 +28,7 @@ export interface PostgresSession {
 export interface PostgresConnection<Client> extends PostgresSession {
   readonly client: Client
   /** Runs bound statements in order, in one round trip. Undefined where the client cannot. */
-  readonly runBound: ((statements: Synced) => Promise<readonly StatementResult[]>) | undefined
+  readonly runBound: ((statements: readonly BoundStatement[]) => Promise<readonly StatementResult[]>) | undefined
   release(): void
   /** For a connection whose state is unknown. It must not go back to the pool, because it may be inside a transaction. */
   destroy(error: unknown): void
@@ -185,7 +183,7 @@ function pgConnections<Client>(pool: PgPool, limit: Required<AnswerLimit>): Post
       const ignore = (): void => {}
       client.on('error', ignore)
       let hasEnded = false
-      const runBound = async (statements: Synced): Promise<readonly StatementResult[]> => {
+      const runBound = async (statements: readonly BoundStatement[]): Promise<readonly StatementResult[]> => {
         if (hasEnded) throw transactionEnded()
         return answered(inOneSync(client as unknown as SyncedClient, statements), limit, release)
       }

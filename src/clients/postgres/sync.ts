@@ -12,7 +12,6 @@ interface Wire {
   readonly parsedStatements: Record<string, string>
   parse(statement: { readonly name: string; readonly text: string }): void
   bind(portal: { readonly statement: string; readonly values: readonly unknown[] }): void
-  describe(what: { readonly type: 'S'; readonly name: string }): void
   execute(portal: object): void
   sync(): void
   on(event: 'parseComplete', listener: () => void): unknown
@@ -23,13 +22,10 @@ export interface SyncedClient {
   query(query: object): unknown
 }
 
-export interface Synced {
-  readonly run: readonly BoundStatement[]
-  /** Prepared now, for a later message: an error says now that the server does not know it. */
-  readonly expect?: BoundStatement
-}
-
-export function inOneSync(client: SyncedClient, { run, expect }: Synced): Promise<readonly StatementResult[]> {
+export function inOneSync(
+  client: SyncedClient,
+  statements: readonly BoundStatement[],
+): Promise<readonly StatementResult[]> {
   return new Promise((resolve, reject) => {
     const results: StatementResult[] = []
     let answers: string[] = []
@@ -42,7 +38,7 @@ export function inOneSync(client: SyncedClient, { run, expect }: Synced): Promis
       },
       submit(wire: Wire) {
         wire.stream.cork?.()
-        unlisten = send(wire, run, expect)
+        unlisten = send(wire, statements)
         wire.stream.uncork?.()
       },
       handleDataRow: ({ fields }: { fields: string[] }) => void answers.push(fields[0]!),
@@ -66,7 +62,7 @@ export function inOneSync(client: SyncedClient, { run, expect }: Synced): Promis
 }
 
 // What is parsed stays prepared, even if a later statement of the message fails. The server confirms each, in their order.
-function send(wire: Wire, run: readonly BoundStatement[], expected: BoundStatement | undefined): () => void {
+function send(wire: Wire, statements: readonly BoundStatement[]): () => void {
   const parsed: BoundStatement[] = []
   const parse = (statement: BoundStatement): void => {
     const { name = '', text } = statement
@@ -74,14 +70,10 @@ function send(wire: Wire, run: readonly BoundStatement[], expected: BoundStateme
     wire.parse({ name, text })
     parsed.push(statement)
   }
-  for (const statement of run) {
+  for (const statement of statements) {
     parse(statement)
     wire.bind({ statement: statement.name ?? '', values: statement.values })
     wire.execute({})
-  }
-  if (expected) {
-    parse(expected)
-    wire.describe({ type: 'S', name: expected.name! })
   }
   wire.sync()
   let confirmed = 0

@@ -365,6 +365,7 @@ export function beginFunction(names: SchemaNames): string {
 declare
   lock_number bigint := ${lockNumber(names, 'a_scope', 'an_id')};
   answer text;
+  own_key text;
 begin
   if pg_try_advisory_xact_lock(lock_number) then
     perform from ${qualified(names)} e where e.scope = a_scope and e.id = an_id;
@@ -378,7 +379,7 @@ begin
     );
   end if;
   if answer like 'granted %' then
-    perform set_config('onceonly.transaction', lock_number::text, true);
+    own_key := set_config('onceonly.transaction', lock_number::text, true); -- PERFORM would be a statement
   end if;
   return answer;
 end $$;`

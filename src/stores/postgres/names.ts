@@ -8,7 +8,7 @@ export interface SchemaNames {
 }
 
 /** The functions carry it in their names, so that old and new code each find their own during a rolling deployment. */
-export const schemaVersion = 7
+export const schemaVersion = 8
 
 /** PostgreSQL cuts a longer name off without an error: two versions of a function would be one. */
 const nameBytesMax = 63
@@ -52,6 +52,7 @@ export type FunctionName =
   | 'together'
   | 'claim_one'
   | 'settle_one'
+  | 'record_one'
   | 'probe'
   | 'sweep'
   | 'rotate'

@@ -34,6 +34,11 @@ function request(changes: Partial<ClaimRequest> = {}): ClaimRequest {
   return { token, fingerprint, leaseMs, retention, version: 1, ...policies, ...changes }
 }
 
+async function recorded(store: PostgresStore, id: string): Promise<void> {
+  const { granted } = await store.begin(key('periods', id), request())
+  expect(await granted!.commit(outcome, retention)).toBe('done')
+}
+
 async function claimed(store: Pick<Store, 'claim'>, id: string, changes: Partial<ClaimRequest> = {}): Promise<Claim> {
   const verdict = await store.claim(key('periods', id), request(changes))
   if (verdict.is !== 'granted') throw new Error(`expected ${id} to be granted, got ${verdict.is}`)
@@ -190,6 +195,8 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store in periods', ()
       await store.settle(await claimed(store, 'long', { retention: long }), outcome, long)
       await store.settle(await claimed(store, 'short'), outcome, retention)
       expect([await slotOf('long'), await slotOf('short')]).toEqual([0, 4])
+      await recorded(store, 'in a transaction')
+      expect(await slotOf('in a transaction')).toBe(4)
       await ground.advance(4 * periodMs)
       await sweepAll(store)
       expect([await slotOf('long'), await slotOf('short')]).toEqual([0, undefined])
@@ -362,6 +369,25 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store in periods', ()
 })
 
 needs('postgres', { ours: true }).describe('a table that is put into periods', () => {
+  test('transactions of a session that knew the table before are recorded in their period', async () => {
+    await using server = await startPostgres()
+    const [single, another] = [createPool(server.url, { max: 1 }), createPool(server.url)]
+    const store = postgresStore({ pool: single })
+    await store.migrate()
+    // More than five times: that is when PostgreSQL settles for a plan.
+    for (let round = 0; round < 8; round++) await recorded(store, `before ${round}`)
+    await postgresStore({ pool: another, periodMs }).migrate()
+    await recorded(store, 'after')
+    const { rows } = await another.query(
+      'select slot = 0 as is_beside, count(*)::integer as many from onceonly group by 1 order by 1',
+    )
+    expect(rows).toEqual([
+      { is_beside: false, many: 1 },
+      { is_beside: true, many: 8 },
+    ])
+    await Promise.all([single.end(), another.end()])
+  })
+
   test('under load: no claim fails, no key is granted twice, what was there is replayed and expires in its time', async () => {
     await using server = await startPostgres()
     const pools = [1, 2, 3].map(() => createPool(server.url))

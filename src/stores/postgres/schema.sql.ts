@@ -22,7 +22,7 @@ import {
 import type { SchemaNames } from './names.ts'
 import { operationFunctions, operationTables } from './operations.sql.ts'
 import { probeFunction, rotateFunction, stayOrMove } from './periods.sql.ts'
-import { claimOneFunction, settleOneFunction, togetherFunction } from './straight.sql.ts'
+import { claimOneFunction, recordOneFunction, settleOneFunction, togetherFunction } from './straight.sql.ts'
 
 export function schemaSql(names: SchemaNames): string {
   const functions = [
@@ -36,6 +36,7 @@ export function schemaSql(names: SchemaNames): string {
     togetherFunction,
     claimOneFunction,
     settleOneFunction,
+    recordOneFunction,
     probeFunction,
     sweepFunction,
     rotateFunction,

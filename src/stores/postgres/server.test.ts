@@ -732,25 +732,72 @@ needs('postgres', { ours: true }).describe('the PostgreSQL store and its server'
 
   describe('transactions of prepared statements', () => {
     // In whichever session a pooler gives: one that knows nothing, or one that another client has used.
-    test.each(['select', 'call'])(
-      'a session that lost a prepared statement says so before the effect, which runs once (%s)',
-      async (kind) => {
-        const single = createPool(ground.url, { max: 1 })
-        const once = createOnce({ store: postgresStore({ pool: single }), scope: 'server' })
-        let effects = 0
-        const run = (id: string): Promise<unknown> => once.transaction(id, () => ++effects)
-        await run(`before ${kind}`)
-        const { rows } = await single.query<{ name: string }>(
-          `select name from pg_prepared_statements where statement like '${kind}%'`,
+    test('a session that lost a prepared statement says so before the effect, which runs once', async () => {
+      const single = createPool(ground.url, { max: 1 })
+      const once = createOnce({ store: postgresStore({ pool: single }), scope: 'server' })
+      let effects = 0
+      const run = (id: string): Promise<unknown> => once.transaction(id, () => ++effects)
+      await run('before')
+      const { rows } = await single.query<{ name: string }>(
+        `select name from pg_prepared_statements where name like 'onceonly%'`,
+      )
+      // The claim and the record are the same statement: a session cannot know the one without the other.
+      expect(rows).toHaveLength(1)
+      await single.query(`deallocate ${rows[0]!.name}`)
+      expect(await run('after')).toMatchObject({ value: 2, replayed: false })
+      expect(await run('again')).toMatchObject({ value: 3, replayed: false })
+      await once.close()
+      await single.end()
+    })
+
+    test('what is recorded is an entry like that of a claim and its settle', async () => {
+      const single = createPool(ground.url, { max: 1 })
+      const store = postgresStore({ pool: single })
+      const asked = {
+        ...request(),
+        input: new TextEncoder().encode('input'),
+        version: 3,
+        retention: { keepMs: 5_000, tombstoneMs: 7_000 },
+      }
+      const { granted } = await store.begin(key('server', 'in one'), asked)
+      expect(await granted!.commit(outcome, { keepMs: 6_000, tombstoneMs: 8_000 })).toBe('done')
+      const apart = (await store.claim(key('server', 'apart'), asked)) as Extract<Verdict, { is: 'granted' }>
+      expect(await store.settle(apart.claim, outcome, { keepMs: 6_000, tombstoneMs: 8_000 })).toBe('done')
+      // The fence is the time of the claim. A claim leaves when to sweep as it was: earlier is safe.
+      const { rows } = await ground.admin
+        .query(`select keep_ms, tombstone_ms, attempt, version, state, how, slot, fingerprint,
+        input, outcome, first_claimed_at_ms, abs(lease_until_ms - fence / 1000) < 5000 as is_now,
+        sweep_at_ms <= lease_until_ms + keep_ms as is_swept_in_time from public.onceonly where id in ('in one', 'apart')`)
+      expect(rows).toHaveLength(2)
+      expect(rows[0]).toEqual(rows[1])
+      expect(rows[0]).toMatchObject({
+        is_now: true,
+        is_swept_in_time: true,
+        keep_ms: '6000',
+        input: Buffer.from('input'),
+      })
+      await single.end()
+    })
+
+    test('a key that got an entry behind the lock is not recorded twice, and what the effect wrote is rolled back', async () => {
+      const single = createPool(ground.url, { max: 1 })
+      const store = postgresStore({ pool: single })
+      const overtaken = async (id: string): Promise<unknown> => {
+        const { granted } = await store.begin(key('server', id), request())
+        await granted!.tx.query('insert into effects values ($1)', [id])
+        await ground.admin.query(
+          `insert into public.onceonly (fence, lease_until_ms, keep_ms, tombstone_ms, sweep_at_ms, attempt, version, state, how, token,
+            fingerprint, scope, id) values (1, 1, 1, 1, 1, 1, 1, 's', 'f', gen_random_uuid(), '', 'server', $1)`,
+          [id],
         )
-        expect(rows).toHaveLength(1)
-        await single.query(`deallocate ${rows[0]!.name}`)
-        expect(await run(`after ${kind}`)).toMatchObject({ value: 2, replayed: false })
-        expect(await run(`again ${kind}`)).toMatchObject({ value: 3, replayed: false })
-        await once.close()
-        await single.end()
-      },
-    )
+        return granted!.commit(outcome, retention)
+      }
+      expect(await overtaken('behind')).toBe('lost')
+      await single.query(`set default_transaction_isolation = 'repeatable read'`)
+      await expect(overtaken('unseen')).rejects.toMatchObject({ code: 'TRANSACTION_CONFLICT', executed: 'no' })
+      expect((await ground.admin.query('select name from public.effects')).rows).toEqual([])
+      await single.end()
+    })
 
     test('an effect that is undone and one that is refused leave a connection that goes on', async () => {
       const single = createPool(ground.url, { max: 1 })

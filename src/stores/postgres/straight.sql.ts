@@ -13,6 +13,7 @@ import {
   functionName,
   isReadCommitted,
   lockNumber,
+  ownKey,
   pinnedPlan,
   qualified,
   settledInBatch,
@@ -182,6 +183,40 @@ begin
     a_scope, an_id, a_token, a_fingerprint, lease_ms, a_keep_ms, a_tombstone_ms, a_version, on_takeover, on_expired,
     encode(an_input, 'base64')
   );
+end $$;`
+}
+
+// The settled entry of a transaction for whose claim `begin` wrote nothing. One statement without a choice of plans, so none is
+// pinned: two thirds of what `record` costs, which decides everything else. `begin` has read the table, so it cannot be put into
+// periods before this transaction ends. Above READ COMMITTED the unique index finds what the snapshot does not show, and ON CONFLICT
+// raises a serialization failure.
+export function recordOneFunction(names: SchemaNames): string {
+  const entries = qualified(names)
+  return /* sql */ `create or replace function ${functionName(names, 'record_one')}(
+  a_scope text, an_id text, a_token uuid, a_fingerprint text, a_fence bigint, a_keep_ms bigint, a_tombstone_ms bigint,
+  a_version integer, an_input bytea, an_outcome bytea
+) returns text language plpgsql as $$
+declare
+  now_ms bigint := ${clockMs};
+begin
+  if ${ownKey} = ${lockNumber(names, 'a_scope', 'an_id')}::text
+      and pg_get_partkeydef('${entries}'::regclass) is null then
+    insert into ${entries} (
+      fence, lease_until_ms, keep_ms, tombstone_ms, attempt, version, state, how, token, fingerprint, scope, id, input, outcome,
+      slot, sweep_at_ms
+    ) values (
+      a_fence, now_ms, a_keep_ms, a_tombstone_ms, 1, a_version, 's', 'f', a_token, a_fingerprint, a_scope, an_id, an_input,
+      an_outcome, 0, now_ms + a_keep_ms
+    ) on conflict do nothing;
+    if found then
+      return 'done';
+    end if;
+  end if;
+  call ${functionName(names, 'record')}(
+    a_scope, an_id, a_token, a_fingerprint, a_fence, a_keep_ms, a_tombstone_ms, a_version, encode(an_input, 'base64'),
+    encode(an_outcome, 'base64')
+  );
+  return 'done';
 end $$;`
 }
 

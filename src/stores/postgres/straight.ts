@@ -4,7 +4,7 @@
 
 import { hash } from 'node:crypto'
 import { invalidArgument } from '../../core/errors.ts'
-import type { BoundStatement, Synced } from '../../clients/postgres.ts'
+import type { BoundStatement } from '../../clients/postgres.ts'
 import type { Claim, ClaimRequest, Retention } from '../../core/store.ts'
 import type { Key } from '../../core/key.ts'
 import { bigintArray, byteaArray, integerArray, textArray, uuidArray } from './arrays.ts'
@@ -209,24 +209,61 @@ export function loneStatement(names: SchemaNames, call: StraightCall): BoundStat
   ])
 }
 
-/**
- * BEGIN and the claim in it. What will end the transaction is prepared with it: a session that does not keep prepared statements
- * says so before the effect, and not at COMMIT.
- */
-export function begins(names: SchemaNames, key: Key, request: ClaimRequest): Synced {
-  const claim = bound(names, 'begin', claimCall(key, request, 'begin').values)
-  return { run: [unnamed('BEGIN'), claim], expect: record(names, Array<null>(recordValuesCount).fill(null)) }
+/** BEGIN and the claim in it. */
+export function beginAndClaim(names: SchemaNames, key: Key, request: ClaimRequest): readonly BoundStatement[] {
+  const { leaseMs, retention, onTakeover, onExpired } = request
+  return [unnamed('BEGIN'), inTransaction(names, { key, request, number: leaseMs, retention, onTakeover, onExpired })]
 }
 
-const recordValuesCount = 10
-
-/** `record` and COMMIT. */
-export function recordAndCommit(names: SchemaNames, values: BoundStatement['values']): Synced {
-  return { run: [record(names, values), unnamed('COMMIT')] }
+/** The settled entry of a claim for which nothing was written yet, and COMMIT. */
+export function recordAndCommit(
+  names: SchemaNames,
+  { key, fence }: Claim,
+  request: ClaimRequest,
+  outcome: Uint8Array,
+  retention: Retention,
+): readonly BoundStatement[] {
+  integer('fence', fence)
+  checkRetention(retention)
+  return [inTransaction(names, { key, request, number: fence, retention, outcome }), unnamed('COMMIT')]
 }
 
-function record(names: SchemaNames, values: BoundStatement['values']): BoundStatement {
-  return named(`call ${functionName(names, 'record')}(${places(values.length)})`, values)
+interface InTransactionCall {
+  readonly key: Key
+  readonly request: ClaimRequest
+  /** The lease of a claim, the fence of what is recorded. */
+  readonly number: number
+  readonly retention: Retention
+  readonly onTakeover?: string
+  readonly onExpired?: string
+  readonly outcome?: Uint8Array
+}
+
+// The claim and the record of a transaction are one prepared statement: a session that does not keep it says so before the effect,
+// and not at COMMIT. Another one, prepared along with the claim, had to be asked for every time.
+function inTransaction(names: SchemaNames, call: InTransactionCall): BoundStatement {
+  const { key, request, number, retention, onTakeover, onExpired, outcome } = call
+  const values = [
+    key.scope,
+    key.id,
+    request.token,
+    request.fingerprint,
+    String(number),
+    String(retention.keepMs),
+    String(retention.tombstoneMs),
+    String(request.version),
+    onTakeover ?? null,
+    onExpired ?? null,
+    request.input === undefined ? null : bytesOf(request.input),
+    outcome === undefined ? null : bytesOf(outcome),
+  ]
+  return { ...prepared(names, 'in transaction', () => inTransactionText(names)), values }
+}
+
+function inTransactionText(names: SchemaNames): string {
+  return `select case when $12::bytea is null
+    then ${functionName(names, 'begin')}(${places(10)},encode($11::bytea, 'base64'))
+    else ${functionName(names, 'record_one')}(${places(8)},$11::bytea,$12::bytea) end as answer`
 }
 
 // BEGIN and COMMIT are parsed faster than a name is looked up.
@@ -234,13 +271,26 @@ function unnamed(text: string): BoundStatement {
   return { name: undefined, text, values: [] }
 }
 
-// The name says the text: several stores may share the connections of a pool.
 export function bound(names: SchemaNames, to: FunctionName, values: BoundStatement['values']): BoundStatement {
-  return named(`select ${functionName(names, to)}(${places(values.length)}) as answer`, values)
+  const text = (): string => `select ${functionName(names, to)}(${places(values.length)}) as answer`
+  return { ...prepared(names, to, text), values }
 }
 
-function named(text: string, values: BoundStatement['values']): BoundStatement {
-  return { name: `onceonly_${hash('sha256', text).slice(0, 32)}`, text, values }
+type Prepared = Pick<BoundStatement, 'name' | 'text'>
+
+/** Of each store. Made once, as the name is a hash. */
+const preparedOf = new WeakMap<SchemaNames, Map<string, Prepared>>()
+
+// The name says the text: several stores may share the connections of a pool.
+function prepared(names: SchemaNames, to: FunctionName | 'in transaction', textOf: () => string): Prepared {
+  const own = preparedOf.get(names) ?? new Map<string, Prepared>()
+  preparedOf.set(names, own)
+  const known = own.get(to)
+  if (known) return known
+  const text = textOf()
+  const made = { name: `onceonly_${hash('sha256', text).slice(0, 32)}`, text }
+  own.set(to, made)
+  return made
 }
 
 function places(count: number): string {

@@ -7,14 +7,14 @@ import type { OnceError } from '../../core/errors.ts'
 import type { Key } from '../../core/key.ts'
 import type { Began, Claim, ClaimRequest, Fenced, InTransaction, Retention } from '../../core/store.ts'
 import { firstAnswer, limited } from '../../clients/postgres.ts'
-import type { PostgresConnection, PostgresSession, StatementResult, Synced } from '../../clients/postgres.ts'
+import type { BoundStatement, PostgresConnection, PostgresSession, StatementResult } from '../../clients/postgres.ts'
 import { commitRefused, commitUnknown, endedByEffect, fencedOf, retried, verdictOf } from '../sql-answers.ts'
 import type { PostgresContext, PostgresProtocol } from './context.ts'
 import { endedState, isConflict, isUnprepared, lostState, saysRolledBack, sqlStateOf, storeError } from './errors.ts'
 import type { PostgresFacts } from './fitness.ts'
 import type { SchemaNames } from './names.ts'
 import { callStatement, claimCall, isUnwritten, recordStatement, recordValues, writeCall } from './statements.ts'
-import { begins, recordAndCommit } from './straight.ts'
+import { beginAndClaim, checkClaim, recordAndCommit } from './straight.ts'
 
 // Two savepoints, named by the token so that nested calls do not meet: one to roll back the claim and the lock with it, one to
 // roll back the effect alone.
@@ -89,16 +89,16 @@ async function beginOnce<Client>(
   request: ClaimRequest,
 ): Promise<Began<Client>> {
   const { names, connections, protocol } = context
-  const inText = ['BEGIN', callStatement(names, claimCall(key, request, 'begin'))]
+  checkClaim(key, request)
   const connection = await connections.connect()
   try {
     const prepared = isolation === 'read committed' && protocol.keepsPrepared && connection.runBound !== undefined
     const results = prepared && (await beginPrepared(context, connection, key, request))
-    const answer = firstAnswer(results || (await connection.run(inText)))
+    const answer = firstAnswer(results || (await connection.run(beginInText(names, key, request))))
     const verdict = verdictOf(key, request, answer)
     if (verdict.is === 'granted') {
       const isPrepared = results !== false
-      const open = { names, protocol, connection, request, inText, isPrepared, answer, claim: verdict.claim }
+      const open = { names, protocol, connection, request, isPrepared, answer, claim: verdict.claim }
       return { verdict, granted: grantedIn(open) }
     }
     await rollback(connection)
@@ -109,6 +109,10 @@ async function beginOnce<Client>(
   }
 }
 
+function beginInText(names: SchemaNames, key: Key, request: ClaimRequest): readonly string[] {
+  return ['BEGIN', callStatement(names, claimCall(key, request, 'begin'))]
+}
+
 /** False when the session does not keep prepared statements, with no transaction open. */
 async function beginPrepared<Client>(
   { names, protocol }: PostgresContext<Client>,
@@ -117,7 +121,7 @@ async function beginPrepared<Client>(
   request: ClaimRequest,
 ): Promise<readonly StatementResult[] | false> {
   try {
-    return await connection.runBound!(begins(names, key, request))
+    return await connection.runBound!(beginAndClaim(names, key, request))
   } catch (error) {
     if (!isUnprepared(error)) throw error
     protocol.keepsPrepared = false
@@ -131,7 +135,6 @@ interface OpenTransaction<Client> {
   readonly protocol: PostgresProtocol
   readonly connection: PostgresConnection<Client>
   readonly request: ClaimRequest
-  readonly inText: readonly string[]
   /** What ends it is prepared in the session that it is open in. */
   isPrepared: boolean
   /** To the claim. 'lost': another caller got the key when the effect was undone. */
@@ -153,15 +156,15 @@ function grantedIn<Client>(open: OpenTransaction<Client>): NonNullable<Began<Cli
 // Rolls back everything and claims again, in one message. A savepoint would cost every transaction for the sake of the few that
 // are undone. If another caller got the key in between, there is nothing to commit, and the claim is lost.
 async function undoEffect<Client>(open: OpenTransaction<Client>): Promise<void> {
-  const { connection, request, inText } = open
+  const { names, connection, request, claim } = open
   try {
     open.isPrepared = false
-    const answer = firstAnswer(await connection.run(['ROLLBACK', ...inText]))
-    const verdict = verdictOf(open.claim.key, request, answer)
+    const answer = firstAnswer(await connection.run(['ROLLBACK', ...beginInText(names, claim.key, request)]))
+    const verdict = verdictOf(claim.key, request, answer)
     if (verdict.is === 'granted') Object.assign(open, { answer, claim: verdict.claim })
     else open.answer = 'lost'
   } catch (error) {
-    throw storeError(error, `roll back the effect of ${describeKey(open.claim.key)}`, 'unknown')
+    throw storeError(error, `roll back the effect of ${describeKey(claim.key)}`, 'unknown')
   }
 }
 
@@ -184,12 +187,13 @@ async function commit<Client>(
     throw error
   }
 
-  function lastStatement(): string | Synced {
+  function lastStatement(): string | readonly BoundStatement[] {
     if (!isUnwritten(answer)) {
       return callStatement(names, writeCall('settle-or-fail', claim, retention.keepMs, retention, outcome))
     }
-    const values = recordValues(claim, request, outcome, retention)
-    return isPrepared ? recordAndCommit(names, values) : recordStatement(names, values)
+    return isPrepared
+      ? recordAndCommit(names, claim, request, outcome, retention)
+      : recordStatement(names, recordValues(claim, request, outcome, retention))
   }
 }
 
@@ -197,7 +201,7 @@ async function commit<Client>(
 export async function commitLast(
   connection: PostgresConnection<unknown>,
   key: Key,
-  statement: string | Synced,
+  statement: string | readonly BoundStatement[],
 ): Promise<readonly StatementResult[] | 'lost'> {
   let results: readonly StatementResult[]
   try {

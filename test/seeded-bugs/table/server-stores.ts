@@ -216,6 +216,32 @@ export const postgresBugs: readonly SeededBug[] = [
       replace: `    where true;`,
       caughtBy: byTest(inPeriods, inItsPeriod, 'postgres'),
     },
+    {
+      id: 'postgres: a transaction on a table in periods is recorded in the table beside them',
+      find: `      and pg_get_partkeydef('\${entries}'::regclass) is null then`,
+      replace: `      then`,
+      caughtBy: byTest(inPeriods, inItsPeriod, 'postgres'),
+    },
+    {
+      id: 'postgres: an effect that ended its transaction is recorded in the next one',
+      find: `  if \${ownKey} = \${lockNumber(names, 'a_scope', 'an_id')}::text\n`,
+      replace: `  if true\n`,
+      caughtBy: byTest(
+        inServer,
+        'an effect that ends its transaction itself is told that its outcome is unknown, fresh or taken over',
+        'postgres',
+      ),
+    },
+    {
+      id: 'postgres: a transaction commits without its record when its key has got an entry',
+      find: `    if found then\n      return 'done';`,
+      replace: `    if found or not found then\n      return 'done';`,
+      caughtBy: byTest(
+        inServer,
+        'a key that got an entry behind the lock is not recorded twice, and what the effect wrote is rolled back',
+        'postgres',
+      ),
+    },
   ]),
   ...bugsIn('src/stores/postgres/straight.ts', 'stores', [
     {
@@ -230,8 +256,9 @@ export const postgresBugs: readonly SeededBug[] = [
     },
     {
       id: 'postgres: that a session lost its prepared statements is found out at COMMIT, after the effect',
-      find: `, expect: record(names, Array<null>(recordValuesCount).fill(null)) }`,
-      replace: ` }`,
+      find: `  return { ...prepared(names, 'in transaction', () => inTransactionText(names)), values }`,
+      replace: `  const { name, text } = prepared(names, 'in transaction', () => inTransactionText(names))
+  return { name: outcome === undefined ? name : \`\${name}_2\`, text, values }`,
       caughtBy: byTest(
         inServer,
         'a session that lost a prepared statement says so before the effect, which runs once',
