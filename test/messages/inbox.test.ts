@@ -68,9 +68,9 @@ for (const { name, server, start } of grounds) {
       const other = await open.database.begin({ scope: 'test', id: 'other' })
       await other.query(sql`insert into onceonly_inbox
         select scope, 'both', fingerprint, 'd', 1, at_ms from onceonly_inbox where id = 'first'`)
-      const effects: unknown[] = []
+      const effects: string[] = []
       const handled = inbox.handleBatch(['before', 'both', 'later'].map(message), (_tx, fresh) => {
-        effects.push(...fresh.map(({ id }) => id))
+        effects.push(...fresh.map(({ id }) => id!))
       })
       const waiting = `select 'waits' from pg_stat_activity where wait_event_type = 'Lock' and query like '%inbox_receive%'`
       await vi.waitFor(async () => expect(await ground.ask(waiting)).toEqual(['waits']), 10_000)
