@@ -80,6 +80,21 @@ for (const { name, server, start } of grounds) {
       await subject.close()
     })
 
+    test('before its functions are there, an upgrade is told what to run', async () => {
+      const subject = await inboxSubject(ground)
+      const { inbox } = await subject.consumer()
+      await ground.ask('drop function onceonly_inbox_receive_v1')
+      await expect(inbox.handle(message('upgraded'), () => undefined)).rejects.toMatchObject({
+        code: 'SCHEMA_MISSING',
+        message: expect.stringMatching(
+          /function .*onceonly_inbox_receive_v1.* does not exist\. Run "await inbox\.migrate/,
+        ),
+      })
+      await inbox.migrate()
+      expect(await inbox.handle(message('upgraded'), () => undefined)).toEqual({ is: 'handled' })
+      await subject.close()
+    })
+
     test('a mark that is done is not taken again, and one that another transaction has is passed over', async () => {
       const subject = await inboxSubject(ground)
       const { inbox, open } = await subject.consumer()
