@@ -363,16 +363,18 @@ for (const program of ['redis', 'valkey'] as const) {
       const proxied = await connect('node-redis', way.url)
       opened.push(proxied)
       const store = redisStore({ client: proxied.client, prefix, timeoutMs: 60_000 })
-      for (const index of times(3)) await take(store, key('native', `known ${index}`))
+      const [held] = await Promise.all(times(3).map((index) => take(store, key('native', `known ${index}`))))
       const mark = await markNow()
       way.stall()
-      // More than all buffers on the way hold, so that the claim behind it stays in the client.
+      // More than all buffers on the way hold. Of what comes behind it the client hands one command to its socket, and keeps the claim.
       const large = proxied.send('SET', `${prefix} of the user`, 'x'.repeat(40_000_000)).catch(() => 'cut')
       await setImmediately()
+      const settled = failureOf(store.settle(held!, bytesOf('unheard'), retention))
       const late = failureOf(ask(store, key('native', 'late')))
       await setImmediately()
       way.cut()
       expect(await large).toBe('cut')
+      expect(await settled).toMatchObject({ code: 'STORE_UNAVAILABLE', executed: 'unknown' })
       expect(await late).toMatchObject({ code: 'STORE_UNAVAILABLE', executed: 'no' })
       // Whatever the client still has goes out before this.
       await pollUntil('the new connection', () => proxied.send('PING').catch(() => false))

@@ -1,8 +1,10 @@
 // A model of the SQL database under the inbox: rows, transactions, row locks, and the statements that the inbox sends, read from their
-// text. A statement that it does not know is an error, so the model cannot fall behind the source. As on the servers, a locked row is
+// text. A statement that it does not know is an error, so the model cannot fall behind the source. What the two functions on PostgreSQL do
+// is written again here, as nothing here can run plpgsql. As on the servers, a locked row is
 // waited for and looked at again, or passed over; a circle of waiting transactions ends with a conflict; SQLite has one writer.
 import type { SqlDialect } from '../../../src/clients/sql-database.ts'
 import { type SqlStatement, type SqlValue, textOf } from '../../../src/clients/sql-statement.ts'
+import { receiveFunction, takeFunction } from '../../../src/messages/inbox/functions.sql.ts'
 
 export type Cell = string | number | null
 export type Row = Readonly<Record<string, Cell>>
@@ -84,7 +86,7 @@ export function sqlModel({ dialect, nowMs, pause }: Pick<Server, 'dialect' | 'no
     async execute(tx, statement) {
       const answers = await execute(server, tx, statement)
       // The inbox counts a first attempt without waiting for the disk.
-      if (statement.texts[0]!.includes('synchronous_commit')) {
+      if (statement.texts[0]!.includes(receiveFunction)) {
         const fresh = [...tx.writes.keys()]
         tx.onCommit.push(() => unsynced.push(...fresh))
       } else if (tx.writes.size > 0) tx.onCommit.push(() => (unsynced = []))
@@ -165,9 +167,10 @@ function scan(
 }
 
 const shapes = {
-  receive:
-    /^with unsynced as \(.+?\), looked as materialized \( select .+? from json_to_recordset\((?<given>\$\d+)::json\) as given \(id text, print text\) left join lateral \( select state, attempts, fingerprint from (?<table>\w+) as there where there.scope = \$\d+::text and there.id = given.id limit 1 \) as known on true \), fresh as \( insert into \k<table> \((?<columns>[\w, ]+)\) select (?<cells>.+?) from looked where state is null order by id on conflict \(scope, id\) do nothing returning id \) select json_build_array/,
-  take: /^with ours as \((?<sub>select .+?)\), taken as \( update (?<table>\w+) as mark set (?<set>.+?) where mark.scope = \$\d+ and mark.id = any \(array\(select id from ours\)\) returning mark.id \) select id as answer from json_array_elements_text\((?<given>\$\d+)::json\) as given \(id\) where not exists \(select from taken where taken.id = given.id\)$/,
+  receive: new RegExp(
+    String.raw`^select ${receiveFunction}\((?<scope>\$\d+), (?<ids>\$\d+), (?<prints>\$\d+), (?<at>\w+)\) as answer$`,
+  ),
+  take: new RegExp(String.raw`^select ${takeFunction}\((?<scope>\$\d+), (?<ids>\$\d+)\) as answer$`),
   insert:
     /^insert (?:ignore )?into (?<table>\w+) \((?<columns>[\w, ]+)\) values (?<tuples>\(.+?\))(?<greater> on (?:conflict \(scope, entity\) do update set|duplicate key update) version = .+)?(?: on conflict do nothing)?$/,
   update:
@@ -222,11 +225,8 @@ async function execute(server: Server, tx: ModelTransaction, statement: SqlState
   switch (shape) {
     case 'receive':
       return receive(running, parts)
-    case 'take': {
-      const { sub, table, set, given } = parts
-      const taken = await update(running, { table, set, where: `(scope, id) in (${sub})`, returning: 'id' })
-      return (JSON.parse(termOf(running, given!) as string) as string[]).filter((id) => !taken.includes(id))
-    }
+    case 'take':
+      return take(running, parts)
     case 'insert':
       return insert(running, parts)
     case 'update':
@@ -276,11 +276,6 @@ function conditionOf(running: Running, text: string): (row: Row) => boolean {
   const term = (each: string): string => String(termOf(running, each))
   switch (operator) {
     case '=': {
-      const list = /^any \(array\(select json_array_elements_text\((\$\d+)::json\)\)\)$/.exec(rest!)
-      if (list) {
-        const among = new Set(JSON.parse(term(list[1]!)) as string[])
-        return (row) => among.has(String(row[column!]))
-      }
       const value = term(rest!)
       return column === '1' ? () => true : (row) => String(row[column!]) === value
     }
@@ -371,30 +366,75 @@ async function insert(running: Running, { table, columns, tuples, greater }: Par
   return []
 }
 
-/** One statement: what it sees is from before it began, and what it inserts is judged when it comes to it. */
-async function receive(running: Running, { given, table, columns, cells }: Parts): Promise<readonly string[]> {
+const linesOf = (running: Running, text: string | undefined): readonly string[] =>
+  String(termOf(running, text!)).split('\n')
+
+/**
+ * `receive`: all that is not seen is inserted. When another was first with one of them, nothing is, and once more without it. Then what became
+ * of those that are not fresh.
+ */
+async function receive(running: Running, { scope, ids, prints, at }: Parts): Promise<readonly string[]> {
   const { server, tx } = running
-  const before = new Map(server.committed.inbox)
+  const fingerprints = linesOf(running, prints)
+  const given = linesOf(running, ids).map((id, index) => {
+    const row: Row = {
+      scope: termOf(running, scope!),
+      id,
+      fingerprint: fingerprints[index]!,
+      state: 'r',
+      attempts: 1,
+      at_ms: termOf(running, at!),
+    }
+    return { id, name: nameOf('inbox', keyOf('inbox', row)), row }
+  })
+  const inOrder = given.toSorted((a, b) => compare(a.id, b.id))
+  const fresh = (await insertUnseen(running, inOrder, 'fail')) ?? (await insertUnseen(running, inOrder, 'skip'))!
+  if (fresh.size === given.length) return []
   await server.pause()
-  const names = columns!.split(', ')
-  const answers: string[] = []
-  const messages = JSON.parse(termOf(running, given!) as string) as readonly { id: string; print: string }[]
-  for (const { id, print } of messages.toSorted((a, b) => compare(a.id, b.id))) {
-    const values = cells!
-      .split(', ')
-      .map((text) => (text === 'id' ? id : text === 'print' ? print : termOf(running, text)))
-    const row = Object.fromEntries(names.map((column, index) => [column, values[index]!]))
-    const name = nameOf(table!, keyOf(table!, row))
+  return given
+    .filter(({ name }) => !fresh.has(name))
+    .map(({ id, name }) => {
+      const known = view(server, tx, name)
+      return JSON.stringify([id, known?.['state'] ?? null, known?.['attempts'] ?? null, known?.['fingerprint'] ?? null])
+    })
+}
+
+/** One statement: what it sees is from before it began. Undefined, and nothing inserted, when one is there that it does not see. */
+async function insertUnseen(
+  { server, tx }: Running,
+  given: readonly { readonly name: string; readonly row: Row }[],
+  onConflict: 'fail' | 'skip',
+): Promise<ReadonlySet<string> | undefined> {
+  const { inbox } = server.committed
+  const seen = new Set(inbox.keys())
+  await server.pause()
+  const inserted = new Set<string>()
+  for (const { name, row } of given) {
     // What was there when the statement began is not inserted, and so not waited for.
-    const isThere = (): boolean => before.has(name) || server.committed.inbox.has(name)
-    if (!isThere()) await lock(server, tx, name, 'wait')
-    const isFresh = !isThere()
-    if (isFresh) tx.writes.set(name, row)
-    if (isFresh) continue
-    const known = before.get(name)
-    answers.push(
-      JSON.stringify([id, known?.['state'] ?? null, known?.['attempts'] ?? null, known?.['fingerprint'] ?? null]),
-    )
+    if (seen.has(name)) continue
+    if (!inbox.has(name)) await lock(server, tx, name, 'wait')
+    if (!inbox.has(name)) {
+      tx.writes.set(name, row)
+      inserted.add(name)
+    } else if (onConflict === 'fail') {
+      for (const each of inserted) tx.writes.delete(each)
+      return undefined
+    }
   }
-  return answers
+  return inserted
+}
+
+/** `take`: what is received and locked by nobody else is done. Tells the others. */
+async function take(running: Running, { scope, ids }: Parts): Promise<readonly string[]> {
+  const { server, tx } = running
+  await server.pause()
+  const left: string[] = []
+  for (const id of linesOf(running, ids)) {
+    const name = nameOf('inbox', [termOf(running, scope!), id])
+    const isFree = view(server, tx, name)?.['state'] === 'r' && (await lock(server, tx, name, 'skip'))
+    const row = view(server, tx, name)
+    if (isFree && row?.['state'] === 'r') tx.writes.set(name, { ...row, state: 'd' })
+    else left.push(id)
+  }
+  return left
 }
