@@ -4,7 +4,6 @@
 // waited for and looked at again, or passed over; a circle of waiting transactions ends with a conflict; SQLite has one writer.
 import type { SqlDialect } from '../../../src/clients/sql-database.ts'
 import { type SqlStatement, type SqlValue, textOf } from '../../../src/clients/sql-statement.ts'
-import { receiveFunction, takeFunction } from '../../../src/messages/inbox/functions.sql.ts'
 
 export type Cell = string | number | null
 export type Row = Readonly<Record<string, Cell>>
@@ -86,7 +85,7 @@ export function sqlModel({ dialect, nowMs, pause }: Pick<Server, 'dialect' | 'no
     async execute(tx, statement) {
       const answers = await execute(server, tx, statement)
       // The inbox counts a first attempt without waiting for the disk.
-      if (statement.texts[0]!.includes(receiveFunction)) {
+      if (statement.texts[0]!.includes('inbox_receive')) {
         const fresh = [...tx.writes.keys()]
         tx.onCommit.push(() => unsynced.push(...fresh))
       } else if (tx.writes.size > 0) tx.onCommit.push(() => (unsynced = []))
@@ -167,10 +166,8 @@ function scan(
 }
 
 const shapes = {
-  receive: new RegExp(
-    String.raw`^select ${receiveFunction}\((?<scope>\$\d+), (?<ids>\$\d+), (?<prints>\$\d+), (?<at>\w+)\) as answer$`,
-  ),
-  take: new RegExp(String.raw`^select ${takeFunction}\((?<scope>\$\d+), (?<ids>\$\d+)\) as answer$`),
+  receive: /^select inbox_receive_v1\((?<scope>\$\d+), (?<ids>\$\d+), (?<prints>\$\d+), (?<at>\w+)\) as answer$/,
+  take: /^select inbox_take_v1\((?<scope>\$\d+), (?<ids>\$\d+)\) as answer$/,
   insert:
     /^insert (?:ignore )?into (?<table>\w+) \((?<columns>[\w, ]+)\) values (?<tuples>\(.+?\))(?<greater> on (?:conflict \(scope, entity\) do update set|duplicate key update) version = .+)?(?: on conflict do nothing)?$/,
   update:
