@@ -34,11 +34,14 @@ export function bounded<T>(calls: StoreCalls, call: () => Promise<T>, late?: (an
   return new BoundedCall(calls, late).start(call)
 }
 
-/** One call. It is its own time limit, and one promise: every call of the library comes through here twice. */
-class BoundedCall<T> extends Limit {
+/**
+ * One call. It is its own time limit, and one promise: every call of the library comes through here twice. `Told` is what its caller gets,
+ * which is the answer unless `heard` makes something else of it.
+ */
+export class BoundedCall<T, Told = T> extends Limit {
   protected readonly calls: StoreCalls
   readonly #late: ((answer: T) => void) | undefined
-  #resolve!: (answer: T) => void
+  #resolve!: (told: Told | Promise<Told>) => void
   #reject!: (error: unknown) => void
   #isOver = false
 
@@ -48,38 +51,60 @@ class BoundedCall<T> extends Limit {
     this.#late = late
   }
 
-  start(call: () => Promise<T>, nowMs?: number): Promise<T> {
-    const told = new Promise<T>((resolve, reject) => {
+  start(call: () => Promise<T>, nowMs?: number): Promise<Told> {
+    const told = new Promise<Told>((resolve, reject) => {
       this.#resolve = resolve
       this.#reject = reject
     })
     this.set(this.calls.clock, this.calls.timeoutMs, nowMs)
     started(call).then(
-      (answer) => this.#answered(answer),
-      (error: unknown) => this.#failed(error),
+      (answer) => this.answered(answer),
+      (error: unknown) => this.failed(error),
     )
     return told
   }
 
   passed(): void {
     this.#isOver = true
-    this.#reject(this.errorFor(new Error(`no answer within ${this.calls.timeoutMs} ms`)))
+    this.#fail(new Error(`no answer within ${this.calls.timeoutMs} ms`))
   }
 
-  #answered(answer: T): void {
+  protected answered(answer: T): void {
     this.cancel()
-    if (this.#isOver) this.late(answer)
-    else this.#resolve(answer)
+    if (this.#isOver) return this.late(answer)
+    try {
+      this.#resolve(this.heard(answer))
+    } catch (error) {
+      this.#reject(error)
+    }
   }
 
-  #failed(cause: unknown): void {
+  protected failed(cause: unknown): void {
     this.cancel()
-    if (!this.#isOver) this.#reject(this.errorFor(cause))
+    if (!this.#isOver) this.#fail(cause)
+  }
+
+  #fail(cause: unknown): void {
+    try {
+      this.#resolve(this.heardOf(cause))
+    } catch (error) {
+      this.#reject(error)
+    }
+  }
+
+  /** What the caller gets for an answer in time. */
+  protected heard(answer: T): Told | Promise<Told> {
+    return answer as unknown as Told
   }
 
   /** The answer came after its caller was told that there is none. */
   protected late(answer: T): void {
     this.#late?.(answer)
+  }
+
+  /** What the caller gets for a failure: mostly it throws the error that the caller gets. */
+  protected heardOf(cause: unknown): Told | Promise<Told> {
+    throw this.errorFor(cause)
   }
 
   /** The error that the caller gets. */

@@ -17,7 +17,7 @@ import type { EntryReply, NativeGrant, ScriptCall } from './entries.ts'
 import { nativeCommands } from './native.ts'
 import type { NativeBatch, TrustedConnection } from './native.ts'
 import { headingPlaces, noBytes, numberAt, recordTail, valueNames, writerOf } from './places.ts'
-import { isServerError, runScript, storeError } from './scripts.ts'
+import { errorOf, isServerError, runScript, storeError } from './scripts.ts'
 import type { RedisContext } from './scripts.ts'
 import { serverTime } from './time.ts'
 import type { ServerTime } from './time.ts'
@@ -90,10 +90,8 @@ const letters = { granted: 'g'.charCodeAt(0), quarantined: 'q'.charCodeAt(0) }
 function phase<Reply>(dispatching: Dispatching<Reply>, atOnceMax = dispatchesMax): Ask<Reply> {
   const { clock } = dispatching.context.calls
   const enter = lane<WaitingCall<Reply>, unknown>({
-    async dispatch(batch) {
-      const replies = await dispatchInTime(dispatching, batch)
-      return replies.map((reply, at) => told(batch[at]!, reply))
-    },
+    dispatch: (batch) =>
+      dispatchInTime(dispatching, batch, (replies) => replies.map((reply, at) => told(batch[at]!, reply))),
     batchMax,
     batchMin,
     dispatchesMax: atOnceMax,
@@ -123,8 +121,6 @@ function fencedOf(isDone: unknown): Fenced {
 
 interface Dispatching<Reply> {
   readonly context: RedisContext
-  /** When the command times out. A claim that arrives later is not granted. */
-  readonly untilMs?: number
   readonly watch: DataLossWatch
   readonly time: ServerTime
   readonly trusted: TrustedConnection
@@ -141,6 +137,9 @@ interface WaitingCall<Reply> {
   readonly sinceMs: number
 }
 
+/** What a batch resolves with, made of its replies. */
+type Tell<Reply> = (replies: readonly (Reply | Error)[]) => readonly unknown[]
+
 /**
  * Sends what its caller still waits for. A server that hangs holds up the calls behind it. When the server is back, their callers
  * no longer wait: a claim among them would be granted to no caller.
@@ -148,19 +147,20 @@ interface WaitingCall<Reply> {
 function dispatchInTime<Reply>(
   dispatching: Dispatching<Reply>,
   batch: readonly WaitingCall<Reply>[],
-): Promise<readonly (Reply | Error)[]> {
+  tell: Tell<Reply>,
+): Promise<readonly unknown[]> {
   const { clock, timeoutMs } = dispatching.context.calls
   const nowMs = clock.elapsed()
   const isLate = ({ sinceMs }: WaitingCall<Reply>): boolean => nowMs - sinceMs >= timeoutMs
   // The first to come is the first in the batch.
   if (!isLate(batch[0]!)) {
     const calls = batch.map(({ call }) => call)
-    return dispatch({ ...dispatching, untilMs: nowMs + timeoutMs }, calls)
+    return dispatch(dispatching, calls, nowMs + timeoutMs, tell)
   }
   const late = batch.filter(isLate).map(({ sinceMs }) => new NotSent(nowMs - sinceMs))
   const inTime = batch.slice(late.length)
-  if (inTime.length === 0) return Promise.resolve(late)
-  return dispatchInTime(dispatching, inTime).then((replies) => [...late, ...replies])
+  if (inTime.length === 0) return Promise.resolve(tell(late))
+  return dispatchInTime(dispatching, inTime, (replies) => tell([...late, ...replies]))
 }
 
 class NotSent extends Error {
@@ -169,52 +169,57 @@ class NotSent extends Error {
   }
 }
 
-/** Natively where that is possible, and by script what is left over. */
-async function dispatch<Reply>(
+/** Natively where that is possible, and by script what is left over. A claim that arrives after `untilMs` is not granted. */
+function dispatch<Reply>(
   dispatching: Dispatching<Reply>,
   batch: readonly ScriptCall[],
-): Promise<readonly (Reply | Error)[]> {
+  untilMs: number,
+  tell: Tell<Reply>,
+): Promise<readonly unknown[]> {
   const native = dispatching.native?.(batch)
-  if (!native) return dispatchByScript(dispatching, batch)
+  if (!native) return dispatchByScript(dispatching, batch, untilMs).then(tell)
   const { calls } = native
   const others = calls.length === batch.length ? [] : batch.filter((call) => !calls.includes(call))
-  const byScript = others.length > 0 ? dispatchByScript(dispatching, others) : undefined
-  const replies = await native.replies.catch((error: unknown) => calls.map(() => errorOf(error)))
-  const scripted = byScript ? await byScript : []
-  const left = calls.filter((_, at) => replies[at] === undefined)
-  const decided = left.length > 0 ? await dispatchByScript(dispatching, left) : []
-  if (left.length === 0 && others.length === 0) return replies as readonly (Reply | Error)[]
-  return batch.map((call) => {
-    const at = calls.indexOf(call)
-    return at < 0 ? scripted[others.indexOf(call)]! : (replies[at] ?? decided[left.indexOf(call)]!)
+  const byScript = others.length > 0 ? dispatchByScript(dispatching, others, untilMs) : undefined
+  return native.send((replies) => {
+    if (!byScript && !replies.includes(undefined)) return tell(replies as readonly (Reply | Error)[])
+    return withScripted(replies).then(tell)
   })
-}
 
-function errorOf(error: unknown): Error {
-  return error instanceof Error ? error : new Error(String(error))
+  async function withScripted(replies: readonly (Reply | Error | undefined)[]): Promise<readonly (Reply | Error)[]> {
+    const scripted = byScript ? await byScript : []
+    const left = calls.filter((_, at) => replies[at] === undefined)
+    const decided = left.length > 0 ? await dispatchByScript(dispatching, left, untilMs) : []
+    return batch.map((call) => {
+      const at = calls.indexOf(call)
+      return at < 0 ? scripted[others.indexOf(call)]! : (replies[at] ?? decided[left.indexOf(call)]!)
+    })
+  }
 }
 
 async function dispatchByScript<Reply>(
   dispatching: Dispatching<Reply>,
   batch: readonly ScriptCall[],
+  untilMs?: number,
 ): Promise<readonly (Reply | Error)[]> {
-  if (batch.length > 1 && bytesIn(batch) > bytesMax) return eachAlone(dispatching, batch)
+  if (batch.length > 1 && bytesIn(batch) > bytesMax) return eachAlone(dispatching, batch, untilMs)
   try {
-    return await send(dispatching, batch)
+    return await send(dispatching, batch, untilMs)
   } catch (error) {
     const failure = errorOf(error)
     if (batch.length === 1 || !isServerError(error)) return batch.map(() => failure)
     // One call that the server refuses (out of memory, a foreign value under a name) must not fail the others. What was
     // done before it stays done, and recognises itself.
-    return eachAlone(dispatching, batch)
+    return eachAlone(dispatching, batch, untilMs)
   }
 }
 
 async function eachAlone<Reply>(
   dispatching: Dispatching<Reply>,
   batch: readonly ScriptCall[],
+  untilMs?: number,
 ): Promise<readonly (Reply | Error)[]> {
-  return (await Promise.all(batch.map((call) => dispatchByScript(dispatching, [call])))).flat()
+  return (await Promise.all(batch.map((call) => dispatchByScript(dispatching, [call], untilMs)))).flat()
 }
 
 function bytesIn(batch: readonly ScriptCall[]): number {
@@ -222,8 +227,9 @@ function bytesIn(batch: readonly ScriptCall[]): number {
 }
 
 async function send<Reply>(
-  { context, watch, time, trusted, script, take, untilMs = Infinity }: Dispatching<Reply>,
+  { context, watch, time, trusted, script, take }: Dispatching<Reply>,
   batch: readonly ScriptCall[],
+  untilMs = Infinity,
 ): Promise<readonly Reply[]> {
   const keys: string[] = [...watch.keys]
   for (const call of batch) keys.push(call.name)

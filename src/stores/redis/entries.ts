@@ -107,11 +107,18 @@ export function rememberedName(held: Claim): string | undefined {
   return held instanceof HeldClaim ? HeldClaim.writtenOf(held)?.name : undefined
 }
 
-const claimText = writerOf(claimWords)
 const writeText = writerOf(writeWords)
 const inspectText = writerOf(inspectWords)
 const durationsText = writerOf(durationPlaces)
 const mendingText = writerOf(mendingPlaces)
+
+/** The words of a claim by hand, as every call writes them. `writerOf` does it for the others. */
+function claimText(token: string, fingerprint: string, version: number): string {
+  if (version !== lastVersion.version) lastVersion = { version, text: fitted(version, claimWords.version) }
+  return `${fitted(token, claimWords.token)} ${fitted(fingerprint, claimWords.fingerprint)} ${lastVersion.text}`
+}
+
+let lastVersion = { version: -1, text: '' }
 
 /** A claim's token, fingerprint and version stand in the script's words as they will stand in the entry. */
 export function claimCall(name: string, request: ClaimRequest): ScriptCall {
@@ -119,7 +126,7 @@ export function claimCall(name: string, request: ClaimRequest): ScriptCall {
   return {
     what: 'claim',
     name,
-    words: claimText({ token, fingerprint, version }),
+    words: claimText(token, fingerprint, version),
     durations: claimDurations(request),
     bytes: input && copyOf(input),
     // An entry with an input would have to be sent once more with every native write.

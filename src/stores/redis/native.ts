@@ -8,7 +8,7 @@
 // it. It decides whatever is not plain: takeovers, expiry, mending, damage, losses. Heartbeats are few, and must be told within one round
 // trip: they are its, too.
 
-import { bounded } from '../../core/timed-call.ts'
+import { BoundedCall } from '../../core/timed-call.ts'
 import type { RedisArgument } from '../../clients/redis.ts'
 import type { Fenced } from '../../core/store.ts'
 import { missing } from './data-loss.ts'
@@ -23,7 +23,7 @@ import type { Swap } from './native/swap.ts'
 import { takeChecked, takeScript, takeUnchecked } from './native/take.ts'
 import type { Taking } from './native/take.ts'
 import { entryLength, entryPlaces } from './places.ts'
-import { isServerError, isUnknownScript } from './scripts.ts'
+import { errorOf, isServerError, isUnknownScript } from './scripts.ts'
 import type { RedisContext, Script } from './scripts.ts'
 import type { LocalMoment, ServerTime, ClockBounds } from './time.ts'
 
@@ -44,11 +44,15 @@ export interface TrustedConnection {
   is: number | undefined
 }
 
-/** The calls of a batch that native commands were sent for, and their replies in that order: undefined where the script has to decide. */
+/** The calls of a batch that there are native commands for. */
 export interface NativeBatch<Reply> {
   readonly calls: readonly ScriptCall[]
-  readonly replies: Promise<readonly (Reply | Error | undefined)[]>
+  /** Resolves with what `tell` makes of the replies. A promise and a turn of the queue in between are a tenth of a call. */
+  send<Told>(tell: Tell<Reply, Told>): Promise<Told>
 }
+
+/** Is given the replies to the calls in their order: undefined where the script has to decide. */
+type Tell<Reply, Told> = (replies: readonly (Reply | Error | undefined)[]) => Told | Promise<Told>
 
 export interface NativeCommands {
   /** Undefined if none of the calls can be asked natively. */
@@ -78,16 +82,20 @@ export function nativeCommands(ground: NativeGround): NativeCommands {
     claims(batch) {
       const turn = state.isHeld || !ground.context.commands.claims ? undefined : beginTurn(ground)
       const stamped = turn && present(batch, (call) => stampedClaim(state, turn, call))
-      return stamped && { calls: stamped.map(({ call }) => call), replies: claims(ground, state, turn, stamped) }
+      return stamped && { calls: callsOf(stamped), send: (tell) => claims(ground, state, turn, stamped, tell) }
     },
     writes(batch) {
       const way = ground.context.commands.writes
       const turn = way && beginTurn(ground)
       const writing = turn && present(batch, (call) => writingOf(turn, call))
-      return writing && { calls: writing.map(({ call }) => call), replies: writes(ground, state, turn, writing, way) }
+      return writing && { calls: callsOf(writing), send: (tell) => writes(ground, state, turn, writing, tell) }
     },
     hold: (isHeld) => void (state.isHeld = isHeld),
   }
+}
+
+function callsOf(native: readonly { readonly call: ScriptCall }[]): readonly ScriptCall[] {
+  return native.map(({ call }) => call)
 }
 
 interface State extends MarkKeeping {
@@ -146,12 +154,13 @@ interface StampedClaim {
   readonly written: WrittenEntry
 }
 
-async function claims(
+function claims<Told>(
   ground: NativeGround,
   state: State,
   turn: Turn,
   stamped: readonly StampedClaim[],
-): Promise<readonly (EntryReply | NativeGrant | Error | undefined)[]> {
+  tell: Tell<EntryReply | NativeGrant, Told>,
+): Promise<Told> {
   const isChecked = state.expectsGrants || stamped.length > 1
   const along = isChecked ? checkCommands(ground, state, turn, 'register') : undefined
   // A process that only replays must hear of the server's time, too: what is expired or abandoned is judged by it.
@@ -163,24 +172,48 @@ async function claims(
   const grantedIn = (raw: readonly unknown[]): readonly StampedClaim[] =>
     stamped.filter((_, at) => foundIn(raw, at) === null)
   const read = (raw: readonly unknown[]): Check | undefined => along && readCheck(ground, turn, along, restOf(raw))
-  const raw = await sendAll(ground, commands, (late) => {
-    read(late)
-    void takeBack(ground, grantedIn(late))
+  const failed = (error: Error): Told | Promise<Told> => tell(stamped.map(() => error))
+  return sendAll(ground, commands, {
+    heard(raw) {
+      if (along && !wasRun(state, takeScript, raw[0])) return tell(stamped.map(() => undefined))
+      if (asksTime && Array.isArray(raw.at(-1))) isOfServerTime(ground, turn, raw.at(-1))
+      const granted = grantedIn(raw)
+      state.expectsGrants = granted.length > 0
+      const told = (check: Check | undefined): Told | Promise<Told> => {
+        const found = (at: number): unknown => foundIn(raw, at)
+        if (check?.isClean === false) state.isHeld = true
+        const unfit = check && granted.filter((each) => !check.isClean || isBelow(each, check.floor))
+        if (!unfit || unfit.length === 0) return tell(repliesTo(ground, stamped, found))
+        return takeBack(ground, unfit).then((errors) => tell(repliesTo(ground, stamped, found, { unfit, errors })))
+      }
+      // A check that came along is read whatever was granted: it has counted in the mark, and what it counted must be known.
+      if (along || granted.length === 0) return told(read(raw))
+      return checkNow(ground, state, turn).then(told, (error: unknown) => failed(errorOf(error)))
+    },
+    late(raw) {
+      read(raw)
+      void takeBack(ground, grantedIn(raw))
+    },
+    failed,
   })
-  if (along && !wasRun(state, takeScript, raw[0])) return stamped.map(() => undefined)
-  if (asksTime && Array.isArray(raw.at(-1))) isOfServerTime(ground, turn, raw.at(-1))
-  const granted = grantedIn(raw)
-  state.expectsGrants = granted.length > 0
-  // A check that came along is read whatever was granted: it has counted in the mark, and what it counted must be known.
-  const check = read(raw) ?? (granted.length > 0 ? await checkNow(ground, state, turn) : undefined)
-  if (check?.isClean === false) state.isHeld = true
-  const unfit = check && granted.filter((each) => !check.isClean || isBelow(each, check.floor))
-  const errors = unfit && unfit.length > 0 ? await takeBack(ground, unfit) : undefined
+}
+
+interface TakenBack {
+  readonly unfit: readonly StampedClaim[]
+  readonly errors: ReadonlyMap<StampedClaim, Error>
+}
+
+function repliesTo(
+  ground: NativeGround,
+  stamped: readonly StampedClaim[],
+  foundAt: (at: number) => unknown,
+  back?: TakenBack,
+): readonly (EntryReply | NativeGrant | Error | undefined)[] {
   return stamped.map((each, at) => {
-    // Nothing was there, so it is written.
-    const found = foundIn(raw, at)
+    const found = foundAt(at)
     if (found !== null) return foundEntry(ground, each.call, found)
-    if (unfit?.includes(each)) return errors?.get(each)
+    // Nothing was there, so it is written.
+    if (back?.unfit.includes(each)) return back.errors.get(each)
     return { fence: each.fence, written: each.written }
   })
 }
@@ -194,10 +227,13 @@ function isBelow({ call, fence }: StampedClaim, floor: Floor): boolean {
 }
 
 /** For claims that were expected to find their outcomes, and brought no check along. */
-async function checkNow(ground: NativeGround, state: State, turn: Turn): Promise<Check> {
+function checkNow(ground: NativeGround, state: State, turn: Turn): Promise<Check> {
   const asked = checkCommands(ground, state, turn, 'register')
-  const read = (raw: readonly unknown[]): Check => readCheck(ground, turn, asked, raw)
-  return read(await sendAll(ground, asked.commands, read))
+  const heard = (raw: readonly unknown[]): Check => readCheck(ground, turn, asked, raw)
+  const failed = (error: Error): never => {
+    throw error
+  }
+  return sendAll(ground, asked.commands, { heard, late: heard, failed })
 }
 
 /** No effect runs under them. Returns the errors: what could not be taken back is held until its lease ends. */
@@ -237,6 +273,16 @@ function digits(value: number): string {
   return `${value}`.padStart(entryPlaces.lease.width, '0')
 }
 
+// A fence is a time in microseconds, so nearly all of it stands in the one before: to make the text of so large a number is slow.
+const thousandths = Array.from({ length: 1_000 }, (_, at) => `${at}`.padStart(3, '0'))
+let lastThousand = { of: 0, text: digits(0).slice(3) }
+
+function fenceText(fence: number): string {
+  const of = Math.floor(fence / 1_000)
+  if (of !== lastThousand.of) lastThousand = { of, text: digits(of).slice(3) }
+  return lastThousand.text + thousandths[fence - of * 1_000]!
+}
+
 const running = 'running fresh      '
 const settled = 'settled fresh      '
 const firstAttempt = '1'.padStart(entryPlaces.attempt.width, '0')
@@ -250,8 +296,8 @@ function stampedClaim(state: State, { bounds }: Turn, call: ScriptCall): Stamped
   const nowMs = Math.ceil(bounds.latestMs)
   const fence = Math.max(Math.floor(bounds.earliestMs * 1_000), state.lastFence + 1)
   state.lastFence = fence
-  const { text, expiresAtMs, forgotten } = timesOf(nowMs + leaseMs, keepMs, tombstoneMs)
-  const rest = ` ${firstAttempt} ${digits(fence)} ${digits(nowMs)} ${words}`
+  const { now, text, expiresAtMs, forgotten } = claimTimes(nowMs, leaseMs, keepMs, tombstoneMs)
+  const rest = ` ${firstAttempt} ${fenceText(fence)} ${now} ${words}`
   const written = { name, times: text, rest, expiresAtMs }
   return { call, taking: { name, entry: running + text + rest, until: forgotten }, fence, written }
 }
@@ -261,50 +307,66 @@ function lifeOf({ leaseMs, retention }: NativeClaim): number {
 }
 
 interface Times {
-  readonly leaseUntilMs: number
+  readonly nowMs: number
+  readonly leaseMs: number
   readonly keepMs: number
   readonly tombstoneMs: number
+  readonly now: string
+  /** When the lease ends, and when the entry expires and is forgotten. */
   readonly text: string
   readonly expiresAtMs: number
   /** For PXAT. */
   readonly forgotten: string
 }
 
-let lastTimes: Times | undefined
+type TimesOf = (nowMs: number, leaseMs: number, keepMs: number, tombstoneMs: number) => Times
 
 /** Nearly always the same as the last time: calls of one moment have the same times. */
-function timesOf(leaseUntilMs: number, keepMs: number, tombstoneMs: number): Times {
-  const isLast =
-    lastTimes?.leaseUntilMs === leaseUntilMs && lastTimes.keepMs === keepMs && lastTimes.tombstoneMs === tombstoneMs
-  if (isLast) return lastTimes!
-  const expiresAtMs = leaseUntilMs + keepMs
-  const forgottenMs = expiresAtMs + tombstoneMs
-  const text = `${digits(leaseUntilMs)} ${digits(expiresAtMs)} ${digits(forgottenMs)}`
-  return (lastTimes = { leaseUntilMs, keepMs, tombstoneMs, text, expiresAtMs, forgotten: `${forgottenMs}` })
+function timesMemo(): TimesOf {
+  let last: Times | undefined
+  return (nowMs, leaseMs, keepMs, tombstoneMs) => {
+    const isLast =
+      last?.nowMs === nowMs && last.leaseMs === leaseMs && last.keepMs === keepMs && last.tombstoneMs === tombstoneMs
+    if (isLast) return last!
+    const leaseUntilMs = nowMs + leaseMs
+    const expiresAtMs = leaseUntilMs + keepMs
+    const forgottenMs = expiresAtMs + tombstoneMs
+    const text = `${digits(leaseUntilMs)} ${digits(expiresAtMs)} ${digits(forgottenMs)}`
+    const [now, forgotten] = [digits(nowMs), `${forgottenMs}`]
+    return (last = { nowMs, leaseMs, keepMs, tombstoneMs, now, text, expiresAtMs, forgotten })
+  }
 }
+
+// Of claims and of settles, which come in turn.
+const [claimTimes, settleTimes] = [timesMemo(), timesMemo()]
 
 interface Writing {
   readonly call: ScriptCall
   readonly swap: Swap
 }
 
-async function writes(
+function writes<Told>(
   ground: NativeGround,
   state: State,
   turn: Turn,
   writing: readonly Writing[],
-  way: 'ifeq' | 'script',
-): Promise<readonly (Fenced | undefined)[]> {
+  tell: Tell<Fenced, Told>,
+): Promise<Told> {
   const asked = checkCommands(ground, state, turn, 'mark')
   const swaps = writing.map(({ swap }) => swap)
-  const script = swapScripts[way]
+  const script = swapScripts[ground.context.commands.writes!]
   const { commands, checkOf, isDone } = swapCommands(swaps, asked.commands, evaluate(state, script))
   const read = (raw: readonly unknown[]): Check => readCheck(ground, turn, asked, checkOf(raw))
-  const raw = await sendAll(ground, commands, read)
-  if (!wasRun(state, script, raw[0])) return writing.map(() => undefined)
-  const check = read(raw)
-  // What is not as its holder wrote it may have been settled by this very call, and only its reply lost. The script tells.
-  return writing.map((_, at) => (isDone(raw, at) && check.isClean ? 'done' : undefined))
+  return sendAll(ground, commands, {
+    heard(raw) {
+      if (!wasRun(state, script, raw[0])) return tell(writing.map(() => undefined))
+      const { isClean } = read(raw)
+      // What is not as its holder wrote it may have been settled by this very call, and only its reply lost. The script tells.
+      return tell(writing.map((_, at) => (isDone(raw, at) && isClean ? 'done' : undefined)))
+    },
+    late: read,
+    failed: (error) => tell(writing.map(() => error)),
+  })
 }
 
 /**
@@ -322,37 +384,72 @@ function writingOf({ bounds }: Turn, call: ScriptCall): Writing | undefined {
   if (!written || keepMs + tombstoneMs < shortLifeMs) return undefined
   const nowMs = Math.ceil(bounds.latestMs)
   if (nowMs + underWayMsMax >= written.expiresAtMs) return undefined
-  const { text, forgotten } = timesOf(nowMs, keepMs, tombstoneMs)
+  const { text, forgotten } = settleTimes(nowMs, 0, keepMs, tombstoneMs)
   const head = `${settled}${text}${written.rest}\n`
   const entry = typeof outcome === 'string' ? head + outcome : Buffer.concat([Buffer.from(head), outcome])
   return { call, swap: { name, expected: running + written.times + written.rest, entry, until: forgotten } }
 }
 
-/**
- * One after the other on one connection, with an error of the server in the place of its reply. Rejects if the connection fails, and
- * then, too, `late` gets what was heard: a write that was counted must be known, and a claim that was granted is taken back.
- */
-function sendAll(
-  { context, trusted }: NativeGround,
-  commands: readonly Command[],
-  late: (replies: readonly unknown[]) => void,
-): Promise<readonly unknown[]> {
-  const send = (): Promise<readonly unknown[]> =>
-    commands.length === 1 ? sendOne(context, commands[0]!) : sendEach(context, commands, late)
-  return bounded(context.calls, send, late).catch((error: unknown) => {
-    trusted.is = undefined
-    throw error
-  })
+interface Hearing<Heard> {
+  /** Makes of the replies what the sender gets. An error of the server stands in the place of its reply. */
+  heard(replies: readonly unknown[]): Heard | Promise<Heard>
+  /** Replies that came too late: a write that was counted must be known, and a claim that was granted is taken back. */
+  late(replies: readonly unknown[]): void
+  /** The connection failed, or there was no reply in time. */
+  failed(error: Error): Heard | Promise<Heard>
+}
+
+/** One after the other on one connection. */
+function sendAll<Heard>(ground: NativeGround, commands: readonly Command[], hearing: Hearing<Heard>): Promise<Heard> {
+  return new Sending(ground, commands, hearing).begin()
 }
 
 type Command = readonly RedisArgument[]
 
-async function sendOne(context: RedisContext, command: Command): Promise<readonly unknown[]> {
-  try {
-    return [await context.link.sendHere!(command)]
-  } catch (error) {
-    if (isServerError(error)) return [refused(context, error as Error)]
-    throw error
+/** What goes out on one connection. When that fails, a script comes first on the next. */
+class Sending<Heard> extends BoundedCall<unknown, Heard> {
+  readonly #ground: NativeGround
+  readonly #commands: readonly Command[]
+  readonly #hearing: Hearing<Heard>
+
+  constructor(ground: NativeGround, commands: readonly Command[], hearing: Hearing<Heard>) {
+    super(ground.context.calls, undefined)
+    this.#ground = ground
+    this.#commands = commands
+    this.#hearing = hearing
+  }
+
+  begin(): Promise<Heard> {
+    return this.start(() => this.#send())
+  }
+
+  #send(): Promise<unknown> {
+    const { context } = this.#ground
+    if (this.#commands.length === 1) return context.link.sendHere!(this.#commands[0]!)
+    return sendEach(context, this.#commands, (replies) => this.#hearing.late(replies))
+  }
+
+  #repliesIn(answer: unknown): readonly unknown[] {
+    return this.#commands.length === 1 ? [answer] : (answer as readonly unknown[])
+  }
+
+  protected override heard(answer: unknown): Heard | Promise<Heard> {
+    return this.#hearing.heard(this.#repliesIn(answer))
+  }
+
+  protected override late(answer: unknown): void {
+    this.#hearing.late(this.#repliesIn(answer))
+  }
+
+  protected override failed(cause: unknown): void {
+    const isReply = this.#commands.length === 1 && isServerError(cause)
+    if (isReply) this.answered(refused(this.#ground.context, cause as Error))
+    else super.failed(cause)
+  }
+
+  protected override heardOf(cause: unknown): Heard | Promise<Heard> {
+    this.#ground.trusted.is = undefined
+    return this.#hearing.failed(errorOf(cause))
   }
 }
 

@@ -71,6 +71,10 @@ export function isServerError(error: unknown): boolean {
   return error instanceof Error && /^[A-Z]{2,} /.test(error.message)
 }
 
+export function errorOf(error: unknown): Error {
+  return error instanceof Error ? error : new Error(String(error))
+}
+
 /** `what` completes "Redis could not …": "claim payments/42". */
 export function storeError(cause: unknown, what: string, executed: 'no' | 'unknown'): OnceError {
   if (cause instanceof OnceError) return cause

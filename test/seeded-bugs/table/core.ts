@@ -404,8 +404,8 @@ export const coreBugs: readonly SeededBug[] = [
     },
     {
       id: 'a call of the store that was answered leaves its timer',
-      find: '  #answered(answer: T): void {\n    this.cancel()\n',
-      replace: '  #answered(answer: T): void {\n',
+      find: '  protected answered(answer: T): void {\n    this.cancel()\n',
+      replace: '  protected answered(answer: T): void {\n',
       caughtBy: byTest(inLeaks, 'calls of once leave no timer and no memory', 'time'),
     },
     {

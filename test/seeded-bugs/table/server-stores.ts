@@ -776,8 +776,8 @@ export const redisBugs: readonly SeededBug[] = [
     },
     {
       id: 'redis: a script that the server does not have holds native claims back as a quarantine does',
-      find: '  if (along && !wasRun(state, takeScript, raw[0])) return stamped.map(() => undefined)\n',
-      replace: '  if (along) wasRun(state, takeScript, raw[0])\n',
+      find: 'if (along && !wasRun(state, takeScript, raw[0])) return tell(stamped.map(() => undefined))\n',
+      replace: 'if (along) wasRun(state, takeScript, raw[0])\n',
       caughtBy: byTest(
         'src/stores/redis/native.test.ts',
         'a server that has lost its scripts is told them again, 1 calls at once',
@@ -940,8 +940,8 @@ export const redisBugs: readonly SeededBug[] = [
     },
     {
       id: 'redis: a grant that its check does not bear out stays',
-      find: 'const errors = unfit && unfit.length > 0 ? await takeBack(ground, unfit) : undefined',
-      replace: 'const errors = unfit && unfit.length > 0 ? await takeBack(ground, []) : undefined',
+      find: 'return takeBack(ground, unfit).then(',
+      replace: 'return takeBack(ground, []).then(',
       caughtBy: byTest(
         'src/stores/redis/native.test.ts',
         'a grant whose check finds a quarantine is taken back, and nothing is left of it',
@@ -960,8 +960,8 @@ export const redisBugs: readonly SeededBug[] = [
     },
     {
       id: 'redis: what a check has counted is known only if something was granted',
-      find: 'const check = read(raw) ?? (granted.length > 0 ?',
-      replace: 'const check = (granted.length > 0 ? read(raw) : undefined) ?? (granted.length > 0 ?',
+      find: 'if (along || granted.length === 0) return told(read(raw))',
+      replace: 'if (along || granted.length === 0) return told(granted.length > 0 ? read(raw) : undefined)',
       caughtBy: byTest(
         'test/simulation/world/redis.test.ts',
         'is found out by a process whose last claims, natively, were all of keys that others hold',

@@ -55,13 +55,14 @@ export function checkCommands(
   return { commands, register: registerAt, time: timeAt }
 }
 
-const unclean: Check = { isClean: false, floor: { fence: 0, text: '' } }
+const noFloor: Floor = { fence: 0, text: '' }
+const unclean: Check = { isClean: false, floor: noFloor }
 
 export function readCheck(ground: NativeGround, turn: Turn, asked: CheckCommands, raw: readonly unknown[]): Check {
   const { context, watch, time } = ground
   // Counted whatever else is wrong: it is in the mark, and would hide one write that is missing. The next script tells everybody.
   if (raw[0] instanceof Error || !watch.count(turn.known, Number(raw[0]))) return unclean
-  if (raw.some((reply) => reply instanceof Error)) return unclean
+  if (raw.some(isError)) return unclean
   const now = time.here()
   const passedMs = Math.max(now.elapsedMs - turn.sent.elapsedMs, now.wallMs - turn.sent.wallMs)
   // On another connection it may be another server, and the check says nothing of what the batch wrote.
@@ -69,7 +70,11 @@ export function readCheck(ground: NativeGround, turn: Turn, asked: CheckCommands
   if (asked.time !== undefined && !isOfServerTime(ground, turn, raw[asked.time])) return unclean
   const [register, floor] = asked.register === undefined ? [] : (raw[asked.register] as (Buffer | null)[])
   if (register !== undefined && !isOpen(register, turn)) return unclean
-  return { isClean: true, floor: floorOf(String(floor ?? '')) }
+  return { isClean: true, floor: floor ? floorOf(String(floor)) : noFloor }
+}
+
+function isError(reply: unknown): boolean {
+  return reply instanceof Error
 }
 
 function floorOf(text: string): Floor {
@@ -78,9 +83,17 @@ function floorOf(text: string): Floor {
 
 /** The lineage that is known, and no quarantine: none was written, or it has ended by itself. */
 function isOpen(register: Buffer | null, { known, bounds }: Turn): boolean {
-  const text = String(register ?? '')
+  const { lineage, hold } = readRegister(register ? register.toString('latin1') : '')
+  return lineage === known.lineage && (hold === '-' || Number(hold) <= bounds.earliestMs)
+}
+
+let lastRegister = { text: '', lineage: '', hold: '' }
+
+/** Nearly always the same as the last time. */
+function readRegister(text: string): typeof lastRegister {
+  if (text === lastRegister.text) return lastRegister
   const hold = textAt(text, registerPlaces.hold).trimEnd()
-  return textAt(text, registerPlaces.lineage) === known.lineage && (hold === '-' || Number(hold) <= bounds.earliestMs)
+  return (lastRegister = { text, lineage: textAt(text, registerPlaces.lineage), hold })
 }
 
 /** Learns the server's time. Returns whether it lies between the bounds that the stamps were made with. It may have been set. */
