@@ -1,7 +1,9 @@
 // Lane batching: who shares a dispatch with whom, and that every request gets its own answer, also when things go wrong.
 
 import { setImmediate } from 'node:timers/promises'
-import { expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
+import { manualClock } from '../testing/manual-clock.ts'
+import { systemClock } from './clock.ts'
 import { lane } from './lane.ts'
 import type { LaneOptions } from './lane.ts'
 
@@ -154,4 +156,72 @@ test('what arrives while a batch is gathered belongs to it', async () => {
   expect(asked()).toEqual([[1, 2]])
   batches[0]!.end()
   expect(await Promise.all(answers)).toEqual([2, 4])
+})
+
+describe('a lane that gathers turns', () => {
+  /** Each in a task of its own within the same turn, as a server reads requests from its sockets: microtasks run in between. */
+  async function askInTurn(ask: (each: number) => Promise<number>, all: readonly number[]): Promise<void> {
+    for (const each of all) {
+      void ask(each)
+      for (let task = 0; task < 20; task++) await Promise.resolve()
+    }
+  }
+
+  test('sends the first request of a turn at once, and those after it together at its end', async () => {
+    const { ask, asked } = slowLane({ dispatchesMax: 4, gatherTurns: systemClock })
+    await askInTurn(ask, [1, 2, 3])
+    expect(asked()).toEqual([[1]])
+    await setImmediate()
+    expect(asked()).toEqual([[1], [2, 3]])
+    await askInTurn(ask, [4, 5])
+    expect(asked()).toEqual([[1], [2, 3], [4]])
+    await setImmediate()
+    expect(asked()).toEqual([[1], [2, 3], [4], [5]])
+  })
+
+  test('does not hold as many as batchMin', async () => {
+    const { ask, asked } = slowLane({ dispatchesMax: 4, batchMin: 2, gatherTurns: systemClock })
+    await askInTurn(ask, [1, 2, 3, 4, 5, 6])
+    expect(asked()).toEqual([[1], [2, 3], [4, 5]])
+    await setImmediate()
+    expect(asked()).toEqual([[1], [2, 3], [4, 5], [6]])
+  })
+
+  test('sends no part of a turn because a dispatch has ended', async () => {
+    const { ask, batches, asked } = slowLane({ dispatchesMax: 4, gatherTurns: systemClock })
+    await askInTurn(ask, [1, 2])
+    batches[0]!.end()
+    await askInTurn(ask, [3])
+    expect(asked()).toEqual([[1]])
+    await setImmediate()
+    expect(asked()).toEqual([[1], [2, 3]])
+  })
+
+  test('sends what is left of a turn when a dispatch is free again', async () => {
+    const { ask, batches, asked } = slowLane({ gatherTurns: systemClock })
+    await askInTurn(ask, [1, 2])
+    await setImmediate()
+    expect(asked()).toEqual([[1]])
+    batches[0]!.end()
+    await setImmediate()
+    expect(asked()).toEqual([[1], [2]])
+  })
+
+  test('does so under the timers that a test has replaced, too', async () => {
+    vi.useFakeTimers({ toFake: ['setImmediate'] })
+    try {
+      const { ask, asked } = slowLane({ dispatchesMax: 4, gatherTurns: systemClock })
+      await askInTurn(ask, [1, 2])
+      await setImmediate()
+      expect(asked()).toEqual([[1], [2]])
+    } finally {
+      vi.useRealTimers()
+    }
+  })
+
+  test('knows no turns on the clock of a test', async () => {
+    const { ask, asked } = slowLane({ dispatchesMax: 4, gatherTurns: manualClock() })
+    await askInTurn(ask, [1, 2])
+    expect(asked()).toEqual([[1], [2]])
+  })
 })

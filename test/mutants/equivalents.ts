@@ -107,8 +107,8 @@ export const equivalents: readonly Equivalent[] = [
   ...rows(
     'src/core/lane.ts',
     'Without it every call queues a microtask: the first one dispatches, and the others find nothing waiting.',
-    ['if (scheduled) return', 'scheduled', 'false'],
-    ['scheduled = true', 'true', 'false'],
+    ['if (isScheduled || !isEnough()) return', 'isScheduled', 'false'],
+    ['isScheduled = true', 'true', 'false'],
   ),
   ...rows('src/http/on-node/request.ts', 'Where another one intercepts already, push is that very function.', [
     'if (!this.#earlier) req.push',

@@ -3,6 +3,7 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { randomUUID } from 'node:crypto'
+import { setImmediate } from 'node:timers/promises'
 import { createClient, createClientPool, TimeoutError } from 'redis'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { connect, drivers, durable, startRedisGround } from '../../../test/subjects/redis.ts'
@@ -166,8 +167,8 @@ needs('redis', { ours: true }).describe('calls of the Redis store', () => {
       const held = await take(store, key('calls', 'held'))
       link.hangs = true
       const hanging = times(6).map(async (index) => {
-        // Each in a tick of its own, so that each is a command of its own.
-        for (let tick = 0; tick < index * 10; tick++) await Promise.resolve()
+        // Each in a turn of its own, so that each is a command of its own.
+        for (let turn = 0; turn < index * 2; turn++) await setImmediate()
         return store.release({ ...held, token: randomUUID() }, 'open').catch(() => 'failed' as const)
       })
       await pollUntil('the lane to be full', () => link.sent === 4)

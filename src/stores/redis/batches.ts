@@ -95,6 +95,7 @@ function phase<Reply>(dispatching: Dispatching<Reply>, atOnceMax = dispatchesMax
     batchMax,
     batchMin,
     dispatchesMax: atOnceMax,
+    gatherTurns: clock,
   })
   // No promise per call beside the lane's: at this rate each of them counts.
   return (key, call, read) => enter({ key, call, read, sinceMs: clock.elapsed() }) as Promise<never>

@@ -705,6 +705,21 @@ export const coreBugs: readonly SeededBug[] = [
       replace: 'Math.max(batchMax, Math.ceil(waiting.length / free))',
       caughtBy: byTest(inLane, 'more requests than batchMin are shared among the dispatches that are free'),
     },
+    {
+      id: 'what a lane has gathered in a turn waits for another call',
+      find: '    isGathering = false\n    drain()\n',
+      replace: '    isGathering = false\n',
+      caughtBy: byTest(
+        inLane,
+        'a lane that gathers turns sends the first request of a turn at once, and those after it together at its end',
+      ),
+    },
+    {
+      id: 'a dispatch of a lane that ends sends a part of what a turn gathers',
+      find: 'waiting.length >= (isGathering ? batchMin : 1)',
+      replace: 'waiting.length >= (isGathering && waiting.length === 1 ? batchMin : 1)',
+      caughtBy: byTest(inLane, 'a lane that gathers turns sends no part of a turn because a dispatch has ended'),
+    },
   ]),
   ...bugsIn('src/core/clock/shared-timers.ts', 'claim, lease, fence', [
     {
