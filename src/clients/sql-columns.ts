@@ -51,6 +51,28 @@ export function jsonRow({ dialect }: Pick<SqlDatabase, 'dialect'>, columns: stri
   return wrapped[dialect](piece(columns))
 }
 
+/**
+ * An array of JSON, given by its members as they are written in JSON, and after it a text as it is, for `readWithText`. To write a large text as
+ * JSON, character by character, costs more than all the rest of a row. None may be null.
+ */
+export function rowWithText(
+  { dialect }: Pick<SqlDatabase, 'dialect'>,
+  members: readonly string[],
+  text: string,
+): SqlStatement {
+  if (dialect === 'sqlite') {
+    const list = members.map((member) => `(${member})`).join(` || ',' || `)
+    return piece(`'[' || ${list} || ']' || char(10) || ${text} as answer`)
+  }
+  const lineBreak = dialect === 'postgres' ? "E'\\n'" : 'char(10 using utf8mb4)'
+  return piece(`concat('[', concat_ws(',', ${members.join(', ')}), ']', ${lineBreak}, ${text}) as answer`)
+}
+
+/** A column of text, as it is written in JSON. Null is null there, too. */
+export function asJson({ dialect }: Pick<SqlDatabase, 'dialect'>, column: string): string {
+  return `coalesce(${dialect === 'postgres' ? `to_json(${column})::text` : `json_quote(${column})`}, 'null')`
+}
+
 /** Is one of these. */
 export function among(column: SqlStatement, values: readonly SqlValue[]): SqlStatement {
   return sql`${column} in (${join(
@@ -62,4 +84,10 @@ export function among(column: SqlStatement, values: readonly SqlValue[]): SqlSta
 /** The parts of an answer that `row` made. */
 export function read(answer: string): readonly unknown[] {
   return JSON.parse(answer) as unknown[]
+}
+
+/** The parts of an answer that `rowWithText` made. JSON that is not laid out has no line breaks. */
+export function readWithText(answer: string): readonly [members: readonly unknown[], text: string] {
+  const end = answer.indexOf('\n')
+  return [read(answer.slice(0, end)), answer.slice(end + 1)]
 }

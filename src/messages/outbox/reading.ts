@@ -1,7 +1,7 @@
 // Finds rows that are not sent. A cursor per lane is enough, as nothing can commit behind it: a later row of the lane waits for the lock,
 // and gets a higher position. A cursor over all lanes would lose the rows of a slow transaction.
 
-import { jsonRow } from '../../clients/sql-columns.ts'
+import { asJson, jsonRow, readWithText, rowWithText } from '../../clients/sql-columns.ts'
 import { integer, join, piece, sql } from '../../clients/sql-statement.ts'
 import type { SqlStatement } from '../../clients/sql-statement.ts'
 import type { HeldShard, RelayRow, RelaySource } from '../relay.ts'
@@ -42,7 +42,7 @@ export function readCalls(tables: OutboxTables): Pick<RelaySource, 'read' | 'rea
     async readDue(shard, limit) {
       const { held } = tables
       const isDue = sql`state = 'waiting' and due_at_ms <= ${database.nowMs()}`
-      const answers = await database.query(sql`select ${row(tables, 'h.tries')} from (
+      const answers = await database.query(sql`select ${row(tables, 'h.now_ms - h.added_at_ms', 'h.tries')} from (
   select o.*, ${database.nowMs()} as now_ms from ${held} o where shard = ${integer(shard)} and state = 'waiting' and order_key in (
     select order_key from ${held} where shard = ${integer(shard)} and state in ('waiting', 'parked')
     group by order_key having min(position) = min(case when ${isDue} then position end)
@@ -65,20 +65,19 @@ export function shardsCount({ database, shards }: OutboxTables): () => Promise<n
   }
 }
 
-function row({ database }: OutboxTables, tries: string): SqlStatement {
-  return jsonRow(
-    database,
-    `h.lane, h.position, h.id, h.aggregatetype, h.aggregateid, h.payload, h.encoding, h.headers, h.now_ms - h.added_at_ms, ${tries}`,
-  )
+// Headers stand in their column as JSON.
+function row({ database }: OutboxTables, ageMs: string, tries: string): SqlStatement {
+  const texts = ['h.id', 'h.encoding', 'h.aggregatetype', 'h.aggregateid'].map((column) => asJson(database, column))
+  return rowWithText(database, ['h.lane', 'h.position', ageMs, tries, ...texts, 'h.headers'], 'h.payload')
 }
 
-type Columns = [number, number, string, string, string | null, string, 'text' | 'base64', string, number, number]
+type Members = [number, number, number, number, string, 'text' | 'base64', string, string | null, Record<string, string>]
 
 function rowIn(answer: string): RelayRow {
-  const [lane, position, id, topic, key, payload, encoding, headers, ageMs, tries] = JSON.parse(answer) as Columns
+  const [members, payload] = readWithText(answer)
+  const [lane, position, ageMs, tries, id, encoding, topic, key, headers] = members as Members
   const body = Buffer.from(payload, encoding === 'base64' ? 'base64' : 'utf8')
-  const given = JSON.parse(headers) as Record<string, string>
-  return { lane, position, id, topic, key: key ?? undefined, body, headers: given, ageMs, tries }
+  return { lane, position, id, topic, key: key ?? undefined, body, headers, ageMs, tries }
 }
 
 /** One descent of the index per lane, in the order of the lanes, until there are enough. */
@@ -91,9 +90,10 @@ function onPostgres(
 ): SqlStatement {
   const { database, outbox } = tables
   const given = JSON.stringify(lanes.map((lane) => [lane, cursors.get(lane) ?? 0]))
-  return sql`select ${row(tables, '0')} from json_array_elements(${given}::text::json) as c(cursor)
-cross join lateral (
-  select o.*, ${database.nowMs()} as now_ms from ${outbox} o
+  return sql`select ${row(tables, 'c.now_ms - h.added_at_ms', '0')} from (
+  select cursor, ${database.nowMs()} as now_ms from json_array_elements(${given}::text::json) as given(cursor)
+) c cross join lateral (
+  select o.* from ${outbox} o
   where o.lane = (c.cursor->>0)::smallint and o.position > (c.cursor->>1)::bigint order by o.position limit ${integer(perLane)}
 ) h limit ${integer(limit)}`
 }
@@ -122,5 +122,5 @@ async function onCounters(
 where o.lane = ${integer(lane)} and o.position > ${integer(cursor)} order by o.position limit ${integer(fresh)}) p${integer(lane)}`)
   }
   if (parts.length === 0) return undefined
-  return sql`select ${row(tables, '0')} from (${join(parts, ' union all ')}) h`
+  return sql`select ${row(tables, 'h.now_ms - h.added_at_ms', '0')} from (${join(parts, ' union all ')}) h`
 }
