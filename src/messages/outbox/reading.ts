@@ -71,7 +71,17 @@ function row({ database }: OutboxTables, ageMs: string, tries: string): SqlState
   return rowWithText(database, ['h.lane', 'h.position', ageMs, tries, ...texts, 'h.headers'], 'h.payload')
 }
 
-type Members = [number, number, number, number, string, 'text' | 'base64', string, string | null, Record<string, string>]
+type Members = [
+  number,
+  number,
+  number,
+  number,
+  string,
+  'text' | 'base64',
+  string,
+  string | null,
+  Record<string, string>,
+]
 
 function rowIn(answer: string): RelayRow {
   const [members, payload] = readWithText(answer)
