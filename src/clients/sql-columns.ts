@@ -62,10 +62,10 @@ export function rowWithText(
 ): SqlStatement {
   if (dialect === 'sqlite') {
     const list = members.map((member) => `(${member})`).join(` || ',' || `)
-    return piece(`'[' || ${list} || ']' || char(10) || ${text} as answer`)
+    return piece(`'[' || ${list} || ']' || char(30) || ${text} as answer`)
   }
-  const lineBreak = dialect === 'postgres' ? "E'\\n'" : 'char(10 using utf8mb4)'
-  return piece(`concat('[', concat_ws(',', ${members.join(', ')}), ']', ${lineBreak}, ${text}) as answer`)
+  const separator = dialect === 'postgres' ? "E'\\x1e'" : 'char(30 using utf8mb4)'
+  return piece(`concat('[', concat_ws(',', ${members.join(', ')}), ']', ${separator}, ${text}) as answer`)
 }
 
 /** A column of text, as it is written in JSON. Null is null there, too. */
@@ -86,8 +86,8 @@ export function read(answer: string): readonly unknown[] {
   return JSON.parse(answer) as unknown[]
 }
 
-/** The parts of an answer that `rowWithText` made. JSON that is not laid out has no line breaks. */
+/** The parts of an answer that `rowWithText` made. However JSON is laid out, there is no such character in it. */
 export function readWithText(answer: string): readonly [members: readonly unknown[], text: string] {
-  const end = answer.indexOf('\n')
+  const end = answer.indexOf('\u001e')
   return [read(answer.slice(0, end)), answer.slice(end + 1)]
 }

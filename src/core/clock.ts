@@ -1,5 +1,6 @@
 // Time and chance, injected: core itself reads no clock, sets no timer and draws no number, so that a simulation can run the
-// shipped code. This file and its system versions are the only home of Date.now, setTimeout and randomness in core.
+// shipped code. This file and its system versions are the only home of Date.now, setTimeout and randomness in core. On the system's
+// clock a lane asks for the end of a turn of the event loop, too.
 
 import { isShared, scheduleShared, sharedList } from './clock/shared-timers.ts'
 import type { Listed, LimitList } from './clock/shared-timers.ts'

@@ -21,14 +21,15 @@ export interface LaneOptions<Request, Reply> {
   /** Dispatches under way at once at the most. */
   dispatchesMax: number
   /**
-   * Gathers the requests of one turn of the event loop: the first goes at once, and those after it together, when they are `batchMin` or the
-   * turn ends. For many dispatches at once: of two, the first alone would take one. The clock of a test has no turns, and gathers nothing.
+   * Gathers the requests of one turn of the event loop: the first goes at once if a dispatch is free, and those after it together, when they
+   * are `batchMin` or the turn ends. For many dispatches at once: of two, the first alone would take one. The clock of a test has no turns, and gathers nothing.
    */
   gatherTurns?: Clock
 }
 
-// As it was when this was loaded: a test of a user that replaces the timers would hold back what is gathered.
-const atEndOfTurn = globalThis.setImmediate
+// As it was when this was loaded: a test of a user that replaces the timers would hold back what is gathered. Some environments of tests
+// have none.
+const atEndOfTurn: ((then: () => void) => unknown) | undefined = globalThis.setImmediate
 
 // One microtask later, so that calls made in one go are one batch even on an idle lane. `queueMicrotask` of Node does the same, and
 // makes three objects for it.
@@ -43,11 +44,12 @@ export function lane<Request, Reply>(options: LaneOptions<Request, Reply>): (req
   let waiting: Waiting[] = []
   let dispatches = 0
   let isScheduled = false
-  /** The first request of this turn has gone. */
+  /** The first request of this turn was served, and the turn has not ended. */
   let isGathering = false
+  let isTurnUnderWay = false
 
   const { batchMax, batchMin = batchMax, dispatchesMax } = options
-  const hasTurns = options.gatherTurns === systemClock
+  const hasTurns = options.gatherTurns === systemClock && typeof atEndOfTurn === 'function'
   const nextSize = (): number => {
     const free = dispatchesMax - dispatches + 1
     return Math.min(batchMax, Math.max(batchMin, Math.ceil(waiting.length / free)))
@@ -78,10 +80,10 @@ export function lane<Request, Reply>(options: LaneOptions<Request, Reply>): (req
   const drainScheduled = (): void => {
     isScheduled = false
     drain()
-    isGathering = hasTurns
+    isGathering = isTurnUnderWay
   }
   const endTurn = (): void => {
-    isGathering = false
+    isGathering = isTurnUnderWay = false
     drain()
   }
 
@@ -91,7 +93,10 @@ export function lane<Request, Reply>(options: LaneOptions<Request, Reply>): (req
       if (isScheduled || !isEnough()) return
       isScheduled = true
       // Before the dispatch: a client that writes at the end of the turn, too, then writes all of the turn's requests at once.
-      if (hasTurns && !isGathering) atEndOfTurn(endTurn)
+      if (hasTurns && !isTurnUnderWay) {
+        isTurnUnderWay = true
+        atEndOfTurn(endTurn)
+      }
       void soon.then(drainScheduled)
     })
 }

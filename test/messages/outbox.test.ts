@@ -77,6 +77,16 @@ for (const { name, server, start } of grounds) {
       })
     })
 
+    test('a body of any characters arrives, and so do headers that somebody has laid out over lines', async () => {
+      const broker = listBroker()
+      const data = 'one\ntwo\u001ethree\r\n'
+      await open.addOne({ data, contentType: 'text/plain' })
+      await ground.ask(`update onceonly_outbox set headers = '{\n  "tenant": "acme"\n}'`)
+      await open.relay({ publisher: broker }).runOnce()
+      expect(textIn(broker.arrived[0]!)).toBe(data)
+      expect(broker.arrived[0]!.headers).toEqual({ tenant: 'acme' })
+    })
+
     test('the columns are those that the outbox event router of Debezium reads by default', async () => {
       const id = await open.addOne({ key: 'order-1', data: { total: 1 } })
       for (const [column, value] of Object.entries({

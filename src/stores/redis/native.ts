@@ -434,7 +434,12 @@ class Sending<Heard> extends BoundedCall<unknown, Heard> {
   }
 
   protected override heard(answer: unknown): Heard | Promise<Heard> {
-    return this.#hearing.heard(this.#repliesIn(answer))
+    try {
+      return this.#hearing.heard(this.#repliesIn(answer))
+    } catch (error) {
+      // A reply of another shape than the server's own.
+      return this.#hearing.failed(errorOf(error))
+    }
   }
 
   protected override late(answer: unknown): void {

@@ -707,8 +707,8 @@ export const coreBugs: readonly SeededBug[] = [
     },
     {
       id: 'what a lane has gathered in a turn waits for another call',
-      find: '    isGathering = false\n    drain()\n',
-      replace: '    isGathering = false\n',
+      find: '    isGathering = isTurnUnderWay = false\n    drain()\n',
+      replace: '    isGathering = isTurnUnderWay = false\n',
       caughtBy: byTest(
         inLane,
         'a lane that gathers turns sends the first request of a turn at once, and those after it together at its end',
