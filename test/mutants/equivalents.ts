@@ -87,8 +87,8 @@ export const equivalents: readonly Equivalent[] = [
     'false',
   ]),
   ...rows('src/stores/redis/native.ts', 'The same text is made once more.', [
-    'lastTimes?.leaseUntilMs === leaseUntilMs &&',
-    'lastTimes?.leaseUntilMs === leaseUntilMs && lastTimes.keepMs === keepMs && lastTimes.tombstoneMs === tombstoneMs',
+    'last?.nowMs === nowMs &&',
+    'last?.nowMs === nowMs && last.leaseMs === leaseMs && last.keepMs === keepMs && last.tombstoneMs === tombstoneMs',
     'false',
   ]),
   ...['sweep', 'writes'].flatMap((file) =>

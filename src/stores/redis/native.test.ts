@@ -397,6 +397,28 @@ for (const program of ['redis', 'valkey'] as const) {
       await pollUntil('the claim to be taken back', isGone, { timeoutMs: 30_000 })
     })
 
+    test('a claim that was granted after a replay, and whose check of its own had no reply, is not told', async () => {
+      await using proxy = await startFaultProxy({ target: server, framer: 'redis' })
+      const proxied = await connect('node-redis', proxy.url)
+      opened.push(proxied)
+      const store = redisStore({ client: proxied.client, prefix })
+      const settled = key('native', 'settled')
+      for (const each of [key('native', 'first'), settled]) await finish(store, each, bytesOf('settled'))
+      assertSettled(await ask(store, settled), bytesOf('settled'))
+      proxy.cutAt({ direction: 'request', match: 'INCR', side: 'before' })
+      expect(await failureOf(ask(store, key('native', 'unchecked')))).toMatchObject({ code: 'STORE_UNAVAILABLE' })
+    })
+
+    test('a running entry that is cut off is unreadable, and not busy', async () => {
+      const [store, other] = [await nativeStore(), await nativeStore()]
+      const cut = key('native', 'cut off')
+      await take(other, cut)
+      const { entry } = namesUnder(prefix).of(cut)
+      const whole = String(await redisCommand(server.url, 'GET', entry))
+      await redisCommand(server.url, 'SET', entry, whole.slice(0, -1))
+      expect(await failureOf(ask(store, cut))).toMatchObject({ code: 'OUTCOME_UNREADABLE' })
+    })
+
     test('after a quarantine that has ended by itself a claim is one command with its check again', async () => {
       const store = await nativeStore()
       await hold(

@@ -254,7 +254,7 @@ async function takeBack(
 function foundEntry({ time }: NativeGround, { words }: ScriptCall, reply: unknown): EntryReply | undefined {
   if (!(reply instanceof Buffer)) return undefined
   const bounds = time.bounds(time.here())
-  if (!bounds || reply.length < entryLength) return undefined
+  if (!bounds) return undefined
   const nowMs = Math.ceil(bounds.latestMs)
   const isSettled = reply[0] === settledLetter && reply.length > entryLength
   if (!isSettled && reply[0] !== runningLetter) return undefined

@@ -939,6 +939,15 @@ export const redisBugs: readonly SeededBug[] = [
       caughtBy: byRedis('fence-grows'),
     },
     {
+      id: 'redis: a grant whose own check had no reply is told',
+      find: '  const failed = (error: Error): never => {\n    throw error\n  }',
+      replace: '  const failed = () => undefined as never',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a claim that was granted after a replay, and whose check of its own had no reply, is not told',
+      ),
+    },
+    {
       id: 'redis: a grant that its check does not bear out stays',
       find: 'return takeBack(ground, unfit).then(',
       replace: 'return takeBack(ground, []).then(',
