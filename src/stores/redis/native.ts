@@ -8,8 +8,6 @@
 // it. It decides whatever is not plain: takeovers, expiry, mending, damage, losses. Heartbeats are few, and must be told within one round
 // trip: they are its, too.
 
-import { BoundedCall } from '../../core/timed-call.ts'
-import type { RedisArgument } from '../../clients/redis.ts'
 import type { Fenced } from '../../core/store.ts'
 import { missing } from './data-loss.ts'
 import type { DataLossWatch, Known } from './data-loss.ts'
@@ -18,12 +16,13 @@ import { HeldClaim, releaseOf } from './entries.ts'
 import type { EntryReply, NativeClaim, NativeGrant, ScriptCall, WrittenEntry } from './entries.ts'
 import { checkCommands, isOfServerTime, readCheck } from './native/check.ts'
 import type { Check, Floor, MarkKeeping } from './native/check.ts'
+import { sendAll } from './native/send.ts'
 import { swapCommands, swapScripts } from './native/swap.ts'
 import type { Swap } from './native/swap.ts'
 import { takeChecked, takeScript, takeUnchecked } from './native/take.ts'
 import type { Taking } from './native/take.ts'
 import { entryLength, entryPlaces } from './places.ts'
-import { errorOf, isServerError, isUnknownScript } from './scripts.ts'
+import { errorOf, isUnknownScript } from './scripts.ts'
 import type { RedisContext, Script } from './scripts.ts'
 import type { LocalMoment, ServerTime, ClockBounds } from './time.ts'
 
@@ -388,108 +387,4 @@ function writingOf({ bounds }: Turn, call: ScriptCall): Writing | undefined {
   const head = `${settled}${text}${written.rest}\n`
   const entry = typeof outcome === 'string' ? head + outcome : Buffer.concat([Buffer.from(head), outcome])
   return { call, swap: { name, expected: running + written.times + written.rest, entry, until: forgotten } }
-}
-
-interface Hearing<Heard> {
-  /** Makes of the replies what the sender gets. An error of the server stands in the place of its reply. */
-  heard(replies: readonly unknown[]): Heard | Promise<Heard>
-  /** Replies that came too late: a write that was counted must be known, and a claim that was granted is taken back. */
-  late(replies: readonly unknown[]): void
-  /** The connection failed, or there was no reply in time. */
-  failed(error: Error): Heard | Promise<Heard>
-}
-
-/** One after the other on one connection. */
-function sendAll<Heard>(ground: NativeGround, commands: readonly Command[], hearing: Hearing<Heard>): Promise<Heard> {
-  return new Sending(ground, commands, hearing).begin()
-}
-
-type Command = readonly RedisArgument[]
-
-/** What goes out on one connection. When that fails, a script comes first on the next. */
-class Sending<Heard> extends BoundedCall<unknown, Heard> {
-  readonly #ground: NativeGround
-  readonly #commands: readonly Command[]
-  readonly #hearing: Hearing<Heard>
-
-  constructor(ground: NativeGround, commands: readonly Command[], hearing: Hearing<Heard>) {
-    super(ground.context.calls, undefined)
-    this.#ground = ground
-    this.#commands = commands
-    this.#hearing = hearing
-  }
-
-  begin(): Promise<Heard> {
-    return this.start(() => this.#send())
-  }
-
-  #send(): Promise<unknown> {
-    const { context } = this.#ground
-    if (this.#commands.length === 1) return context.link.sendHere!(this.#commands[0]!)
-    return sendEach(context, this.#commands, (replies) => this.#hearing.late(replies))
-  }
-
-  #repliesIn(answer: unknown): readonly unknown[] {
-    return this.#commands.length === 1 ? [answer] : (answer as readonly unknown[])
-  }
-
-  protected override heard(answer: unknown): Heard | Promise<Heard> {
-    try {
-      return this.#hearing.heard(this.#repliesIn(answer))
-    } catch (error) {
-      // A reply of another shape than the server's own.
-      return this.#hearing.failed(errorOf(error))
-    }
-  }
-
-  protected override late(answer: unknown): void {
-    this.#hearing.late(this.#repliesIn(answer))
-  }
-
-  protected override failed(cause: unknown): void {
-    const isReply = this.#commands.length === 1 && isServerError(cause)
-    if (isReply) this.answered(refused(this.#ground.context, cause as Error))
-    else super.failed(cause)
-  }
-
-  protected override heardOf(cause: unknown): Heard | Promise<Heard> {
-    this.#ground.trusted.is = undefined
-    return this.#hearing.failed(errorOf(cause))
-  }
-}
-
-function sendEach(
-  context: RedisContext,
-  commands: readonly Command[],
-  late: (replies: readonly unknown[]) => void,
-): Promise<readonly unknown[]> {
-  return new Promise((resolve, reject) => {
-    const replies = Array.from<unknown>({ length: commands.length })
-    let left = commands.length
-    let failure: Error | undefined
-    const take = (index: number, reply: unknown): void => {
-      replies[index] = reply
-      if (--left > 0) return
-      if (!failure) return resolve(replies)
-      late(replies)
-      reject(failure)
-    }
-    commands.forEach((command, index) => {
-      context.link.sendHere!(command).then(
-        (reply) => take(index, reply),
-        (error: unknown) => {
-          if (isServerError(error)) return take(index, refused(context, error as Error))
-          failure ??= error as Error
-          take(index, failure)
-        },
-      )
-    })
-  })
-}
-
-/** A server that does not know a command, or does not allow it, is asked by script until the client connects anew. */
-function refused({ commands }: RedisContext, error: Error): Error {
-  // The last two are said of a command in a script, by Valkey and by Redis.
-  if (/^(NOPERM|ERR (syntax|unknown|wrong number|ACL failure|the user executing))/i.test(error.message)) commands.none()
-  return error
 }

@@ -668,6 +668,28 @@ export const redisBugs: readonly SeededBug[] = [
       ),
     },
   ]),
+  ...bugsIn('src/stores/redis/native/send.ts', 'stores', [
+    {
+      id: 'redis: what was heard of a batch that failed is thrown away',
+      find: '      late(replies)\n      reject(failure)',
+      replace: '      reject(failure)',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a claim that was granted, and whose check had no reply, is taken back',
+        'redis',
+      ),
+    },
+    {
+      id: 'redis: a user who may not use a command in a script is asked for it again with every batch',
+      find: '|ACL failure|the user executing))/i',
+      replace: '))/i',
+      caughtBy: byTest(
+        'src/stores/redis/native.test.ts',
+        'a user who may not INCR is served by scripts, 4 calls at once',
+        'redis',
+      ),
+    },
+  ]),
   ...bugsIn('src/stores/redis/native/check.ts', 'stores', [
     {
       id: 'redis: a quarantine that has ended by itself holds native claims for good',
@@ -754,16 +776,6 @@ export const redisBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/stores/redis/native.ts', 'stores', [
-    {
-      id: 'redis: what was heard of a batch that failed is thrown away',
-      find: '      late(replies)\n      reject(failure)',
-      replace: '      reject(failure)',
-      caughtBy: byTest(
-        'src/stores/redis/native.test.ts',
-        'a claim that was granted, and whose check had no reply, is taken back',
-        'redis',
-      ),
-    },
     {
       id: 'redis: a server that has lost its scripts is asked by their hash for good',
       find: '  if (isUnknown) loaded.delete(script)\n  else loaded.add(script)',
@@ -902,16 +914,6 @@ export const redisBugs: readonly SeededBug[] = [
     },
   ]),
   ...bugsIn('src/stores/redis/native.ts', 'stores', [
-    {
-      id: 'redis: a user who may not use a command in a script is asked for it again with every batch',
-      find: '|ACL failure|the user executing))/i',
-      replace: '))/i',
-      caughtBy: byTest(
-        'src/stores/redis/native.test.ts',
-        'a user who may not INCR is served by scripts, 4 calls at once',
-        'redis',
-      ),
-    },
     {
       id: 'redis: a native settle that is under way while its entry expires',
       find: 'if (nowMs + underWayMsMax >= written.expiresAtMs) return undefined',
