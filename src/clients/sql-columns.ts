@@ -61,6 +61,7 @@ export function rowWithText(
   text: string,
 ): SqlStatement {
   if (dialect === 'sqlite') {
+    // || binds closer than the minus in a member.
     const list = members.map((member) => `(${member})`).join(` || ',' || `)
     return piece(`'[' || ${list} || ']' || char(30) || ${text} as answer`)
   }

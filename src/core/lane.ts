@@ -22,7 +22,8 @@ export interface LaneOptions<Request, Reply> {
   dispatchesMax: number
   /**
    * Gathers the requests of one turn of the event loop: the first goes at once if a dispatch is free, and those after it together, when they
-   * are `batchMin` or the turn ends. For many dispatches at once: of two, the first alone would take one. The clock of a test has no turns, and gathers nothing.
+   * are `batchMin` or the turn ends. For many dispatches at once: of two, the first alone would take one. The clock of a test has no turns,
+   * and gathers nothing.
    */
   gatherTurns?: Clock
 }
@@ -44,9 +45,9 @@ export function lane<Request, Reply>(options: LaneOptions<Request, Reply>): (req
   let waiting: Waiting[] = []
   let dispatches = 0
   let isScheduled = false
-  /** The first request of this turn was served, and the turn has not ended. */
-  let isGathering = false
   let isTurnUnderWay = false
+  /** The first request of the turn was served: what comes now is held. */
+  let isGathering = false
 
   const { batchMax, batchMin = batchMax, dispatchesMax } = options
   const hasTurns = options.gatherTurns === systemClock && typeof atEndOfTurn === 'function'

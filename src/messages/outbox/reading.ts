@@ -42,7 +42,7 @@ export function readCalls(tables: OutboxTables): Pick<RelaySource, 'read' | 'rea
     async readDue(shard, limit) {
       const { held } = tables
       const isDue = sql`state = 'waiting' and due_at_ms <= ${database.nowMs()}`
-      const answers = await database.query(sql`select ${row(tables, 'h.now_ms - h.added_at_ms', 'h.tries')} from (
+      const answers = await database.query(sql`select ${row(tables, 'h.now_ms', 'h.tries')} from (
   select o.*, ${database.nowMs()} as now_ms from ${held} o where shard = ${integer(shard)} and state = 'waiting' and order_key in (
     select order_key from ${held} where shard = ${integer(shard)} and state in ('waiting', 'parked')
     group by order_key having min(position) = min(case when ${isDue} then position end)
@@ -66,21 +66,22 @@ export function shardsCount({ database, shards }: OutboxTables): () => Promise<n
 }
 
 // Headers stand in their column as JSON.
-function row({ database }: OutboxTables, ageMs: string, tries: string): SqlStatement {
+function row({ database }: OutboxTables, nowMs: string, tries: string): SqlStatement {
+  const numbers = ['h.lane', 'h.position', `${nowMs} - h.added_at_ms`, tries]
   const texts = ['h.id', 'h.encoding', 'h.aggregatetype', 'h.aggregateid'].map((column) => asJson(database, column))
-  return rowWithText(database, ['h.lane', 'h.position', ageMs, tries, ...texts, 'h.headers'], 'h.payload')
+  return rowWithText(database, [...numbers, ...texts, 'h.headers'], 'h.payload')
 }
 
 type Members = [
-  number,
-  number,
-  number,
-  number,
-  string,
-  'text' | 'base64',
-  string,
-  string | null,
-  Record<string, string>,
+  lane: number,
+  position: number,
+  ageMs: number,
+  tries: number,
+  id: string,
+  encoding: 'text' | 'base64',
+  topic: string,
+  key: string | null,
+  headers: Record<string, string>,
 ]
 
 function rowIn(answer: string): RelayRow {
@@ -100,7 +101,7 @@ function onPostgres(
 ): SqlStatement {
   const { database, outbox } = tables
   const given = JSON.stringify(lanes.map((lane) => [lane, cursors.get(lane) ?? 0]))
-  return sql`select ${row(tables, 'c.now_ms - h.added_at_ms', '0')} from (
+  return sql`select ${row(tables, 'c.now_ms', '0')} from (
   select cursor, ${database.nowMs()} as now_ms from json_array_elements(${given}::text::json) as given(cursor)
 ) c cross join lateral (
   select o.* from ${outbox} o
@@ -132,5 +133,5 @@ async function onCounters(
 where o.lane = ${integer(lane)} and o.position > ${integer(cursor)} order by o.position limit ${integer(fresh)}) p${integer(lane)}`)
   }
   if (parts.length === 0) return undefined
-  return sql`select ${row(tables, 'h.now_ms - h.added_at_ms', '0')} from (${join(parts, ' union all ')}) h`
+  return sql`select ${row(tables, 'h.now_ms', '0')} from (${join(parts, ' union all ')}) h`
 }
